@@ -1,0 +1,51 @@
+# The README's commands. Each sees to what it needs before it builds.
+SHELL := /bin/bash
+CARGO ?= cargo
+
+# command=package, where the Debian package has another name than its command.
+BUILD_NEEDS := cmake gcc g++ make curl
+TEST_NEEDS := $(BUILD_NEEDS) node=nodejs npm promtool=prometheus h2load=nghttp2-client
+
+# `make test` covers the gateway; `make check` covers the whole workspace.
+PACKAGES ?=
+
+.PHONY: demo test check loadtest fmt
+
+# The gateway with three agents on loopback, a fresh key, and curl lines to paste.
+demo:
+	@tests/setup $(BUILD_NEEDS)
+	$(CARGO) run --locked --bin gatepost -- demo
+
+# Every test. nextest where it is installed, cargo's own runner elsewhere.
+test:
+	@tests/setup $(TEST_NEEDS)
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		set -ex; \
+		$(CARGO) nextest run --locked $(PACKAGES); \
+		$(CARGO) test --locked --doc $(PACKAGES); \
+	else \
+		set -ex; \
+		$(CARGO) test --locked $(PACKAGES); \
+	fi
+
+# What a developer runs before a commit.
+check:
+	@tests/setup $(TEST_NEEDS)
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	@$(CARGO) deny --version >/dev/null 2>&1 || { \
+		echo "gatepost: installing cargo-deny (cargo install, a few minutes, once)"; \
+		$(CARGO) install --locked cargo-deny; \
+	}
+	$(CARGO) deny --locked check licenses bans sources
+	$(MAKE) test PACKAGES=--workspace
+
+# What a call costs, beside other proxies: loadtest/README.md says how to read it.
+loadtest:
+	@tests/setup $(BUILD_NEEDS) nginx taskset=util-linux
+	$(CARGO) build --locked --release --bin gatepost
+	$(CARGO) run --locked --release --package gatepost-loadtest -- run
+
+fmt:
+	$(CARGO) fmt --all

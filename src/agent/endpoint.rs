@@ -1,0 +1,78 @@
+//! Where an agent is. An address that the gateway could never call is refused here, by name.
+
+use http::Uri;
+use std::{fmt, path::PathBuf, str::FromStr};
+
+/// An agent's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `http://` or `https://`, with host, optional port, path and query.
+    Http(Uri),
+    /// `agent+unix:///socket/path#/http/path`: HTTP over a unix socket (R51).
+    Unix {
+        /// The socket's absolute path.
+        socket: PathBuf,
+        /// The HTTP path, `/` unless given.
+        path: String,
+    },
+}
+
+impl Endpoint {
+    /// Whether bytes to it are encrypted, or never leave the machine's kernel.
+    pub fn is_private_wire(&self) -> bool {
+        match self {
+            Self::Http(uri) => uri.scheme_str() == Some("https"),
+            Self::Unix { .. } => true,
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.len() > 2048 || text.bytes().any(|b| b.is_ascii_control() || b == b' ' || !b.is_ascii()) {
+            return Err("the endpoint must be at most 2048 printable ASCII characters without spaces".to_owned());
+        }
+        match text.split_once("://") {
+            Some(("agent+unix", rest)) => unix(rest),
+            Some(("agent+https", rest)) => http(&format!("https://{rest}")),
+            Some(("http" | "https", _)) => http(text),
+            Some((scheme, _)) => Err(format!("endpoints of kind '{scheme}' are not supported (http, https, agent+https, agent+unix)")),
+            None => Err("the endpoint must be an absolute URL (http, https, agent+https, agent+unix)".to_owned()),
+        }
+    }
+}
+
+fn http(text: &str) -> Result<Endpoint, String> {
+    let (text, _fragment) = text.split_once('#').unwrap_or((text, ""));
+    let uri: Uri = text.parse().map_err(|why| format!("the endpoint is not a URL ({why})"))?;
+    let authority = uri.authority().ok_or("the endpoint has no host")?;
+    if authority.as_str().contains('@') {
+        return Err("the endpoint must not contain a user or password (the gateway's credential is configured)".to_owned());
+    }
+    if authority.host().is_empty() || authority.port_u16() == Some(0) || authority.as_str().ends_with(':') {
+        return Err("the endpoint's host or port is not valid".to_owned());
+    }
+    Ok(Endpoint::Http(uri))
+}
+
+fn unix(rest: &str) -> Result<Endpoint, String> {
+    let (socket, path) = rest.split_once('#').unwrap_or((rest, "/"));
+    if !socket.starts_with('/') || socket.len() > 107 || socket.split('/').any(|part| part == "..") {
+        return Err("a unix endpoint names an absolute socket path of at most 107 bytes (agent+unix:///run/agent.sock#/invoke)".to_owned());
+    }
+    if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
+        return Err("the part after # is the HTTP path and begins with /".to_owned());
+    }
+    Ok(Endpoint::Unix { socket: socket.into(), path: path.to_owned() })
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(uri) => uri.fmt(to),
+            Self::Unix { socket, path } => write!(to, "agent+unix://{}#{path}", socket.display()),
+        }
+    }
+}

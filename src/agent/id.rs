@@ -1,0 +1,48 @@
+//! Identifiers of agents: path-safe, bounded, shared rather than copied.
+
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
+
+/// `[A-Za-z0-9._-]{1,128}`, but not `.` or `..`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AgentId(Arc<str>);
+
+impl AgentId {
+    /// Whether `text` can be an identifier.
+    pub fn fits(text: &str) -> bool {
+        let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        (1..=128).contains(&text.len()) && text.bytes().all(safe) && text != "." && text != ".."
+    }
+
+    /// The identifier's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The shared text.
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl FromStr for AgentId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match Self::fits(text) {
+            true => Ok(Self(text.into())),
+            false => Err("the id must be 1 to 128 of A-Z a-z 0-9 . _ - and not . or ..".to_owned()),
+        }
+    }
+}
+
+impl Borrow<str> for AgentId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}

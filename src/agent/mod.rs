@@ -1,0 +1,110 @@
+//! What an agent is: identity, operations, how it is reached and what it asks of callers (R10–R15).
+//! Pure data, made only by [`Agent::from_document`]; no I/O, no schema is compiled here.
+
+mod document;
+mod endpoint;
+mod id;
+
+pub use endpoint::Endpoint;
+pub use id::AgentId;
+
+use crate::unit::Rate;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// An agent's record, immutable once read.
+#[derive(Debug)]
+pub struct Agent {
+    /// The identifier by which callers name it.
+    pub id: AgentId,
+    /// The human-readable name; not unique.
+    pub name: String,
+    /// The agent's own version, if told.
+    pub version: Option<String>,
+    /// What it can do, as words to filter by.
+    pub capabilities: Vec<Arc<str>>,
+    /// Further words to filter by.
+    pub tags: Vec<Arc<str>>,
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// Which credential callers need (R12).
+    pub authentication: Authentication,
+    /// Whether it is served.
+    pub status: Status,
+    /// Its operations: at least one; the implied one of R14 where the document names none.
+    pub operations: Vec<Operation>,
+    /// Rates that the document itself asks for.
+    pub rates: Vec<Rate>,
+    /// Whether it takes an array of inputs as one call (R44).
+    pub batch: bool,
+    /// SHA-256 of the document: equal digests are equal documents.
+    pub digest: [u8; 32],
+}
+
+/// The credential that counts for an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authentication {
+    /// The kind of credential.
+    pub kind: AuthKind,
+    /// OAuth scopes that must all be held.
+    pub scopes: Vec<String>,
+}
+
+/// `authentication.type` (R12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AuthKind {
+    /// `api_key`
+    ApiKey,
+    /// `oauth2_bearer`
+    Bearer,
+    /// `mtls`
+    Mtls,
+    /// `none`, or left out: any credential the gateway knows, or none where the configuration grants
+    /// the caller `anonymous`.
+    #[default]
+    Open,
+}
+
+/// `status` (R15).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Status {
+    /// Served.
+    #[default]
+    Active,
+    /// Known, not served: 503.
+    Inactive,
+    /// Served, with a `Deprecation` field (RFC 9745).
+    Deprecated(Deprecation),
+}
+
+/// What is known of a deprecation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deprecation {
+    /// Since when, in seconds after 1970.
+    pub since: Option<i64>,
+    /// When it ends, in seconds after 1970 (RFC 8594).
+    pub sunset: Option<i64>,
+    /// The successor's id.
+    pub successor: Option<AgentId>,
+}
+
+/// One thing an agent does (R13).
+#[derive(Debug)]
+pub struct Operation {
+    /// Its name; empty for the implied operation (R14).
+    pub name: Arc<str>,
+    /// JSON Schema of the input.
+    pub inputs: Option<Value>,
+    /// JSON Schema of the output.
+    pub outputs: Option<Value>,
+}
+
+impl Agent {
+    /// The operation called `name`.
+    pub fn operation(&self, name: &str) -> Option<(usize, &Operation)> {
+        self.operations.iter().enumerate().find(|(_, operation)| &*operation.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Documents that are read, and documents that are refused with every reason.
+
+use super::*;
+use serde_json::json;
+
+fn read(document: &Value) -> Result<Agent, Vec<String>> {
+    Agent::from_document(document, [0; 32])
+}
+
+fn with(field: &str, value: Value) -> Value {
+    let mut document = json!({"id": "a", "name": "A", "endpoint": "https://agent.example/invoke"});
+    document[field] = value;
+    document
+}
+
+#[test]
+fn r10_r12_the_smallest_document_has_one_implied_operation_and_asks_for_nothing() {
+    let agent = read(&with("extra", json!({"pricing": 1}))).unwrap();
+    assert_eq!(agent.operations.len(), 1);
+    assert_eq!(agent.authentication.kind, AuthKind::Open);
+    assert_eq!(agent.status, Status::Active);
+}
+
+#[test]
+fn r13_r14_both_styles_of_operations_are_read() {
+    let listed = read(&with("operations", json!([{"name": "t", "inputs": {"type": "object"}}, {"name": "u"}]))).unwrap();
+    assert_eq!(listed.operations.len(), 2);
+    assert!(listed.operation("t").unwrap().1.inputs.is_some());
+    let implied = read(&with("inputs", json!({"type": "object"}))).unwrap();
+    assert!(implied.operations[0].inputs.is_some());
+}
+
+#[test]
+fn r10_every_problem_of_a_document_is_told_at_once() {
+    let problems = read(&json!({"id": "a b", "endpoint": "ftp://x", "tags": "t", "status": "asleep"})).unwrap_err();
+    for field in ["id:", "name:", "endpoint:", "tags:", "status:"] {
+        assert!(problems.iter().any(|problem| problem.starts_with(field)), "{field} {problems:?}");
+    }
+}
+
+#[test]
+fn r12_an_unknown_authentication_type_is_refused() {
+    for broken in [json!({"type": "basic"}), json!({}), json!("none"), json!({"type": "api_key", "scopes": "x"})] {
+        assert!(read(&with("authentication", broken.clone())).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn r74_a_version_that_is_a_number_is_refused_with_the_cure() {
+    assert!(read(&with("version", json!(3.1))).unwrap_err()[0].contains("\"3.1\""));
+}
+
+#[test]
+fn r15_rate_limits_are_read_in_the_usual_forms_and_never_ignored() {
+    for form in [json!("60/min"), json!(["60/min", "5/s"]), json!({"max_calls_per_minute": 60}), json!({"requests_per_second": 5})] {
+        assert!(!read(&with("rate_limits", form.clone())).unwrap().rates.is_empty(), "{form}");
+    }
+    for form in [json!("fast"), json!({"burst": 60}), json!({"calls_per_minute": 0}), json!({"calls_per_minute": -1}), json!(60)] {
+        assert!(read(&with("rate_limits", form.clone())).is_err(), "{form}");
+    }
+}
+
+#[test]
+fn ids_are_path_safe() {
+    for id in ["a", "A.b-c_9", "..."] {
+        assert!(id.parse::<AgentId>().is_ok(), "{id}");
+    }
+    for id in ["", ".", "..", "a/b", "a b", "ä", "a%2f", &"x".repeat(129)] {
+        assert!(id.parse::<AgentId>().is_err(), "{id}");
+    }
+}
+
+#[test]
+fn endpoints_with_credentials_odd_schemes_or_no_host_are_refused() {
+    for url in ["https://a.example/x", "http://127.0.0.1:8080", "agent+https://a.example", "agent+unix:///run/a.sock#/invoke", "http://[::1]:80/"] {
+        assert!(url.parse::<Endpoint>().is_ok(), "{url}");
+    }
+    for url in ["", "/agents/x", "ftp://x", "https://u:p@a.example/", "https://", "http://a:0/", "http://a:/", "agent+unix://run/a", "agent+unix:///../x", "file:///etc/passwd", "https://a b/"] {
+        assert!(url.parse::<Endpoint>().is_err(), "{url}");
+    }
+}
+
+#[test]
+fn operations_that_clash_with_the_path_or_each_other_are_refused() {
+    for broken in [json!([{"name": "invoke"}]), json!([{"name": "a"}, {"name": "a"}]), json!([{"name": "a/b"}]), json!([1]), json!([{}]), json!({})] {
+        assert!(read(&with("operations", broken.clone())).is_err(), "{broken}");
+    }
+}

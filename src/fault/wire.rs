@@ -1,0 +1,75 @@
+//! The forms in which a fault leaves: AIDIP's error object, problem+json, an event in a stream.
+
+use super::Fault;
+use serde_json::{Map, Value, json};
+
+/// How the caller reads errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// `{"error":{"code","message",…}}` (R36).
+    #[default]
+    Error,
+    /// `application/problem+json` (R90, RFC 9457).
+    Problem,
+}
+
+impl Format {
+    /// The media type of the body.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Error => "application/json",
+            Self::Problem => "application/problem+json",
+        }
+    }
+}
+
+impl Fault {
+    /// The body in `format`, with the id under which the log has this call.
+    pub fn body(&self, format: Format, request_id: &str) -> Vec<u8> {
+        let value = match format {
+            Format::Error => self.error_object(request_id),
+            Format::Problem => self.problem(request_id),
+        };
+        value.to_string().into_bytes()
+    }
+
+    /// `{"error":{…}}`, also the form of one failed item in a batch (R36, R44).
+    pub fn error_object(&self, request_id: &str) -> Value {
+        let mut error = Map::new();
+        error.insert("code".into(), self.code().row().name.into());
+        error.insert("message".into(), self.message().into());
+        self.extras(&mut error);
+        error.insert("request_id".into(), request_id.into());
+        json!({ "error": error })
+    }
+
+    /// RFC 9457 problem details; `code` is the same word as in the other forms.
+    fn problem(&self, request_id: &str) -> Value {
+        let row = self.code().row();
+        let mut problem = Map::new();
+        problem.insert("type".into(), format!("urn:problem-type:gatepost:{}", row.name).into());
+        problem.insert("title".into(), row.title.into());
+        problem.insert("status".into(), self.http_status().into());
+        problem.insert("detail".into(), self.message().into());
+        problem.insert("instance".into(), format!("urn:gatepost:call:{request_id}").into());
+        problem.insert("code".into(), row.name.into());
+        self.extras(&mut problem);
+        problem.insert("request_id".into(), request_id.into());
+        Value::Object(problem)
+    }
+
+    /// An `event: error` for a stream that has begun; ends with the empty line that ends an event.
+    pub fn event(&self, request_id: &str) -> String {
+        format!("event: error\ndata: {}\n\n", self.error_object(request_id))
+    }
+
+    fn extras(&self, to: &mut Map<String, Value>) {
+        if !self.broken().is_empty() {
+            to.insert("details".into(), serde_json::to_value(self.broken()).unwrap_or_default());
+        }
+        if let Some(secs) = self.retry_after_secs() {
+            to.insert("retry_after".into(), secs.into());
+        }
+    }
+}
