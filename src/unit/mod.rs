@@ -2,12 +2,14 @@
 //! Every room's `Config` is made of these. Nothing here does I/O except [`SecretRef::load`].
 
 mod glob;
+mod path;
 mod rate;
 mod secret;
 mod size;
 mod span;
 
 pub use glob::Glob;
+pub use path::FilePath;
 pub use rate::Rate;
 pub use secret::{Secret, SecretRef};
 pub use size::Size;

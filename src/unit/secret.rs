@@ -60,7 +60,7 @@ impl FromStr for SecretRef {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("env", name)) if !name.is_empty() => Ok(Self::Env(name.to_owned())),
-            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(super::FilePath::based(path))),
             // The text is not repeated: it may be the secret itself.
             _ => Err("a secret is named, not written (env:NAME or file:PATH)".to_owned()),
         }
