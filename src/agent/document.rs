@@ -40,7 +40,20 @@ impl Agent {
             return Err(read.problems);
         };
         let name = name.unwrap_or_else(|| id.to_string());
-        Ok(Self { id, name, version, capabilities, tags, endpoint, authentication, status, operations, rates, batch, digest })
+        Ok(Self {
+            id,
+            name,
+            version,
+            capabilities,
+            tags,
+            endpoint,
+            authentication,
+            status,
+            operations,
+            rates,
+            batch,
+            digest,
+        })
     }
 }
 
@@ -120,7 +133,9 @@ impl Reader<'_> {
                 "mtls" => AuthKind::Mtls,
                 "none" => AuthKind::Open,
                 other => {
-                    self.problem(format!("authentication.type: '{other}' is not known (api_key, oauth2_bearer, mtls, none)"));
+                    self.problem(format!(
+                        "authentication.type: '{other}' is not known (api_key, oauth2_bearer, mtls, none)"
+                    ));
                     AuthKind::Open
                 }
             },
@@ -148,16 +163,19 @@ impl Reader<'_> {
     }
 
     fn deprecation(&mut self) -> Deprecation {
-        let successor = self.text("successor", false).and_then(|id| {
-            id.parse().map_err(|why| self.problem(format!("successor: {why}"))).ok()
-        });
+        let successor = self
+            .text("successor", false)
+            .and_then(|id| id.parse().map_err(|why| self.problem(format!("successor: {why}"))).ok());
         Deprecation { since: self.moment("deprecated_at"), sunset: self.moment("sunset"), successor }
     }
 
     fn moment(&mut self, field: &str) -> Option<i64> {
         let text = self.text(field, false)?;
         let moment = time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339);
-        moment.map_err(|_| self.problem(format!("{field}: must be a date-time as in RFC 3339"))).ok().map(|at| at.unix_timestamp())
+        moment
+            .map_err(|_| self.problem(format!("{field}: must be a date-time as in RFC 3339")))
+            .ok()
+            .map(|at| at.unix_timestamp())
     }
 
     /// R13, R14: both styles; a document with neither has one operation that takes anything.
@@ -196,15 +214,17 @@ impl Reader<'_> {
     fn operation_name(&mut self) -> Option<String> {
         let name = self.text("name", true)?;
         if !AgentId::fits(&name) || RESERVED.contains(&name.as_str()) {
-            self.problem("name: must be 1 to 128 of A-Z a-z 0-9 . _ - and not a reserved word (invoke, agent.json, .well-known)");
+            self.problem(
+                "name: must be 1 to 128 of A-Z a-z 0-9 . _ - and not a reserved word (invoke, agent.json, .well-known)",
+            );
         }
         Some(name)
     }
 
-    fn schema(&mut self, field: &str) -> Option<Value> {
+    fn schema(&mut self, field: &str) -> Option<Arc<Value>> {
         match self.fields.get(field) {
             None | Some(Value::Null) => None,
-            Some(schema @ (Value::Object(_) | Value::Bool(_))) => Some(schema.clone()),
+            Some(schema @ (Value::Object(_) | Value::Bool(_))) => Some(Arc::new(schema.clone())),
             Some(other) => {
                 self.problem(format!("{field}: must be a JSON Schema object, not {}", kind(other)));
                 None
@@ -226,7 +246,9 @@ impl Reader<'_> {
             _ => None,
         };
         rates.unwrap_or_else(|| {
-            self.problem("rate_limits: write \"60/min\", a list of such rates, or members such as max_calls_per_minute: 60");
+            self.problem(
+                "rate_limits: write \"60/min\", a list of such rates, or members such as max_calls_per_minute: 60",
+            );
             Vec::new()
         })
     }

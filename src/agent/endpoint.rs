@@ -38,7 +38,9 @@ impl FromStr for Endpoint {
             Some(("agent+unix", rest)) => unix(rest),
             Some(("agent+https", rest)) => http(&format!("https://{rest}")),
             Some(("http" | "https", _)) => http(text),
-            Some((scheme, _)) => Err(format!("endpoints of kind '{scheme}' are not supported (http, https, agent+https, agent+unix)")),
+            Some((scheme, _)) => {
+                Err(format!("endpoints of kind '{scheme}' are not supported (http, https, agent+https, agent+unix)"))
+            }
             None => Err("the endpoint must be an absolute URL (http, https, agent+https, agent+unix)".to_owned()),
         }
     }
@@ -49,7 +51,9 @@ fn http(text: &str) -> Result<Endpoint, String> {
     let uri: Uri = text.parse().map_err(|why| format!("the endpoint is not a URL ({why})"))?;
     let authority = uri.authority().ok_or("the endpoint has no host")?;
     if authority.as_str().contains('@') {
-        return Err("the endpoint must not contain a user or password (the gateway's credential is configured)".to_owned());
+        return Err(
+            "the endpoint must not contain a user or password (the gateway's credential is configured)".to_owned()
+        );
     }
     if authority.host().is_empty() || authority.port_u16() == Some(0) || authority.as_str().ends_with(':') {
         return Err("the endpoint's host or port is not valid".to_owned());
@@ -60,7 +64,10 @@ fn http(text: &str) -> Result<Endpoint, String> {
 fn unix(rest: &str) -> Result<Endpoint, String> {
     let (socket, path) = rest.split_once('#').unwrap_or((rest, "/"));
     if !socket.starts_with('/') || socket.len() > 107 || socket.split('/').any(|part| part == "..") {
-        return Err("a unix endpoint names an absolute socket path of at most 107 bytes (agent+unix:///run/agent.sock#/invoke)".to_owned());
+        return Err(
+            "a unix endpoint names an absolute socket path of at most 107 bytes (agent+unix:///run/agent.sock#/invoke)"
+                .to_owned(),
+        );
     }
     if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
         return Err("the part after # is the HTTP path and begins with /".to_owned());

@@ -93,10 +93,10 @@ pub struct Deprecation {
 pub struct Operation {
     /// Its name; empty for the implied operation (R14).
     pub name: Arc<str>,
-    /// JSON Schema of the input.
-    pub inputs: Option<Value>,
-    /// JSON Schema of the output.
-    pub outputs: Option<Value>,
+    /// JSON Schema of the input; shared by agents that declare the same.
+    pub inputs: Option<Arc<Value>>,
+    /// JSON Schema of the output; shared likewise.
+    pub outputs: Option<Arc<Value>>,
 }
 
 impl Agent {

@@ -23,7 +23,8 @@ fn r10_r12_the_smallest_document_has_one_implied_operation_and_asks_for_nothing(
 
 #[test]
 fn r13_r14_both_styles_of_operations_are_read() {
-    let listed = read(&with("operations", json!([{"name": "t", "inputs": {"type": "object"}}, {"name": "u"}]))).unwrap();
+    let listed =
+        read(&with("operations", json!([{"name": "t", "inputs": {"type": "object"}}, {"name": "u"}]))).unwrap();
     assert_eq!(listed.operations.len(), 2);
     assert!(listed.operation("t").unwrap().1.inputs.is_some());
     let implied = read(&with("inputs", json!({"type": "object"}))).unwrap();
@@ -52,10 +53,21 @@ fn r74_a_version_that_is_a_number_is_refused_with_the_cure() {
 
 #[test]
 fn r15_rate_limits_are_read_in_the_usual_forms_and_never_ignored() {
-    for form in [json!("60/min"), json!(["60/min", "5/s"]), json!({"max_calls_per_minute": 60}), json!({"requests_per_second": 5})] {
+    for form in [
+        json!("60/min"),
+        json!(["60/min", "5/s"]),
+        json!({"max_calls_per_minute": 60}),
+        json!({"requests_per_second": 5}),
+    ] {
         assert!(!read(&with("rate_limits", form.clone())).unwrap().rates.is_empty(), "{form}");
     }
-    for form in [json!("fast"), json!({"burst": 60}), json!({"calls_per_minute": 0}), json!({"calls_per_minute": -1}), json!(60)] {
+    for form in [
+        json!("fast"),
+        json!({"burst": 60}),
+        json!({"calls_per_minute": 0}),
+        json!({"calls_per_minute": -1}),
+        json!(60),
+    ] {
         assert!(read(&with("rate_limits", form.clone())).is_err(), "{form}");
     }
 }
@@ -72,17 +84,42 @@ fn ids_are_path_safe() {
 
 #[test]
 fn endpoints_with_credentials_odd_schemes_or_no_host_are_refused() {
-    for url in ["https://a.example/x", "http://127.0.0.1:8080", "agent+https://a.example", "agent+unix:///run/a.sock#/invoke", "http://[::1]:80/"] {
+    for url in [
+        "https://a.example/x",
+        "http://127.0.0.1:8080",
+        "agent+https://a.example",
+        "agent+unix:///run/a.sock#/invoke",
+        "http://[::1]:80/",
+    ] {
         assert!(url.parse::<Endpoint>().is_ok(), "{url}");
     }
-    for url in ["", "/agents/x", "ftp://x", "https://u:p@a.example/", "https://", "http://a:0/", "http://a:/", "agent+unix://run/a", "agent+unix:///../x", "file:///etc/passwd", "https://a b/"] {
+    for url in [
+        "",
+        "/agents/x",
+        "ftp://x",
+        "https://u:p@a.example/",
+        "https://",
+        "http://a:0/",
+        "http://a:/",
+        "agent+unix://run/a",
+        "agent+unix:///../x",
+        "file:///etc/passwd",
+        "https://a b/",
+    ] {
         assert!(url.parse::<Endpoint>().is_err(), "{url}");
     }
 }
 
 #[test]
 fn operations_that_clash_with_the_path_or_each_other_are_refused() {
-    for broken in [json!([{"name": "invoke"}]), json!([{"name": "a"}, {"name": "a"}]), json!([{"name": "a/b"}]), json!([1]), json!([{}]), json!({})] {
+    for broken in [
+        json!([{"name": "invoke"}]),
+        json!([{"name": "a"}, {"name": "a"}]),
+        json!([{"name": "a/b"}]),
+        json!([1]),
+        json!([{}]),
+        json!({}),
+    ] {
         assert!(read(&with("operations", broken.clone())).is_err(), "{broken}");
     }
 }

@@ -5,9 +5,36 @@ const LONGEST: usize = 300;
 
 /// Words that speak of an agent's inside rather than of the caller's request.
 const INSIDE: &[&str] = &[
-    "traceback", "exception", "stack", "panic", "errno", "internal", "localhost", "sqlstate", "select ", "password",
-    "secret", "token", "api key", "api_key", "apikey", "bearer ", "authorization", "0x", ".py", ".rs", ".js", ".java", ".go:", "node_modules",
-    "line ", "undefined", "nullpointer", "segfault", "connection refused", "econn",
+    "traceback",
+    "exception",
+    "stack",
+    "panic",
+    "errno",
+    "internal",
+    "localhost",
+    "sqlstate",
+    "select ",
+    "password",
+    "secret",
+    "token",
+    "api key",
+    "api_key",
+    "apikey",
+    "bearer ",
+    "authorization",
+    "0x",
+    ".py",
+    ".rs",
+    ".js",
+    ".java",
+    ".go:",
+    "node_modules",
+    "line ",
+    "undefined",
+    "nullpointer",
+    "segfault",
+    "connection refused",
+    "econn",
 ];
 
 /// `text`, if it reads like a sentence for the caller: one line, short, and without paths, addresses,
@@ -32,9 +59,10 @@ fn is_path(word: &str) -> bool {
 
 /// `10.0.0.7`, `db:5432`, `a@b.example`.
 fn is_address(word: &str) -> bool {
-    let port = word.rsplit_once(':').is_some_and(|(_, port)| port.len() > 1 && port.bytes().all(|b| b.is_ascii_digit()));
-    let dotted = word.trim_end_matches('.').split('.').count() == 4
-        && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let port =
+        word.rsplit_once(':').is_some_and(|(_, port)| port.len() > 1 && port.bytes().all(|b| b.is_ascii_digit()));
+    let dotted =
+        word.trim_end_matches('.').split('.').count() == 4 && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     port || dotted || word.contains('@') || word.ends_with(".internal") || word.ends_with(".local")
 }
 

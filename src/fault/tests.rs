@@ -14,10 +14,14 @@ fn r37_names_round_trip_and_are_unique() {
 
 #[test]
 fn r36_the_error_object_has_code_message_and_request_id() {
-    let fault = Fault::new(Code::InvalidInput, "no").violations(vec![Violation { pointer: "/a".into(), message: "b".into() }]);
+    let fault =
+        Fault::new(Code::InvalidInput, "no").violations(vec![Violation { pointer: "/a".into(), message: "b".into() }]);
     let body: serde_json::Value = serde_json::from_slice(&fault.body(Format::Error, "r1")).unwrap();
-    assert_eq!(body, serde_json::json!({"error": {"code": "InvalidInput", "message": "no",
-        "details": [{"pointer": "/a", "message": "b"}], "request_id": "r1"}}));
+    assert_eq!(
+        body,
+        serde_json::json!({"error": {"code": "InvalidInput", "message": "no",
+        "details": [{"pointer": "/a", "message": "b"}], "request_id": "r1"}})
+    );
 }
 
 #[test]
@@ -33,7 +37,11 @@ fn r90_problem_details_have_the_five_members() {
 
 #[test]
 fn r41_messages_about_the_request_pass() {
-    for text in ["Required field 'target_language' is missing.", "text must be at most 500 characters", "/text must be a string"] {
+    for text in [
+        "Required field 'target_language' is missing.",
+        "text must be at most 500 characters",
+        "/text must be a string",
+    ] {
         assert_eq!(public_text(text), Some(text));
     }
 }
@@ -41,8 +49,16 @@ fn r41_messages_about_the_request_pass() {
 #[test]
 fn r117_r133_messages_about_the_inside_do_not() {
     let leaks = [
-        "Traceback (most recent call last)", "open /srv/app/config.yaml", "cannot reach db:5432", "dial 10.0.0.7", "",
-        "two\nlines", "see https://internal.example", "key sk-abc123def456ghi789jkl0 refused", "ask bob@corp.example", "C:\\app\\x",
+        "Traceback (most recent call last)",
+        "open /srv/app/config.yaml",
+        "cannot reach db:5432",
+        "dial 10.0.0.7",
+        "",
+        "two\nlines",
+        "see https://internal.example",
+        "key sk-abc123def456ghi789jkl0 refused",
+        "ask bob@corp.example",
+        "C:\\app\\x",
     ];
     for text in leaks {
         assert_eq!(public_text(text), None, "{text}");

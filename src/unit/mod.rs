@@ -2,6 +2,7 @@
 //! Every room's `Config` is made of these. Nothing here does I/O except [`SecretRef::load`].
 
 mod glob;
+pub mod json;
 mod path;
 mod rate;
 mod secret;

@@ -66,4 +66,8 @@ impl serde::Serialize for FilePath {
     }
 }
 
-super::written_as_string!(FilePath, "A path; a relative one is meant from the folder of the configuration file.", r"^.+$");
+super::written_as_string!(
+    FilePath,
+    "A path; a relative one is meant from the folder of the configuration file.",
+    r"^.+$"
+);

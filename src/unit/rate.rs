@@ -24,7 +24,11 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("'{text}' is not a rate (write calls per period: 10/s, 600/min, 5000/h, 10000/d, or '10/s burst 50')");
+        let refuse = || {
+            format!(
+                "'{text}' is not a rate (write calls per period: 10/s, 600/min, 5000/h, 10000/d, or '10/s burst 50')"
+            )
+        };
         let mut words = text.split_ascii_whitespace();
         let (count, period) = words.next().and_then(|rate| rate.split_once('/')).ok_or_else(refuse)?;
         let count: NonZeroU32 = count.parse().map_err(|_| refuse())?;

@@ -60,4 +60,8 @@ impl serde::Serialize for Size {
     }
 }
 
-super::written_as_string!(Size, "A number of bytes with its unit, such as 512B, 64KiB or 1MiB.", r"^\d+(B|KiB|MiB|GiB)$");
+super::written_as_string!(
+    Size,
+    "A number of bytes with its unit, such as 512B, 64KiB or 1MiB.",
+    r"^\d+(B|KiB|MiB|GiB)$"
+);

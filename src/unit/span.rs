@@ -68,4 +68,8 @@ impl serde::Serialize for Span {
     }
 }
 
-super::written_as_string!(Span, "A span of time: a number and a unit, such as 250ms, 5s, 2m, 1h or 30d.", r"^\d+(ms|s|m|h|d)$");
+super::written_as_string!(
+    Span,
+    "A span of time: a number and a unit, such as 250ms, 5s, 2m, 1h or 30d.",
+    r"^\d+(ms|s|m|h|d)$"
+);

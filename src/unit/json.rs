@@ -1,0 +1,183 @@
+//! JSON text read strictly, once: what two parsers could read differently is refused here (duplicate keys,
+//! a byte order mark, bytes that are not UTF-8), and nesting is bounded.
+//! It refuses to repair anything, and says where it stopped rather than what it found there.
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Number, Value};
+use std::{cell::RefCell, fmt};
+
+/// The deepest nesting that may be asked for: the parser below stops at 128 by itself.
+pub const DEEPEST: u16 = 120;
+
+/// Why a text is not the JSON it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The value in which reading stopped, as a JSON Pointer.
+    pub pointer: String,
+    /// What is wrong, with line and column.
+    pub reason: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.as_str() {
+            "" => to.write_str(&self.reason),
+            pointer => write!(to, "{} (in {pointer})", self.reason),
+        }
+    }
+}
+
+/// Reads exactly one JSON value of at most `depth` nested arrays and objects.
+///
+/// # Errors
+/// The first thing that is wrong, and where.
+pub fn read(bytes: &[u8], depth: u16) -> Result<Value, Broken> {
+    let whole = |reason: &str| Broken { pointer: String::new(), reason: reason.to_owned() };
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        return Err(whole("it begins with a byte order mark (JSON has none, RFC 8259 §8.1)"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|why| whole(&format!("byte {} is not UTF-8", why.valid_up_to())))?;
+    if text.bytes().all(|byte| byte.is_ascii_whitespace()) {
+        return Err(whole("it is empty (a JSON value is required)"));
+    }
+    let trail = RefCell::new(Vec::new());
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let read = Strict { left: depth.min(DEEPEST), trail: &trail }
+        .deserialize(&mut parser)
+        .and_then(|value| parser.end().map(|()| value));
+    read.map_err(|why| Broken { pointer: pointer(&trail.into_inner()), reason: why.to_string() })
+}
+
+/// A value read by the same rules from any format that serde reads, at most 100 deep.
+#[derive(Debug)]
+pub struct Whole(pub Value);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let trail = RefCell::new(Vec::new());
+        Strict { left: 100, trail: &trail }.deserialize(from).map(Self)
+    }
+}
+
+/// `text` cut to `most` characters, for messages that repeat what was sent.
+pub fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// Appends one segment to a JSON Pointer (RFC 6901 §3).
+pub fn push_segment(pointer: &mut String, segment: &str) {
+    pointer.push('/');
+    pointer.push_str(&segment.replace('~', "~0").replace('/', "~1"));
+}
+
+/// The trail is written on the way out of a failure, innermost first.
+fn pointer(trail: &[String]) -> String {
+    let mut pointer = String::new();
+    for segment in trail.iter().rev() {
+        push_segment(&mut pointer, &cut(segment, 60));
+    }
+    pointer
+}
+
+#[derive(Clone, Copy)]
+struct Strict<'a> {
+    left: u16,
+    trail: &'a RefCell<Vec<String>>,
+}
+
+impl Strict<'_> {
+    fn inner<E: serde::de::Error>(&self) -> Result<Self, E> {
+        let left = self.left.checked_sub(1).ok_or_else(|| E::custom("it is nested too deeply"))?;
+        Ok(Self { left, trail: self.trail })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        self.deserialize(from)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        let number = Number::from_f64(value).map(Value::Number);
+        number.ok_or_else(|| E::custom("NaN and infinity are not numbers here"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let (inner, mut items) = (self.inner()?, Vec::new());
+        loop {
+            match from.next_element_seed(inner) {
+                Ok(Some(item)) => items.push(item),
+                Ok(None) => return Ok(Value::Array(items)),
+                Err(why) => {
+                    self.trail.borrow_mut().push(items.len().to_string());
+                    return Err(why);
+                }
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let (inner, mut members) = (self.inner()?, Map::new());
+        while let Some(name) = from.next_key::<String>()? {
+            if members.contains_key(&name) {
+                return Err(A::Error::custom(format!("the name '{}' stands twice in one object", cut(&name, 60))));
+            }
+            match from.next_value_seed(inner) {
+                Ok(value) => members.insert(name, value),
+                Err(why) => {
+                    self.trail.borrow_mut().push(name);
+                    return Err(why);
+                }
+            };
+        }
+        Ok(Value::Object(members))
+    }
+}
