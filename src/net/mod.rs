@@ -1,1 +1,40 @@
-//! x
+//! How the gateway itself reaches out: names resolved and vetted, documents fetched within bounds.
+//! It decides which addresses may be reached at all; what is fetched, and what it means, is the asker's.
+
+mod address;
+mod cidr;
+mod client;
+mod error;
+mod resolve;
+
+pub use address::AddressPolicy;
+pub use cidr::Cidr;
+pub use client::{Bounds, Client, Form, Reply, Trust};
+pub use error::FetchError;
+pub use resolve::{Unreachable, resolve};
+
+use crate::unit::FilePath;
+
+/// Which addresses may be reached, and whom the gateway believes when it fetches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Ranges that may be reached although they are refused by default: loopback, link-local
+    /// (cloud metadata among them), multicast and unspecified addresses. Private networks such as
+    /// 10.0.0.0/8 need no entry. The gateway's own listeners stay refused. Default: none.
+    pub allow: Vec<Cidr>,
+    /// A PEM file of certificate authorities to trust besides the system's, for issuers on an
+    /// internal network. Default: only the system's.
+    pub ca: Option<FilePath>,
+    /// Whether documents may be fetched over plain http from hosts other than this one. Default: false.
+    pub insecure: bool,
+}
+
+/// Makes aws-lc-rs the process's TLS provider. Calling it again changes nothing.
+pub fn install_crypto() {
+    // An error says that a provider is already there, which is what is wanted.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,25 @@
-//! Every metric and log field of the house by name. Label sets are bounded by what is configured,
-//! never by what callers send.
+//! Every metric and log field of the house by name, and what is left out of them. Label sets are bounded by
+//! what is configured, never by what callers send; no secret and no query string is ever written.
 
+mod access;
+mod calls;
+mod collect;
+mod histogram;
+mod labels;
+mod line;
 mod metrics;
+mod redact;
+mod register;
+mod target;
 
-pub use metrics::{Event, Metrics};
+pub use access::AccessLog;
+pub use calls::{AgentMetrics, Ended, Group};
+pub use labels::{AgentState, Connection, Limit};
+pub use line::Entry;
+pub use metrics::{Event, Metrics, MetricsConfig};
+pub use redact::redact;
+pub use register::Tally;
+pub use target::{AccessLogConfig, Target};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! Which addresses may be reached (SSRF): a document names an endpoint, and must not thereby reach
+//! this machine, the cloud's metadata or the gateway itself.
+
+use super::Cidr;
+use arc_swap::ArcSwap;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    sync::Arc,
+};
+
+/// Metadata services of clouds that lie outside the link-local range: Oracle, Alibaba, AWS over IPv6.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// Loopback, link-local, unspecified, multicast, broadcast, reserved and metadata addresses are refused
+/// unless listed. Private networks are where agents live, and pass.
+#[derive(Debug, Default)]
+pub struct AddressPolicy {
+    allow: Vec<Cidr>,
+    own: ArcSwap<Vec<SocketAddr>>,
+}
+
+impl AddressPolicy {
+    /// A policy that also lets `allow` pass.
+    pub fn new(allow: Vec<Cidr>) -> Self {
+        Self { allow, own: ArcSwap::default() }
+    }
+
+    /// Tells the gateway's own listeners: they are refused even where `allow` lists them.
+    pub fn refuse_own(&self, listeners: Vec<SocketAddr>) {
+        self.own.store(Arc::new(listeners));
+    }
+
+    /// The gateway's own listeners, for the policy that follows this one.
+    pub fn own(&self) -> Vec<SocketAddr> {
+        self.own.load().to_vec()
+    }
+
+    /// Whether `ip` may be reached at some port.
+    pub fn permits(&self, ip: IpAddr) -> bool {
+        self.allow.iter().any(|range| range.contains(ip)) || !is_special(ip)
+    }
+
+    /// Whether this very address may be reached.
+    pub fn permits_socket(&self, at: SocketAddr) -> bool {
+        self.permits(at.ip()) && !self.own.load().iter().any(|own| is_same(own, at))
+    }
+}
+
+/// A listener on the unspecified address answers at every address of this machine.
+fn is_same(own: &SocketAddr, at: SocketAddr) -> bool {
+    let ip = at.ip().to_canonical();
+    own.port() == at.port() && (own.ip().to_canonical() == ip || (own.ip().is_unspecified() && is_local(ip)))
+}
+
+/// Only an address of this machine can be bound to; asked only where the port already fits.
+fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+fn is_special(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    METADATA.contains(&ip)
+        || match ip {
+            IpAddr::V4(ip) => is_special_v4(ip),
+            IpAddr::V6(ip) => is_special_v6(ip),
+        }
+}
+
+fn is_special_v4(ip: Ipv4Addr) -> bool {
+    let [first, ..] = ip.octets();
+    ip.is_loopback() || ip.is_link_local() || ip.is_multicast() || first == 0 || first >= 240
+}
+
+fn is_special_v6(ip: Ipv6Addr) -> bool {
+    ip.is_loopback()
+        || ip.is_unspecified()
+        || ip.is_multicast()
+        || ip.is_unicast_link_local()
+        || embedded_v4(ip).is_some_and(|inner| is_special_v4(inner) || METADATA.contains(&IpAddr::V4(inner)))
+}
+
+/// The IPv4 address that a translator or tunnel would reach: NAT64 (RFC 6052), 6to4 (RFC 3056) and the
+/// old IPv4-compatible form.
+fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    match ip.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0, 0, high, low] => v4(high, low),
+        [0x2002, high, low, ..] => v4(high, low),
+        _ => None,
+    }
+}

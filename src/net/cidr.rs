@@ -1,0 +1,83 @@
+//! A range of addresses as people write it: `10.0.0.0/8`, `fd00::/8`, or one address.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+/// A range of IP addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cidr {
+    base: IpAddr,
+    bits: u8,
+}
+
+impl Cidr {
+    /// Whether `ip` lies in the range. An IPv4 address written as IPv6 (`::ffff:a.b.c.d`) counts as IPv4.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.base, ip.to_canonical()) {
+            (IpAddr::V4(base), IpAddr::V4(ip)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
+                base.to_bits() & mask == ip.to_bits() & mask
+            }
+            (IpAddr::V6(base), IpAddr::V6(ip)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+                base.to_bits() & mask == ip.to_bits() & mask
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("'{text}' is not a range of addresses (write 10.0.0.0/8, fd00::/8 or one address)");
+        let (base, bits) = match text.split_once('/') {
+            Some((base, bits)) => (base, Some(bits)),
+            None => (text, None),
+        };
+        let base: IpAddr = base.parse().map_err(|_| refuse())?;
+        let longest = if base.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            None => longest,
+            Some(bits) if bits.bytes().all(|b| b.is_ascii_digit()) => bits.parse().map_err(|_| refuse())?,
+            Some(_) => return Err(refuse()),
+        };
+        if bits > longest {
+            return Err(refuse());
+        }
+        Ok(Self { base, bits })
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}/{}", self.base, self.bits)
+    }
+}
+
+impl serde::Serialize for Cidr {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Cidr {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for Cidr {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Cidr".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": r"^[0-9A-Fa-f:.]+(/\d{1,3})?$",
+            "description": "A range of IP addresses, such as 10.0.0.0/8 or fd00::/8, or one address.",
+        })
+    }
+}

@@ -1,0 +1,215 @@
+//! Ranges, addresses that may be reached, and fetches that end in bounds.
+
+use super::*;
+use crate::unit::{Size, Span};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn ranges_read_and_contain() {
+    let fits = |range: &str, at: &str| range.parse::<Cidr>().unwrap().contains(ip(at));
+    assert!(fits("10.0.0.0/8", "10.255.0.1") && fits("0.0.0.0/0", "1.2.3.4") && fits("fd00::/8", "fdff::1"));
+    assert!(fits("127.0.0.1", "127.0.0.1") && fits("127.0.0.0/8", "::ffff:127.0.0.1") && fits("::/0", "::1"));
+    assert!(!fits("10.0.0.0/8", "11.0.0.1") && !fits("0.0.0.0/0", "::1") && !fits("fd00::/8", "fc00::1"));
+    for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "example.org", "10.0.0.0/8/8"] {
+        assert!(text.parse::<Cidr>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn r41_special_addresses_are_refused_in_every_spelling() {
+    let policy = AddressPolicy::default();
+    let refused = [
+        "127.0.0.1",
+        "127.8.8.8",
+        "0.0.0.0",
+        "0.1.2.3",
+        "169.254.169.254",
+        "224.0.0.1",
+        "255.255.255.255",
+        "240.0.0.1",
+        "::1",
+        "::",
+        "fe80::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.169.254",
+        "64:ff9b::7f00:1",
+        "::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+        "2002:7f00:1::",
+        "192.0.0.192",
+        "100.100.100.200",
+        "fd00:ec2::254",
+        "64:ff9b::6464:64c8",
+    ];
+    for text in refused {
+        assert!(!policy.permits(ip(text)), "{text}");
+    }
+    for text in ["10.0.0.1", "172.16.0.1", "192.168.1.1", "203.0.113.7", "2001:db8::1", "fd12::1", "64:ff9b::a00:1"] {
+        assert!(policy.permits(ip(text)), "{text}");
+    }
+}
+
+#[test]
+fn listed_ranges_pass_but_never_the_gateway_itself() {
+    let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
+    let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+    assert!(policy.permits_socket(at("127.0.0.1:80")));
+    assert!(!policy.permits_socket(at("[::1]:80")) && !policy.permits_socket(at("169.254.169.254:80")));
+    policy.refuse_own(vec![at("0.0.0.0:80"), at("127.0.0.1:9000")]);
+    assert!(!policy.permits_socket(at("127.0.0.1:80")) && !policy.permits_socket(at("127.9.9.9:80")));
+    assert!(!policy.permits_socket(at("127.0.0.1:9000")) && policy.permits_socket(at("127.0.0.2:9000")));
+    assert!(!policy.permits_socket(at("[::ffff:127.0.0.1]:80")));
+}
+
+#[tokio::test]
+async fn every_address_of_a_name_is_vetted() {
+    let closed = AddressPolicy::default();
+    for host in ["localhost", "127.0.0.1", "[::1]", "127.1", "2130706433", "0x7f000001", "::ffff:127.0.0.1"] {
+        assert!(resolve(host, 80, &closed).await.is_err(), "{host}");
+    }
+    let open = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
+    let found = resolve("localhost", 80, &open).await.unwrap();
+    assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
+    assert_eq!(resolve("10.1.2.3", 81, &closed).await.unwrap(), ["10.1.2.3:81".parse().unwrap()]);
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_is_an_error_not_a_panic() {
+    for host in ["", "no such host", "nowhere.invalid", "a..b", "[::1", &"a".repeat(300)] {
+        assert!(
+            matches!(resolve(host, 80, &AddressPolicy::default()).await, Err(Unreachable::Unknown { .. })),
+            "{host}"
+        );
+    }
+}
+
+/// Answers every connection with `answer` and then closes it, or keeps it open.
+async fn server(answer: Vec<u8>, close: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head).await;
+                let _ = stream.write_all(&answer).await;
+                if !close {
+                    std::future::pending::<()>().await;
+                }
+            });
+        }
+    });
+    at
+}
+
+fn client(config: &Config) -> Client {
+    Client::build(config, Arc::new(AddressPolicy::new(config.allow.clone()))).unwrap()
+}
+
+const BOUNDS: Bounds = Bounds { size: Size::bytes(64), time: Span::millis(300) };
+
+async fn fetch(answer: &str, close: bool) -> Result<serde_json::Value, FetchError> {
+    let at = server(answer.as_bytes().to_vec(), close).await;
+    client(&Config::default()).fetch_json(&format!("http://{at}/"), Trust::Named, BOUNDS).await
+}
+
+#[tokio::test]
+async fn a_document_in_bounds_comes_back() {
+    let found = fetch("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{\"a\":1}", true).await.unwrap();
+    assert_eq!(found, serde_json::json!({"a": 1}));
+}
+
+#[tokio::test]
+async fn what_is_too_long_too_slow_cut_or_elsewhere_is_refused() {
+    let long = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\"{}\"", "x".repeat(100));
+    assert!(matches!(fetch(&long, true).await, Err(FetchError::TooLong { .. })));
+    let told = "HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n";
+    assert!(matches!(fetch(told, false).await, Err(FetchError::TooLong { .. })));
+    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{}";
+    assert!(matches!(fetch(cut, true).await, Err(FetchError::Failed { .. })));
+    assert!(matches!(fetch(cut, false).await, Err(FetchError::Failed { .. })), "the time bound holds for the body");
+    assert!(matches!(fetch("", false).await, Err(FetchError::Failed { .. })), "the time bound holds for the head");
+    let moved = "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
+    assert!(matches!(fetch(moved, true).await, Err(FetchError::Status { status: 302, .. })));
+    let text = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+    assert!(matches!(fetch(text, true).await, Err(FetchError::Unreadable { .. })));
+}
+
+#[tokio::test]
+async fn an_address_that_somebody_else_chose_is_vetted() {
+    let at = server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec(), true).await;
+    for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
+        let url = format!("http://{host}:{}/", at.port());
+        let closed = client(&Config::default()).get(&url, Trust::Told, BOUNDS).await;
+        assert!(closed.is_err(), "{host}");
+    }
+    let open = client(&Config { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Config::default() });
+    assert_eq!(open.get(&format!("http://localhost:{}/", at.port()), Trust::Told, BOUNDS).await.unwrap().status, 200);
+}
+
+#[test]
+fn plain_http_to_another_machine_must_be_spelled() {
+    let strict = client(&Config::default());
+    for url in
+        ["http://example.org/", "ftp://example.org/", "file:///etc/passwd", "https://a:b@example.org/", "x", "https://"]
+    {
+        assert!(strict.vet(url).is_err(), "{url}");
+    }
+    for url in ["https://example.org/", "http://127.0.0.1:1/", "http://[::1]:1/", "http://localhost/"] {
+        assert!(strict.vet(url).is_ok(), "{url}");
+    }
+    assert!(client(&Config { insecure: true, ..Config::default() }).vet("http://example.org/").is_ok());
+}
+
+#[test]
+fn a_file_of_authorities_that_holds_none_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for ca in [file.path(), std::path::Path::new("/nowhere/ca.pem")] {
+        let config = Config { ca: Some(ca.into()), ..Config::default() };
+        let problems = Client::build(&config, Arc::default()).unwrap_err();
+        assert!(problems.iter().all(|problem| problem.starts_with("net.ca: ")), "{problems:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_configured_authority_is_believed_besides_the_systems() {
+    install_crypto();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let config = rustls::ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(vec![made.cert.der().clone()], key.into()).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(mut stream) = acceptor.accept(stream).await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+            }
+        }
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), made.cert.pem()).unwrap();
+    let bounds = Bounds { size: Size::kib(1), time: Span::secs(10) };
+    let fetch = async |ca: Option<&std::path::Path>, host: &str| {
+        let config = Config { ca: ca.map(Into::into), ..Config::default() };
+        client(&config).get(&format!("https://{host}:{port}/"), Trust::Named, bounds).await
+    };
+    assert_eq!(fetch(Some(file.path()), "localhost").await.unwrap().status, 200);
+    assert!(fetch(None, "localhost").await.is_err());
+    assert!(fetch(Some(file.path()), "127.0.0.1").await.is_err(), "the name must fit too");
+}

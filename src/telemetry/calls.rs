@@ -1,0 +1,210 @@
+//! The counters of calls, by agent, operation, group of callers and code. The crate's own vectors are not used
+//! here: they find a child by a hash of the labels written one after the other, so agent `a`, operation `bc` and
+//! agent `ab`, operation `c` would share a counter, and they make every child before its first use.
+
+use super::histogram::Histogram;
+use crate::{
+    agent::{Agent, AgentId},
+    fault::Code,
+};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+const GROUPS: usize = 16;
+pub(super) const KINDS: [&str; 5] = ["none", "key", "bearer", "certificate", "anonymous"];
+/// `ok`, the table's codes, and `aborted`.
+const CODES: usize = 2 + Code::ALL.len();
+/// Operations of one agent with counters of their own; further ones share `-`.
+const OPERATIONS: usize = 64;
+const UNKNOWN: &str = "-";
+pub(super) const OTHER: &str = "other";
+/// The operation that has no name (R14). No operation of a document can be called so.
+const IMPLIED: &str = "invoke";
+
+/// Who calls, as a label: a kind of credential or a configured tier, never a name that a caller chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group(u8);
+
+impl Group {
+    /// Not authenticated, or not yet.
+    pub const NONE: Self = Self(0);
+    /// An API key.
+    pub const KEY: Self = Self(1);
+    /// A bearer token.
+    pub const BEARER: Self = Self(2);
+    /// A client certificate.
+    pub const CERTIFICATE: Self = Self(3);
+    /// Let in without a credential.
+    pub const ANONYMOUS: Self = Self(4);
+}
+
+/// How one call ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The operation's place in the agent's list, if one was found.
+    pub operation: Option<usize>,
+    /// Who called.
+    pub group: Group,
+    /// The fault's code; `None` for a call that was served.
+    pub code: Option<Code>,
+    /// From the first byte in to the last byte out.
+    pub total: Duration,
+    /// The part of it that the agent took, if it was asked.
+    pub agent: Option<Duration>,
+}
+
+pub(super) type Codes = [AtomicU64; CODES];
+
+/// The counters of one operation; a group's row is made when it is first needed.
+#[derive(Debug, Default)]
+pub(super) struct Operation(pub(super) [OnceLock<Box<Codes>>; GROUPS]);
+
+/// The counters behind one value of the label `agent`.
+#[derive(Debug)]
+pub(super) struct Series {
+    pub(super) label: Arc<str>,
+    pub(super) call: Histogram,
+    pub(super) agent: Histogram,
+    pub(super) operations: Mutex<BTreeMap<Arc<str>, Arc<Operation>>>,
+}
+
+impl Series {
+    fn new(label: Arc<str>) -> Arc<Self> {
+        Arc::new(Self { label, call: Histogram::default(), agent: Histogram::default(), operations: Mutex::default() })
+    }
+
+    fn operation(&self, name: &str) -> Arc<Operation> {
+        let mut operations = lock(&self.operations);
+        let name = if operations.len() < OPERATIONS || operations.contains_key(name) { name } else { UNKNOWN };
+        match operations.get(name) {
+            Some(operation) => Arc::clone(operation),
+            None => Arc::clone(operations.entry(name.into()).or_default()),
+        }
+    }
+}
+
+/// One agent's handle, made with its route: an idle agent costs a few words here, a call costs an index and
+/// some additions.
+#[derive(Debug)]
+pub struct AgentMetrics {
+    calls: Arc<Calls>,
+    id: Option<AgentId>,
+    series: OnceLock<Arc<Series>>,
+    unnamed: OnceLock<Arc<Operation>>,
+    operations: Box<[Named]>,
+}
+
+/// An operation's name, and its counters once it was called.
+type Named = (Arc<str>, OnceLock<Arc<Operation>>);
+
+impl AgentMetrics {
+    /// Counts one call.
+    pub fn record(&self, ended: &Ended) {
+        self.count(ended, ended.code.map_or(0, |code| 1 + code as usize));
+    }
+
+    /// Counts a call that ended without an answer: its caller left, or it was cut short. Its code is the fault's
+    /// if there is one, else `aborted`.
+    pub fn record_aborted(&self, ended: &Ended) {
+        self.count(ended, ended.code.map_or(CODES - 1, |code| 1 + code as usize));
+    }
+
+    fn count(&self, ended: &Ended, at: usize) {
+        let series = self.series.get_or_init(|| self.calls.series(self.id.as_ref()));
+        // Agents that share a label do not have each its operations there.
+        let named = ended.operation.filter(|_| !Arc::ptr_eq(series, &self.calls.other));
+        let operation = match named.and_then(|at| self.operations.get(at)) {
+            Some((name, cell)) => cell.get_or_init(|| series.operation(if name.is_empty() { IMPLIED } else { name })),
+            _ => self.unnamed.get_or_init(|| series.operation(UNKNOWN)),
+        };
+        let row = operation.0.get(usize::from(ended.group.0));
+        let row = row.map(|row| row.get_or_init(|| Box::new([const { AtomicU64::new(0) }; CODES])));
+        if let Some(count) = row.and_then(|row| row.get(at)) {
+            count.fetch_add(1, Relaxed);
+        }
+        series.call.observe(ended.total);
+        if let Some(took) = ended.agent {
+            series.agent.observe(took);
+        }
+    }
+}
+
+/// All series of calls, and the bound on how many agents have their own.
+#[derive(Debug)]
+pub(super) struct Calls {
+    most: AtomicUsize,
+    pub(super) agents: Mutex<HashMap<AgentId, Arc<Series>>>,
+    pub(super) unknown: Arc<Series>,
+    pub(super) other: Arc<Series>,
+    pub(super) tiers: [OnceLock<Box<str>>; GROUPS - KINDS.len()],
+}
+
+impl Calls {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            most: AtomicUsize::new(super::MetricsConfig::default().most_agents),
+            agents: Mutex::default(),
+            unknown: Series::new(UNKNOWN.into()),
+            other: Series::new(OTHER.into()),
+            tiers: Default::default(),
+        })
+    }
+
+    pub(super) fn bound(&self, most_agents: usize) {
+        self.most.store(most_agents, Relaxed);
+    }
+
+    pub(super) fn handle(self: &Arc<Self>, agent: Option<&Agent>) -> Arc<AgentMetrics> {
+        let operations = agent.map_or(&[][..], |agent| &agent.operations);
+        Arc::new(AgentMetrics {
+            calls: Arc::clone(self),
+            id: agent.map(|agent| agent.id.clone()),
+            series: OnceLock::new(),
+            unnamed: OnceLock::new(),
+            operations: operations.iter().map(|operation| (Arc::clone(&operation.name), OnceLock::new())).collect(),
+        })
+    }
+
+    /// An agent takes a label with its first call: the first agents that are called are told apart, not the
+    /// first that are loaded. An agent that is called `-` or `other` shares the series that bears the label.
+    fn series(&self, id: Option<&AgentId>) -> Arc<Series> {
+        let Some(id) = id.filter(|id| id.as_str() != UNKNOWN) else {
+            return Arc::clone(&self.unknown);
+        };
+        let mut agents = lock(&self.agents);
+        match agents.get(id) {
+            Some(series) => Arc::clone(series),
+            None if id.as_str() == OTHER || agents.len() >= self.most.load(Relaxed) => Arc::clone(&self.other),
+            None => Arc::clone(agents.entry(id.clone()).or_insert_with(|| Series::new(id.shared()))),
+        }
+    }
+
+    pub(super) fn retain(&self, known: &dyn Fn(&AgentId) -> bool) {
+        lock(&self.agents).retain(|id, _| known(id));
+    }
+
+    /// Gives each tier a group of its own, as far as there are groups; a name once given stays.
+    pub(super) fn name_tiers<'a>(&self, tiers: impl Iterator<Item = &'a str>) {
+        let known: HashSet<&str> = self.tiers.iter().filter_map(|tier| tier.get().map(|name| &**name)).collect();
+        let mut free = self.tiers.iter().filter(|tier| tier.get().is_none());
+        for tier in tiers.filter(|tier| !known.contains(tier) && !KINDS.contains(tier)) {
+            let Some(place) = free.next() else { return };
+            place.get_or_init(|| tier.into());
+        }
+    }
+
+    pub(super) fn tier(&self, tier: &str) -> Option<Group> {
+        let at = self.tiers.iter().map_while(OnceLock::get).position(|name| **name == *tier)?;
+        u8::try_from(KINDS.len() + at).ok().map(Group)
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

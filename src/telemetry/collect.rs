@@ -1,0 +1,116 @@
+//! The counters of calls in the form that is scraped. Only what was counted is shown.
+
+use super::calls::{Calls, KINDS, OTHER, Series, lock};
+use crate::fault::Code;
+use prometheus::{
+    core::{Collector, Desc},
+    proto,
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
+};
+
+/// What the registry asks at a scrape.
+pub(super) struct CallsCollector {
+    pub(super) calls: Arc<Calls>,
+    descriptions: [Desc; 3],
+}
+
+const NAMES: [(&str, &str, &[&str]); 3] = [
+    ("gatepost_calls_total", "Calls, by how they ended.", &["agent", "code", "group", "operation"]),
+    ("gatepost_call_seconds", "Time from a call's first byte in to its last byte out.", &["agent"]),
+    ("gatepost_agent_seconds", "Time that the agent took of a call.", &["agent"]),
+];
+
+impl CallsCollector {
+    pub(super) fn new(calls: Arc<Calls>) -> Result<Self, prometheus::Error> {
+        let describe = |(name, help, labels): (&str, &str, &[&str])| {
+            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+            Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
+        };
+        let [total, call, agent] = NAMES.map(describe);
+        Ok(Self { calls, descriptions: [total?, call?, agent?] })
+    }
+}
+
+impl Collector for CallsCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descriptions.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let mut all: Vec<Arc<Series>> = lock(&self.calls.agents).values().cloned().collect();
+        all.extend([Arc::clone(&self.calls.unknown), Arc::clone(&self.calls.other)]);
+        let mut found: [Vec<proto::Metric>; 3] = Default::default();
+        let [total, call, agent] = &mut found;
+        for series in &all {
+            self.calls.collect(series, total);
+            call.extend(series.call.collect().map(|histogram| timed(series, histogram)));
+            agent.extend(series.agent.collect().map(|histogram| timed(series, histogram)));
+        }
+        let kinds = [proto::MetricType::COUNTER, proto::MetricType::HISTOGRAM, proto::MetricType::HISTOGRAM];
+        let families = NAMES.iter().zip(kinds).zip(found).filter(|(_, metrics)| !metrics.is_empty());
+        families
+            .map(|(((name, help, _), kind), metrics)| {
+                let mut family = proto::MetricFamily::default();
+                family.set_name((*name).to_owned());
+                family.set_help((*help).to_owned());
+                family.set_field_type(kind);
+                family.set_metric(metrics);
+                family
+            })
+            .collect()
+    }
+}
+
+fn timed(series: &Series, histogram: proto::Histogram) -> proto::Metric {
+    let mut metric = proto::Metric::from_label(pairs(&[("agent", &series.label)]));
+    metric.set_histogram(histogram);
+    metric
+}
+
+fn pairs(labels: &[(&str, &str)]) -> Vec<proto::LabelPair> {
+    let pair = |(name, value): &(&str, &str)| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    labels.iter().map(pair).collect()
+}
+
+impl Calls {
+    fn group_name(&self, group: usize) -> &str {
+        let tier = || self.tiers.get(group - KINDS.len()).and_then(OnceLock::get).map(|name| &**name);
+        KINDS.get(group).copied().or_else(tier).unwrap_or(OTHER)
+    }
+
+    fn collect(&self, series: &Series, to: &mut Vec<proto::Metric>) {
+        for (name, operation) in &*lock(&series.operations) {
+            for (group, row) in operation.0.iter().enumerate() {
+                for (code, count) in row.get().into_iter().flat_map(|row| row.iter().enumerate()) {
+                    let count = count.load(Relaxed);
+                    if count == 0 {
+                        continue;
+                    }
+                    let code = match code.checked_sub(1) {
+                        None => "ok",
+                        Some(at) => Code::ALL.get(at).map_or("aborted", |code| code.row().name),
+                    };
+                    let labels = [
+                        ("agent", &*series.label),
+                        ("code", code),
+                        ("group", self.group_name(group)),
+                        ("operation", name),
+                    ];
+                    let mut counter = proto::Counter::default();
+                    counter.set_value(count as f64);
+                    let mut metric = proto::Metric::from_label(pairs(&labels));
+                    metric.set_counter(counter);
+                    to.push(metric);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Takes secrets out of text that others wrote, before it is logged (R131, R133): credentials by their form and
+//! by the names before them, what a URL carries besides its path, addresses of people. It errs on the side of
+//! taking out too much.
+
+use std::{borrow::Cow, ops::Range};
+
+const MASK: &str = "[redacted]";
+
+/// Parts of names whose values are secret; compared in lower case, `-` and `_` left out.
+const NAMES: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "secret",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "authorization",
+    "credential",
+    "cookie",
+    "signature",
+    "sessionid",
+    "clientassertion",
+];
+
+/// How secrets begin, and how long such a word is at least.
+const BEGINNINGS: &[(&str, usize)] = &[
+    ("gp_", 12),
+    ("eyJ", 12),
+    ("sk-", 12),
+    ("sk_", 12),
+    ("pk_", 12),
+    ("ghp_", 12),
+    ("gho_", 12),
+    ("ghs_", 12),
+    ("github_pat_", 20),
+    ("glpat-", 12),
+    ("xox", 14),
+    ("AKIA", 16),
+    ("AIza", 20),
+    ("hf_", 16),
+    ("syt_", 16),
+];
+
+/// No secret is known by its form that is shorter.
+const SHORTEST: usize = 12;
+
+/// `text` without its secrets; borrowed if there are none.
+pub fn redact(text: &str) -> Cow<'_, str> {
+    let mut clean = String::new();
+    let mut at = 0;
+    while let Some(secret) = next(text, at) {
+        clean.push_str(text.get(at..secret.start).unwrap_or_default());
+        clean.push_str(MASK);
+        at = secret.end;
+    }
+    if at == 0 {
+        return Cow::Borrowed(text);
+    }
+    clean.push_str(text.get(at..).unwrap_or_default());
+    Cow::Owned(clean)
+}
+
+/// The next secret at or after `from`, never empty. Each character is looked at a bounded number of times.
+fn next(text: &str, from: usize) -> Option<Range<usize>> {
+    let mut at = from;
+    loop {
+        let rest = text.get(at..)?;
+        let start = at + rest.find(|c: char| !between(c))?;
+        let rest = text.get(start..)?;
+        let end = start + rest.find(between).unwrap_or(rest.len());
+        let word = text.get(start..end)?;
+        // A word that begins with @ is what follows a user's name that was just taken out of a URL.
+        let authority = word.find("://").map(|at| at + 3).or_else(|| word.starts_with('@').then_some(1));
+        let (secret, then) = match authority {
+            Some(authority) => in_url(text, start + authority),
+            None => (in_word(text, start..end), end),
+        };
+        if secret.is_some() {
+            return secret;
+        }
+        at = then;
+    }
+}
+
+/// What stands between words: a word holds a token, a name, a URL up to its query, an address.
+fn between(c: char) -> bool {
+    !matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '.' | '+' | '/' | '~' | '@' | ':')
+        && !matches!(c, '%' | '!' | '*' | '#' | '$' | '^' | '\\')
+        && !c.is_alphanumeric()
+}
+
+fn in_word(text: &str, word: Range<usize>) -> Option<Range<usize>> {
+    let this = text.get(word.clone())?;
+    if this.starts_with("-----BEGIN") {
+        let block = text.get(word.start..)?;
+        let last = block.find("-----END").unwrap_or(block.len());
+        let line = block.get(last..).and_then(|rest| rest.find('\n'));
+        return Some(word.start..line.map_or(text.len(), |line| word.start + last + line));
+    }
+    named(text, &word).or_else(|| scheme(text, &word)).or_else(|| formed(this, word.start))
+}
+
+/// `name=value`, `name: value`, `"name": "value"`, and the same inside a JSON string.
+fn named(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
+    let this = text.get(word.clone())?;
+    let name = this.split(':').next().unwrap_or(this);
+    let rest = text.get(word.start + name.len()..)?;
+    let sign = rest.trim_start_matches(['"', '\'', '\\', ' ', ']']);
+    let value = sign.strip_prefix("=>").or_else(|| sign.strip_prefix([':', '=']))?;
+    if !is_secret_name(name) {
+        return None;
+    }
+    let bare = value.trim_start_matches([' ', '\t']);
+    if sign.starts_with(": ") && is_prose(name, bare) {
+        return None;
+    }
+    let escaped = bare.starts_with('\\');
+    let bare = bare.trim_start_matches('\\');
+    let from = text.len() - bare.len();
+    let secret = match bare.chars().next().filter(|c| "\"'`".contains(*c)) {
+        Some(quote) => from + 1..from + 1 + quoted(bare.get(1..)?, quote, escaped),
+        // These have several words, up to the end of their line.
+        None if is_line(name) => from..from + bare.find(['\n', '\r', '"', '\'']).unwrap_or(bare.len()),
+        None => from..from + bare.find(|c: char| c.is_whitespace() || ",;&)}]\"'<>".contains(c)).unwrap_or(bare.len()),
+    };
+    let done = text.get(secret.start..).is_some_and(|rest| rest.starts_with(MASK));
+    (!secret.is_empty() && !done).then_some(secret)
+}
+
+/// How long the quoted text is; inside a JSON string the closing quote bears a backslash, elsewhere it must not.
+fn quoted(text: &str, quote: char, escaped: bool) -> usize {
+    let mut backslash = None;
+    for (at, c) in text.char_indices() {
+        match (c == quote, backslash) {
+            (true, Some(before)) if escaped => return before,
+            (true, None) if !escaped => return at,
+            _ => backslash = (c == '\\' && (backslash.is_none() || escaped)).then_some(at),
+        }
+    }
+    text.len()
+}
+
+fn is_line(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    lower.ends_with("authorization") || lower.ends_with("cookie")
+}
+
+/// `token: expired` is a sentence, not a secret.
+fn is_prose(name: &str, value: &str) -> bool {
+    let word = value.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    ["token", "signature", "credential"].iter().any(|noun| name.eq_ignore_ascii_case(noun))
+        && !word.is_empty()
+        && word.bytes().all(|b| b.is_ascii_lowercase())
+}
+
+fn is_secret_name(name: &str) -> bool {
+    if name.len() < 3 || name.len() > 64 {
+        return false;
+    }
+    let plain: String = name.chars().filter(|c| !"-_.".contains(*c)).map(|c| c.to_ascii_lowercase()).collect();
+    // Models count tokens; such counts are no secrets.
+    !plain.ends_with("tokens") && NAMES.iter().any(|part| plain.contains(part))
+}
+
+/// `Bearer …`, `Basic …` (RFC 9110 §11.4).
+fn scheme(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
+    let this = text.get(word.clone())?;
+    if !["bearer", "basic", "digest", "dpop"].iter().any(|scheme| this.eq_ignore_ascii_case(scheme)) {
+        return None;
+    }
+    let rest = text.get(word.end..)?;
+    let token = rest.trim_start_matches(' ');
+    let length = token.find(|c: char| c.is_whitespace() || ",;\"'".contains(c)).unwrap_or(token.len());
+    let plain = token.bytes().take(length).all(|b| b.is_ascii_lowercase()) && !this.eq_ignore_ascii_case("bearer");
+    let start = text.len() - token.len();
+    (start > word.end && length > 0 && !plain && !token.starts_with(MASK)).then_some(start..start + length)
+}
+
+/// A word that is a secret by its look, or a person's address; also behind a `/` or `:` in the word.
+fn formed(word: &str, start: usize) -> Option<Range<usize>> {
+    let mut at = 0;
+    for part in word.split(['/', ':']) {
+        if begins_as_secret(part) || is_mail(part) {
+            return Some(start + at..start + at + part.len());
+        }
+        at += part.len() + 1;
+    }
+    None
+}
+
+fn begins_as_secret(part: &str) -> bool {
+    part.len() >= SHORTEST
+        && BEGINNINGS.iter().any(|(beginning, least)| part.len() >= *least && part.starts_with(beginning))
+}
+
+fn is_mail(word: &str) -> bool {
+    let Some((name, host)) = word.split_once('@') else {
+        return false;
+    };
+    let (_, top) = host.trim_end_matches('.').rsplit_once('.').unwrap_or_default();
+    !name.is_empty() && top.len() > 1 && top.bytes().all(|b| b.is_ascii_alphabetic())
+}
+
+/// The user and password, or the query and fragment, of the URL whose authority begins at `start`; and where
+/// the URL ends.
+fn in_url(text: &str, start: usize) -> (Option<Range<usize>>, usize) {
+    let rest = text.get(start..).unwrap_or_default();
+    let url = rest.split(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).next().unwrap_or_default();
+    let end = start + url.len();
+    let path = url.find(['/', '?', '#']).unwrap_or(url.len());
+    let user = url.get(..path).and_then(|authority| authority.rfind('@'));
+    if let Some(user) = user.filter(|at| *at > 0 && url.get(..*at) != Some(MASK)) {
+        return (Some(start..start + user), end);
+    }
+    let query = url.find(['?', '#']).map_or(url.len(), |at| at + 1);
+    if let Some(secret) = url.get(path..query).and_then(|text| formed(text, start + path)) {
+        return (Some(secret.start..end), end);
+    }
+    let query = (query < url.len() && url.get(query..) != Some(MASK)).then_some(start + query..end);
+    (query, end)
+}

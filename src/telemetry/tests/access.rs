@@ -1,0 +1,182 @@
+//! The access log: one line a call, whole, bounded, without secrets; and what happens when it cannot be written.
+
+use crate::{
+    fault::{Code, Fault},
+    telemetry::{AccessLog, AccessLogConfig, Entry, Metrics, Target},
+};
+use serde_json::Value;
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+fn entry(id: &str) -> Entry<'_> {
+    Entry::new(SystemTime::UNIX_EPOCH + Duration::from_millis(1_785_585_600_042), id)
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"))).collect()
+}
+
+fn line(entry: &Entry<'_>) -> Value {
+    let mut line = Vec::new();
+    entry.write(&mut line);
+    assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
+    serde_json::from_slice(&line).unwrap()
+}
+
+fn log(path: &Path) -> (AccessLog, Arc<Metrics>) {
+    let metrics = Metrics::new().unwrap();
+    (AccessLog::new(Target::File(path.into()), Arc::clone(&metrics)).unwrap(), metrics)
+}
+
+#[test]
+fn a_line_says_who_what_and_how_it_ended() {
+    let fault = Fault::new(Code::AgentError, "The agent failed.")
+        .detail("agent said password=hunter2 at https://a.example/x?k=v");
+    let line = line(&Entry {
+        peer: "2001:db8::1".parse().ok(),
+        method: "POST",
+        path: "/agents/echo/invoke",
+        query_bytes: 12,
+        protocol: "HTTP/2",
+        agent: "echo",
+        operation: "say",
+        caller: "team-a",
+        credential: "key",
+        status: 502,
+        fault: Some(&fault),
+        bytes_in: 5,
+        total: Duration::from_micros(1_203_004),
+        agent_took: Some(Duration::from_micros(1_000_050)),
+        attempts: 2,
+        user_agent: "curl/8 \"x\"\u{1b}[31m\n{}",
+        trace: "0af7651916cd43dd8448eb211c80319c",
+        ..entry("r1")
+    });
+    assert_eq!(line["time"], "2026-08-01T12:00:00.042Z");
+    assert_eq!((&line["status"], &line["code"], &line["blame"]), (&502.into(), &"AgentError".into(), &"agent".into()));
+    assert_eq!((line["ms"].as_f64(), line["agent_ms"].as_f64()), (Some(1203.004), Some(1000.05)));
+    assert_eq!(line["peer"], "2001:db8::1");
+    assert_eq!(line["query_bytes"], 12);
+    assert_eq!(line["detail"], "agent said password=[redacted] at https://a.example/x?[redacted]");
+    assert_eq!(line["user_agent"], "curl/8 \"x\"\u{1b}[31m\n{}");
+    assert!(line.get("aborted").is_none());
+}
+
+#[test]
+fn r131_a_secret_is_not_logged_wherever_a_caller_puts_it() {
+    let key = "gp_Ab12Cd34_0123456789abcdefXYZ";
+    let path = format!("/agents/{key}/invoke");
+    let agent = format!("client ({key})");
+    let fault = Fault::new(Code::Unauthorized, format!("no {key}")).detail(key);
+    let line = line(&Entry { path: &path, user_agent: &agent, method: key, fault: Some(&fault), ..entry("r") });
+    assert!(!line.to_string().contains("0123456789abcdef"), "{line}");
+}
+
+#[test]
+fn a_long_field_is_cut_at_a_character_and_a_secret_at_the_cut_stays_out() {
+    let long = "ä".repeat(10_000);
+    let detail = format!("{} eyJhbGciOiJIUzI1NiJ9.{}", "x".repeat(2_030), "e".repeat(5_000));
+    let fault = Fault::new(Code::Internal, "m").detail(detail);
+    let line = line(&Entry { path: &long, user_agent: &long, fault: Some(&fault), ..entry("r") });
+    assert!(line.to_string().len() < 5_000);
+    assert!(!line.to_string().contains("eyJ"), "{line}");
+}
+
+#[test]
+fn every_line_is_written_once_and_in_whole_by_the_time_the_log_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let (log, _) = log(&path);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let log = &log;
+            scope.spawn(move || (0..2_500).for_each(|n| log.write(&entry(&format!("{thread}-{n}")))));
+        }
+    });
+    log.close();
+    let mut ids: Vec<_> = lines(&path).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 10_000);
+}
+
+#[test]
+fn a_line_appears_soon_without_closing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let (log, _) = log(&path);
+    log.write(&entry("r1"));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while lines(&path).is_empty() {
+        assert!(Instant::now() < deadline, "no line");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn after_rotation_lines_go_to_the_new_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, old) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let (log, _) = log(&path);
+    log.write(&entry("r1"));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while lines(&path).is_empty() {
+        assert!(Instant::now() < deadline, "no line");
+        std::thread::yield_now();
+    }
+    std::fs::rename(&path, &old).unwrap();
+    log.reopen();
+    log.write(&entry("r2"));
+    log.close();
+    assert_eq!(lines(&old)[0]["id"], "r1");
+    assert_eq!(lines(&path)[0]["id"], "r2");
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_counted_and_no_call_waits() {
+    let (log, metrics) = log(Path::new("/dev/full"));
+    (0..100).for_each(|n| log.write(&entry(&n.to_string())));
+    log.close();
+    log.write(&entry("late"));
+    let page = metrics.exposition().unwrap();
+    assert!(page.contains("\ngatepost_access_log_dropped_total 101\n"), "{page}");
+}
+
+#[test]
+fn a_target_that_takes_nothing_fills_the_queue_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    // Open at both ends, read at none.
+    let _end = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let (log, metrics) = log(&pipe);
+    let agent = "x".repeat(200);
+    for _ in 0..40_000 {
+        log.write(&Entry { user_agent: &agent, ..entry("r") });
+    }
+    let page = metrics.exposition().unwrap();
+    let dropped = page.lines().find_map(|line| line.strip_prefix("gatepost_access_log_dropped_total "));
+    assert!(dropped.unwrap().parse::<u64>().unwrap() > 5_000, "{dropped:?}");
+    // Closing would wait for the reader that never comes.
+    std::mem::forget(log);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_refused_with_its_name() {
+    let why = AccessLog::new(Target::File("/nonexistent/access.log".into()), Metrics::new().unwrap()).unwrap_err();
+    assert!(why.contains("/nonexistent/access.log"), "{why}");
+}
+
+#[test]
+fn targets_read_as_written_and_unknown_fields_are_refused() {
+    for text in ["stdout", "stderr", "off", "/var/log/gatepost.log"] {
+        let config: AccessLogConfig = serde_json::from_value(serde_json::json!({ "to": text })).unwrap();
+        assert_eq!(serde_json::to_value(&config).unwrap()["to"], text);
+    }
+    assert!(serde_json::from_str::<AccessLogConfig>(r#"{"to":""}"#).is_err());
+    assert!(serde_json::from_str::<AccessLogConfig>(r#"{"format":"x"}"#).is_err());
+}

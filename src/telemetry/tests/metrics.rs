@@ -1,0 +1,179 @@
+//! The page that Prometheus scrapes: what it says, that it is well formed, and that it stays small.
+
+use crate::{
+    agent::Agent,
+    fault::Code,
+    telemetry::{AgentState, Connection, Ended, Event, Group, Limit, Metrics, MetricsConfig},
+};
+use serde_json::json;
+use std::{io::Write as _, process::Stdio, sync::Arc, time::Duration};
+
+fn agent(id: &str, operations: &[&str]) -> Agent {
+    let operations: Vec<_> = operations.iter().map(|name| json!({"name": name})).collect();
+    let mut document = json!({"id": id, "name": id, "endpoint": "https://agent.example/"});
+    if !operations.is_empty() {
+        document["operations"] = operations.into();
+    }
+    Agent::from_document(&document, [0; 32]).unwrap()
+}
+
+fn ended(operation: Option<usize>, code: Option<Code>) -> Ended {
+    Ended { operation, group: Group::KEY, code, total: Duration::from_millis(7), agent: Some(Duration::from_millis(5)) }
+}
+
+fn metrics() -> Arc<Metrics> {
+    Metrics::new().unwrap()
+}
+
+#[track_caller]
+fn shows(metrics: &Metrics, line: &str) {
+    let page = metrics.exposition().unwrap();
+    assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+}
+
+fn promtool(page: &str) {
+    let tool = std::process::Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut tool = tool.expect("promtool is missing (apt-get install prometheus)");
+    tool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let said = tool.wait_with_output().unwrap();
+    let text = [said.stdout, said.stderr].concat();
+    assert!(said.status.success() && text.is_empty(), "{}\n{page}", String::from_utf8_lossy(&text));
+}
+
+#[test]
+fn the_page_passes_promtool_before_and_after_calls() {
+    let metrics = metrics();
+    promtool(&metrics.exposition().unwrap());
+    metrics.name_tiers(["gold \"\\\n"].into_iter());
+    for id in ["a", "-", "other"] {
+        let handle = metrics.agent(&agent(id, &["translate", "-"]));
+        for code in Code::ALL {
+            handle.record(&ended(Some(0), Some(*code)));
+            handle.record(&ended(Some(1), None));
+        }
+        handle.record(&Ended { group: metrics.group(Group::KEY, Some("gold \"\\\n")), ..ended(None, None) });
+    }
+    metrics.unknown().record(&ended(None, Some(Code::NotFound)));
+    metrics.connection(Connection::HandshakeFailed);
+    metrics.limited(Limit::CallerAgent);
+    metrics.agents(AgentState::Inactive, 3);
+    metrics.config_loaded(1_800_000_000);
+    promtool(&metrics.exposition().unwrap());
+}
+
+#[test]
+fn calls_are_counted_by_agent_operation_group_and_code() {
+    let metrics = metrics();
+    let handle = metrics.agent(&agent("echo", &["say"]));
+    handle.record(&ended(Some(0), None));
+    handle.record(&ended(Some(0), None));
+    handle.record(&ended(Some(0), Some(Code::InvalidInput)));
+    handle.record_aborted(&ended(Some(0), None));
+    handle.record_aborted(&ended(Some(0), Some(Code::Timeout)));
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="aborted",group="key",operation="say"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="Timeout",group="key",operation="say"} 1"#);
+    metrics.agent(&agent("plain", &[])).record(&ended(Some(0), None));
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="ok",group="key",operation="say"} 2"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="InvalidInput",group="key",operation="say"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="plain",code="ok",group="key",operation="invoke"} 1"#);
+    shows(&metrics, r#"gatepost_call_seconds_bucket{agent="echo",le="0.005"} 0"#);
+    shows(&metrics, r#"gatepost_call_seconds_bucket{agent="echo",le="0.01"} 5"#);
+    shows(&metrics, r#"gatepost_agent_seconds_count{agent="echo"} 5"#);
+}
+
+#[test]
+fn labels_that_read_the_same_when_joined_are_kept_apart() {
+    let metrics = metrics();
+    metrics.agent(&agent("a", &["bc"])).record(&ended(Some(0), None));
+    metrics.agent(&agent("ab", &["c"])).record(&ended(Some(0), None));
+    shows(&metrics, r#"gatepost_calls_total{agent="a",code="ok",group="key",operation="bc"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="ab",code="ok",group="key",operation="c"} 1"#);
+}
+
+#[test]
+fn counts_go_on_when_an_agents_document_changes_and_end_when_it_is_gone() {
+    let metrics = metrics();
+    metrics.agent(&agent("echo", &["a", "b"])).record(&ended(Some(1), None));
+    metrics.agent(&agent("echo", &["b"])).record(&ended(Some(0), None));
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="ok",group="key",operation="b"} 2"#);
+    metrics.retain(|_| false);
+    assert!(!metrics.exposition().unwrap().contains("echo"));
+}
+
+#[test]
+fn agents_beyond_the_bound_share_one_label() {
+    let metrics = metrics();
+    metrics.configure(&MetricsConfig { most_agents: 2 });
+    for id in ["a", "b", "c", "d"] {
+        metrics.agent(&agent(id, &["say"])).record(&ended(Some(0), None));
+    }
+    shows(&metrics, r#"gatepost_calls_total{agent="b",code="ok",group="key",operation="say"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="other",code="ok",group="key",operation="-"} 2"#);
+    assert!(!metrics.exposition().unwrap().contains(r#"agent="c""#));
+}
+
+#[test]
+fn an_agent_with_very_many_operations_does_not_get_as_many_labels() {
+    let metrics = metrics();
+    let names: Vec<String> = (0..250).map(|n| format!("o{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let handle = metrics.agent(&agent("big", &names));
+    (0..250).for_each(|at| handle.record(&ended(Some(at), None)));
+    let page = metrics.exposition().unwrap();
+    assert!(page.matches(r#"gatepost_calls_total{agent="big""#).count() <= 65, "{page}");
+    shows(&metrics, r#"gatepost_calls_total{agent="big",code="ok",group="key",operation="-"} 186"#);
+}
+
+#[test]
+fn a_tier_that_nobody_configured_makes_no_label() {
+    let metrics = metrics();
+    metrics.name_tiers((0..40).map(|n| ["gold", "key", "silver"][n % 3]));
+    assert_ne!(metrics.group(Group::KEY, Some("gold")), Group::KEY);
+    assert_eq!(metrics.group(Group::BEARER, Some("forged")), Group::BEARER);
+    assert_eq!(metrics.group(Group::BEARER, Some("key")), Group::BEARER);
+    assert_eq!(metrics.group(Group::NONE, None), Group::NONE);
+    let more: Vec<String> = (0..40).map(|n| format!("t{n}")).collect();
+    metrics.name_tiers(more.iter().map(String::as_str));
+    assert_eq!(metrics.group(Group::KEY, Some("t39")), Group::KEY);
+}
+
+#[test]
+fn tallies_fall_when_they_are_dropped_even_by_a_panic() {
+    let metrics = metrics();
+    let open = metrics.connection_opens();
+    let call = metrics.call_begins();
+    shows(&metrics, "gatepost_calls_in_flight 1");
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _call = call;
+        std::panic::resume_unwind(Box::new("x"));
+    }));
+    assert!(ended.is_err());
+    shows(&metrics, "gatepost_calls_in_flight 0");
+    drop(open);
+    shows(&metrics, "gatepost_connections_open 0");
+}
+
+#[test]
+fn a_refused_configuration_shows_until_a_good_one_comes() {
+    let metrics = metrics();
+    shows(&metrics, "gatepost_config_ok 0");
+    metrics.config_loaded(1_800_000_000);
+    shows(&metrics, "gatepost_config_ok 1");
+    metrics.config_refused();
+    shows(&metrics, "gatepost_config_ok 0");
+    shows(&metrics, "gatepost_config_loaded_timestamp_seconds 1800000000");
+    shows(&metrics, r#"gatepost_events_total{event="config_refused"} 1"#);
+}
+
+#[test]
+fn every_event_has_a_name_of_its_own() {
+    let mut names: Vec<_> = Event::ALL.iter().map(|event| event.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Event::ALL.len());
+}
