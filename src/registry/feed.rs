@@ -1,0 +1,64 @@
+//! The seam to whatever knows agents: files here, registries over the network elsewhere.
+//! A feed looks once when asked and says what changed; it owns no clock, keeps no agent and compiles nothing.
+
+use bytes::Bytes;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// One way to learn of agents.
+#[async_trait::async_trait]
+pub trait Feed: Send + 'static {
+    /// Looks once. Parts that are not mentioned stay as they were.
+    async fn next(&mut self) -> Change;
+}
+
+/// What one look found.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// The parts that changed; none if nothing did.
+    pub parts: Vec<Part>,
+    /// Something is in the middle of changing: look again before the usual time.
+    pub soon: bool,
+}
+
+/// One file, page or topic of a feed.
+#[derive(Debug)]
+pub struct Part {
+    /// Its name, unique over all feeds; operators read it.
+    pub name: Arc<str>,
+    /// What became of it.
+    pub news: News,
+}
+
+/// What became of a part.
+#[derive(Debug)]
+pub enum News {
+    /// All documents that it holds now.
+    Whole(Vec<Document>),
+    /// It could not be read, for this reason: what it held before stays.
+    Kept(String),
+    /// It can be read again, and holds what it held.
+    Steady,
+    /// It is gone, and its agents with it.
+    Gone,
+}
+
+/// One agent's document, not yet judged.
+#[derive(Debug)]
+pub struct Document {
+    /// SHA-256 of its text: equal digests are equal documents, and are not read again.
+    pub digest: [u8; 32],
+    /// What stands there.
+    pub body: Body,
+}
+
+/// A document's content.
+#[derive(Debug)]
+pub enum Body {
+    /// JSON that was not parsed yet, and need not be if its digest is known.
+    Text(Bytes),
+    /// A value that another format was read into.
+    Value(Value),
+    /// Nothing that can be judged; why.
+    Broken(String),
+}

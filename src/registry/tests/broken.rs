@@ -1,0 +1,160 @@
+//! Documents that cost themselves, and files that cost nothing of what was read before.
+
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn one_bad_document_is_reported_with_its_reason_and_the_others_stay() {
+    for (bad, reason) in [
+        (
+            r#"{"id": "bad", "name": "x", "version": 3.1.4, "endpoint": "https://x.example/"}"#,
+            "write it in quotes: \"3.1.4\"",
+        ),
+        (
+            r#"{"id": "bad", "name": "x", "version": 1.10, "endpoint": "https://x.example/"}"#,
+            "version: must be a string",
+        ),
+        (r#"{"id": "bad", "name": "x"}"#, "endpoint: is required"),
+        (r#"{"id": "a b", "name": "x", "endpoint": "https://x.example/"}"#, "id:"),
+        (
+            r#"{"id": "bad", "name": "x", "endpoint": "https://x.example/", "authentication": {"type": "magic"}}"#,
+            "authentication.type",
+        ),
+        (r#"{"id": "bad", "id": "worse", "name": "x", "endpoint": "https://x.example/"}"#, "stands twice"),
+        (r#"{"id": "bad" "name": "x"}"#, "line 1 column"),
+        (r#"{"id": tru}"#, "not JSON"),
+        ("", "nothing between two commas"),
+        ("null", "must be an object, not null"),
+        ("[]", "must be an object, not an array"),
+        ("\"text\"", "must be an object, not a string"),
+        ("{]", "not JSON"),
+    ] {
+        let desk = Desk::new();
+        desk.put("a.json", format!("[{}, {bad}, {}]", agent("a"), agent("b"))).unwrap();
+        assert_eq!(desk.ids(), ["a", "b"], "{bad}");
+        let refused = desk.refused();
+        assert_eq!((refused.len(), refused[0].index, &*refused[0].source), (1, 1, "a.json"), "{bad}");
+        assert!(refused[0].to_string().contains(reason), "{bad}: {}", refused[0]);
+    }
+}
+
+#[test]
+fn r10_a_refusal_names_the_id_and_every_reason() {
+    let desk = Desk::new();
+    desk.put("a.yaml", "id: planner\nname: 5\nstatus: asleep\nversion: 1.10\n").unwrap();
+    let refused = &desk.refused()[0];
+    assert_eq!(refused.id.as_deref(), Some("planner"));
+    assert!(refused.reasons.len() >= 4, "{refused}");
+}
+
+#[test]
+fn a_document_does_not_decide_how_much_of_a_log_it_fills() {
+    let desk = Desk::new();
+    let mut loud = agent(&"i".repeat(500_000));
+    loud["authentication"] = json!({"type": "x".repeat(200_000)});
+    loud["operations"] = (0..200).map(|at| json!({"name": at})).collect();
+    desk.put("a.json", loud.to_string()).unwrap();
+    let told = desk.refused()[0].to_string();
+    assert!(told.len() < 12_000, "{}", told.len());
+}
+
+#[test]
+fn documents_that_are_too_large_or_too_deep_are_refused_alone() {
+    let desk = Desk::new();
+    let mut large = agent("large");
+    large["description"] = json!("x".repeat(1 << 20));
+    let deep = format!("{{\"id\": \"deep\", \"x\": {}1{}}}", "[".repeat(200), "]".repeat(200));
+    let abyss = "[".repeat(100_000) + &"]".repeat(100_000);
+    desk.put("a.json", format!("[{large}, {deep}, {abyss}, {}]", agent("a"))).unwrap();
+    assert_eq!((desk.ids(), desk.refused().len()), (vec!["a".to_owned()], 3));
+    desk.put("b.yaml", format!("- {large}\n- {}\n", agent("b"))).unwrap();
+    assert_eq!((desk.ids().len(), desk.refused().len()), (2, 4));
+}
+
+#[test]
+fn a_file_that_is_broken_as_a_whole_leaves_what_was_read_before() {
+    let desk = Desk::new();
+    let good = agents(&["a", "b"]);
+    desk.put("a.json", good.clone()).unwrap();
+    desk.put("b.yaml", "- {id: c, name: C, endpoint: 'https://c.example/'}").unwrap();
+    let mut halves: Vec<(&str, Vec<u8>)> =
+        (0..good.len()).map(|at| ("a.json", good.as_bytes()[..at].to_vec())).collect();
+    halves.extend([
+        ("a.json", b"<html><body>502".to_vec()),
+        ("a.json", b"\xff\xfe[\0]\0".to_vec()),
+        ("a.json", vec![0; 4096]),
+        ("a.json", b"[] []".to_vec()),
+        ("a.json", b"{\"agents\": [".to_vec()),
+        ("a.json", b"{\"agents\": []} x".to_vec()),
+        ("a.json", b"null".to_vec()),
+        ("a.json", b"{\"agents\": [], \"agents\": []}".to_vec()),
+        ("a.json", b" \n\t".to_vec()),
+        ("a.json", b"[\"\\".to_vec()),
+        ("a.json", vec![b'['; 1_000_000]),
+        ("a.json", b"{\"a\":".repeat(300_000)),
+        ("b.yaml", b"".to_vec()),
+        ("b.yaml", b"just a text".to_vec()),
+        ("b.yaml", b"- {id: c".to_vec()),
+        ("b.yaml", b"a: b: c".to_vec()),
+        ("b.yaml", b"\xff\xfe".to_vec()),
+        ("b.yaml", vec![b'['; 100_000]),
+        ("b.yaml", b"id: a\nid: b\n".to_vec()),
+        ("b.yaml", b"x: *nowhere".to_vec()),
+        ("b.yaml", b"5".to_vec()),
+        ("b.yaml", b"n: .nan\n".to_vec()),
+        ("b.yaml", b"a: !!binary x".to_vec()),
+        ("b.yaml", b"%YAML 9.9\n---\n@".to_vec()),
+    ]);
+    for (name, bytes) in halves {
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
+        let told = desk.put(name, bytes);
+        assert!(told.is_err(), "{name} {shown}");
+        assert!(told.unwrap_err().len() < 500);
+        assert_eq!(desk.ids(), ["a", "b", "c"], "{name} {shown}");
+        assert!(!desk.catalogue.load().troubles.is_empty());
+    }
+    desk.put("a.json", good).unwrap();
+    assert_eq!((desk.compiler.count(), desk.catalogue.load().troubles.len()), (3, 1));
+}
+
+#[test]
+fn aliases_cannot_stand_for_more_than_a_file_may_hold() {
+    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for at in 1..12 {
+        let before = format!("*a{}", at - 1);
+        laughs.push_str(&format!("a{at}: &a{at} [{}]\n", vec![before; 10].join(", ")));
+    }
+    let began = Instant::now();
+    assert!(Desk::new().put("a.yaml", laughs).is_err());
+    let long = format!("a: &a [{}]\nb: [{}]\n", "x, ".repeat(10_000), "*a, ".repeat(9_000));
+    assert!(Desk::new().put("a.yaml", long).is_err());
+    let fat = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), "*a, ".repeat(9_000));
+    assert!(Desk::new().put("a.yaml", fat).is_err());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let desk = Desk::new();
+    desk.put("a.yaml", "- &base {id: a, name: A, endpoint: 'https://a.example/'}\n- {<<: *base, id: b}\n").unwrap();
+    assert_eq!(desk.ids(), ["a", "b"], "an honest alias works");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_reading_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), yaml: bool) {
+        let _ = Desk::new().put(if yaml { "a.yaml" } else { "a.json" }, bytes);
+    }
+
+    #[test]
+    fn no_text_that_looks_like_a_feed_makes_reading_panic(text in "[\\[\\]{}\",:\\\\ \n&*!|>#%@`a-c0-9-]{0,80}", yaml: bool) {
+        let _ = Desk::new().put(if yaml { "a.yaml" } else { "a.json" }, text);
+    }
+
+    #[test]
+    fn a_good_file_cut_anywhere_or_with_a_byte_changed_loses_no_agent_of_another(at in 0usize..400, byte: u8) {
+        let desk = Desk::new();
+        desk.put("b.json", agents(&["kept"])).unwrap();
+        let mut text = agents(&["a", "b", "c"]).into_bytes();
+        let length = text.len();
+        text[at % length] = byte;
+        let _ = desk.put("a.json", text);
+        prop_assert!(desk.ids().contains(&"kept".to_owned()));
+    }
+}

@@ -1,0 +1,180 @@
+//! Files and folders as they change under a running gateway.
+
+use super::*;
+use std::{fs, os::unix::fs::symlink, path::PathBuf};
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+async fn watch(desk: &Desk, paths: &[PathBuf]) -> Watch {
+    let config = Config { from: paths.to_vec(), poll: Span::millis(50) };
+    Watch::start(&desk.catalogue, &config).await.unwrap()
+}
+
+/// Writes aside and renames, as careful tools do.
+fn replace(path: &Path, text: &str) {
+    let aside = path.with_extension("tmp");
+    fs::write(&aside, text).unwrap();
+    fs::rename(aside, path).unwrap();
+}
+
+#[tokio::test]
+async fn a_change_of_a_file_is_in_force_within_a_second_and_in_both_ways_of_writing() {
+    let (desk, place) = (Desk::new(), folder());
+    let path = place.path().join("agents.json");
+    fs::write(&path, agents(&["a"])).unwrap();
+    let config = Config { from: vec![path.clone()], ..Config::default() };
+    let _watch = Watch::start(&desk.catalogue, &config).await.unwrap();
+    assert_eq!(desk.ids(), ["a"], "what is there is read before start returns");
+    let began = Instant::now();
+    replace(&path, &agents(&["a", "b"]));
+    desk.until(&["a", "b"]).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    fs::write(&path, agents(&["b", "c"])).unwrap();
+    desk.until(&["b", "c"]).await;
+    assert_eq!(desk.compiler.count(), 3);
+}
+
+#[tokio::test]
+async fn a_folder_gains_changes_and_loses_files() {
+    let (desk, place) = (Desk::new(), folder());
+    let at = |name: &str| place.path().join(name);
+    fs::write(at("a.json"), agents(&["a"])).unwrap();
+    fs::write(at("ignored.txt"), agents(&["x"])).unwrap();
+    fs::write(at(".hidden.json"), agents(&["y"])).unwrap();
+    fs::create_dir(at("folder.json")).unwrap();
+    let _watch = watch(&desk, &[place.path().to_owned()]).await;
+    assert_eq!(desk.ids(), ["a"]);
+    fs::write(at("b.yaml"), "id: b\nname: B\nendpoint: https://b.example/\n").unwrap();
+    desk.until(&["a", "b"]).await;
+    fs::remove_file(at("a.json")).unwrap();
+    desk.until(&["b"]).await;
+    fs::write(at("a.json"), agents(&["a", "c"])).unwrap();
+    desk.until(&["a", "b", "c"]).await;
+    fs::rename(at("a.json"), at("z.json")).unwrap();
+    desk.until(&["a", "b", "c"]).await;
+    fs::write(at("z.json"), "[]").unwrap();
+    desk.until(&["b"]).await;
+}
+
+#[tokio::test]
+async fn a_swapped_link_is_seen_as_kubernetes_swaps_it() {
+    let (desk, place) = (Desk::new(), folder());
+    let at = |name: &str| place.path().join(name);
+    for (version, ids) in [("..1", ["a"]), ("..2", ["b"])] {
+        fs::create_dir(at(version)).unwrap();
+        fs::write(at(version).join("agents.json"), agents(&ids)).unwrap();
+    }
+    symlink("..1", at("..data")).unwrap();
+    symlink("..data/agents.json", at("agents.json")).unwrap();
+    let _watch = watch(&desk, &[place.path().to_owned()]).await;
+    assert_eq!(desk.ids(), ["a"]);
+    symlink("..2", at("..new")).unwrap();
+    fs::rename(at("..new"), at("..data")).unwrap();
+    desk.until(&["b"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_turns_bad_or_unreadable_keeps_its_agents_and_says_so() {
+    let (desk, place) = (Desk::new(), folder());
+    let path = place.path().join("agents.json");
+    fs::write(&path, agents(&["a", "b"])).unwrap();
+    let _watch = watch(&desk, &[place.path().to_owned()]).await;
+    for (at, garbage) in ["", "[{\"id\": \"a\"", "garbage", "{\"agents\": [}"].iter().enumerate() {
+        fs::write(&path, garbage).unwrap();
+        troubled(&desk, true).await;
+        assert_eq!(desk.ids(), ["a", "b"], "{garbage}");
+        replace(&path, &agents(&["a", "b"]));
+        troubled(&desk, false).await;
+        assert_eq!(desk.compiler.count(), 2, "{at}");
+    }
+    fs::remove_file(&path).unwrap();
+    symlink("/nowhere/at/all", &path).unwrap();
+    troubled(&desk, true).await;
+    assert_eq!(desk.ids(), ["a", "b"]);
+    fs::remove_file(&path).unwrap();
+    symlink("/dev/zero", &path).unwrap();
+    troubled(&desk, true).await;
+    assert_eq!(desk.ids(), ["a", "b"]);
+}
+
+async fn troubled(desk: &Desk, wanted: bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut tick = tokio::time::interval(Duration::from_millis(5));
+    while desk.catalogue.load().troubles.is_empty() == wanted {
+        assert!(Instant::now() < deadline, "trouble never became {wanted}");
+        tick.tick().await;
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_vanishes_keeps_its_agents_until_it_is_back() {
+    let (desk, place) = (Desk::new(), folder());
+    let root = place.path().join("mounted");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("a.json"), agents(&["a"])).unwrap();
+    let _watch = watch(&desk, std::slice::from_ref(&root)).await;
+    fs::rename(&root, place.path().join("away")).unwrap();
+    troubled(&desk, true).await;
+    assert_eq!(desk.ids(), ["a"]);
+    fs::rename(place.path().join("away"), &root).unwrap();
+    troubled(&desk, false).await;
+    fs::write(root.join("b.json"), agents(&["b"])).unwrap();
+    desk.until(&["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_deleted_takes_its_agents_and_brings_them_back() {
+    let (desk, place) = (Desk::new(), folder());
+    let path = place.path().join("agents.json");
+    fs::write(&path, agents(&["a"])).unwrap();
+    let _watch = watch(&desk, std::slice::from_ref(&path)).await;
+    fs::remove_file(&path).unwrap();
+    desk.until(&[]).await;
+    fs::write(&path, agents(&["b"])).unwrap();
+    desk.until(&["b"]).await;
+    troubled(&desk, false).await;
+}
+
+#[tokio::test]
+async fn a_file_in_the_middle_of_being_written_is_left_alone() {
+    let place = folder();
+    let path = place.path().join("agents.yaml");
+    let entry = |id: &str| format!("- id: {id}\n  name: {id}\n  endpoint: https://{id}.example/\n");
+    fs::write(&path, entry("a") + &entry("b")).unwrap();
+    let mut feed = Files::new(path.clone());
+    assert_eq!(feed.next().await.parts.len(), 1);
+    // Half of it is a whole YAML text too: only its age tells.
+    fs::write(&path, entry("a")).unwrap();
+    let change = feed.next().await;
+    assert!(change.parts.is_empty() && change.soon);
+    fs::write(&path, entry("a") + &entry("b")).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut tick = tokio::time::interval(Duration::from_millis(5));
+    while feed.next().await.soon {
+        assert!(Instant::now() < deadline);
+        tick.tick().await;
+    }
+    assert!(feed.next().await.parts.is_empty(), "it holds what it held");
+}
+
+#[tokio::test]
+async fn another_configuration_drops_what_it_does_not_name_and_keeps_the_rest() {
+    let (desk, place) = (Desk::new(), folder());
+    let (one, two) = (place.path().join("one.json"), place.path().join("two.json"));
+    fs::write(&one, agents(&["a"])).unwrap();
+    fs::write(&two, agents(&["b"])).unwrap();
+    let first = watch(&desk, &[one.clone(), two.clone()]).await;
+    assert_eq!(desk.ids(), ["a", "b"]);
+    let second = watch(&desk, std::slice::from_ref(&two)).await;
+    drop(first);
+    assert_eq!((desk.ids(), desk.compiler.count()), (vec!["b".to_owned()], 2));
+    let missing = Config { from: vec![two.clone(), two.clone(), "/nowhere".into()], poll: Span::millis(1) };
+    let problems = Watch::start(&desk.catalogue, &missing).await.unwrap_err();
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    replace(&two, &agents(&["b", "c"]));
+    desk.until(&["b", "c"]).await;
+    drop(second);
+}

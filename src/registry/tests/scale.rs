@@ -1,0 +1,70 @@
+//! A hundred thousand agents.
+
+use super::*;
+
+/// AIDIP's translator, many times over.
+fn translators(count: usize, changed: usize) -> String {
+    let template = json!({
+        "id": "translator-NUMBER", "name": "Chinese-English Translator", "version": "VERSION",
+        "description": "Translates between Chinese and English.", "publisher": "Example", "status": "active",
+        "capabilities": ["translation", "nlp"], "tags": ["translate", "language"], "supported_languages": ["en", "zh"],
+        "endpoint": "https://translator-NUMBER.example/invoke",
+        "authentication": {"type": "api_key", "instructions": "Send the key in X-API-Key."},
+        "operations": [{
+            "name": "translateText", "description": "Translates text from source language to target language.",
+            "inputs": {
+                "type": "object",
+                "properties": {
+                    "text": {"type": "string"},
+                    "source_language": {"type": "string", "enum": ["en", "zh"]},
+                    "target_language": {"type": "string", "enum": ["en", "zh"]}
+                },
+                "required": ["text", "source_language", "target_language"]
+            },
+            "outputs": {"type": "object", "properties": {"translated_text": {"type": "string"}}}
+        }]
+    })
+    .to_string();
+    let document = |at: usize| {
+        let version = if at == changed { "2" } else { "1" };
+        template.replace("NUMBER", &at.to_string()).replace("VERSION", version)
+    };
+    format!("[{}]", (0..count).map(document).collect::<Vec<_>>().join(",\n"))
+}
+
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    status.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
+}
+
+#[test]
+fn a_hundred_thousand_agents_load_and_one_change_compiles_one() {
+    let desk = Desk::new();
+    let (text, changed) = (translators(100_000, usize::MAX), translators(100_000, 77_777));
+    let size = text.len();
+    let (began, before) = (Instant::now(), resident());
+    desk.put("agents.json", text).unwrap();
+    let (took, after) = (began.elapsed(), resident());
+    // The text was resident before, and is gone after.
+    let each = (after + size).saturating_sub(before) / 100_000;
+    println!("100,000 agents ({size} bytes): {took:?}, {each} bytes each");
+    assert_eq!((desk.catalogue.load().len(), desk.compiler.count()), (100_000, 100_000));
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let began = Instant::now();
+    desk.put("agents.json", changed).unwrap();
+    println!("one of them changed: {:?}", began.elapsed());
+    assert_eq!(desk.compiler.count(), 100_001);
+    assert_eq!(desk.catalogue.load().get("translator-77777").unwrap().agent.version.as_deref(), Some("2"));
+    assert!(desk.catalogue.load().get("translator-100000").is_none());
+}
+
+#[test]
+fn more_agents_than_the_bound_are_refused_and_those_before_stay() {
+    let desk = Desk::new();
+    desk.put("a.json", agents(&["a"])).unwrap();
+    let many = format!("[{}]", vec!["{}"; MOST_AGENTS].join(","));
+    desk.put("b.json", many).unwrap();
+    assert!(desk.catalogue.load().troubles[0].1.contains("more than"));
+    assert!(desk.put("c.json", format!("[{}]", vec!["{}"; MOST_AGENTS + 1].join(","))).is_err());
+    assert_eq!(desk.ids(), ["a"]);
+}
