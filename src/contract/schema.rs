@@ -1,0 +1,187 @@
+//! A JSON Schema compiled to be checked against many bodies: draft 2020-12 unless `$schema` names another
+//! (2019-09, 7, 6, 4). `format` is an annotation from 2019-09 on, as the drafts have it, and asserted before.
+//! It refuses what could cost more than it says: remote references, look-around in patterns, endless recursion.
+
+use super::{
+    cost::{Cost, Search},
+    graph::Graph,
+    message,
+};
+use crate::fault::Violation;
+use aws_lc_rs::digest::{SHA256, digest};
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
+};
+
+/// Bytes of one schema, written compactly.
+const LARGEST: usize = 256 << 10;
+/// Nested arrays and objects in one schema.
+const DEEPEST: usize = 64;
+/// Bytes of one compiled pattern.
+const PATTERN: usize = 1 << 20;
+/// Parts of a schema that compile on any stack, however they refer to each other.
+const SMALL: usize = 100;
+/// Violations that a caller is told.
+const MOST: usize = 20;
+
+/// A compiled schema.
+pub struct Schema {
+    validator: Validator,
+    source: Value,
+    cost: Cost,
+    array: bool,
+}
+
+impl Schema {
+    /// Compiles `source`. Equal schemas are compiled once and shared for as long as any of them is in use:
+    /// a hundred thousand agents of one kind cost one.
+    ///
+    /// # Errors
+    /// Why the schema cannot be used, for whoever wrote it.
+    pub fn compile(source: &Value) -> Result<Arc<Self>, String> {
+        let text = serde_json::to_vec(source).map_err(|why| why.to_string())?;
+        if text.len() > LARGEST {
+            return Err(format!("the schema has {} bytes (at most {LARGEST})", text.len()));
+        }
+        let key = digest(&SHA256, &text).as_ref().try_into().unwrap_or([0; 32]);
+        if let Some(shared) = SHARED.find(&key) {
+            return Ok(shared);
+        }
+        Ok(SHARED.keep(key, Self::build(source)?))
+    }
+
+    fn build(source: &Value) -> Result<Self, String> {
+        if !matches!(source, Value::Object(_) | Value::Bool(_)) {
+            return Err("a schema must be an object, true or false".to_owned());
+        }
+        if deeper_than(source, DEEPEST) {
+            return Err(format!("the schema is nested more than {DEEPEST} deep"));
+        }
+        let graph = Graph::of(source)?;
+        let cost = Cost::of(&graph)?;
+        let options = jsonschema::options()
+            .offline()
+            .with_pattern_options(PatternOptions::regex().size_limit(PATTERN))
+            // To compile a caller's text as a pattern would let callers choose what it costs.
+            .with_format("regex", |_: &str| true);
+        let build = || options.build(source).map_err(|why| message::unusable(&why));
+        let validator = if graph.parts.len() > SMALL { with_room(build) } else { build() }?;
+        Ok(Self { validator, source: source.clone(), cost, array: names_array(source, source, 8) })
+    }
+
+    /// The violations of `value`, at most 20; none if it conforms.
+    pub fn check(&self, value: &Value) -> Vec<Violation> {
+        self.check_all(value, MOST)
+    }
+
+    /// The violations of `value`, at most `most`.
+    pub fn check_all(&self, value: &Value, most: usize) -> Vec<Violation> {
+        let whole = |message: String| vec![Violation { pointer: String::new(), message }];
+        if let Some(why) = self.cost.refuses(value) {
+            return whole(why);
+        }
+        if self.validator.is_valid(value) {
+            return Vec::new();
+        }
+        let violation = |error| message::violation(&error, &self.source);
+        match self.cost.search(value) {
+            Search::All => self.validator.iter_errors(value).take(most).map(violation).collect(),
+            Search::First => self.validator.validate(value).err().map(violation).into_iter().collect(),
+            Search::None => whole("does not match its schema, and is too large to say where".to_owned()),
+        }
+    }
+
+    /// Whether the schema names `array` as a type of the whole value. A schema that names no type does not.
+    pub fn accepts_array(&self) -> bool {
+        self.array
+    }
+
+    /// Whether the schema itself declares a top-level property of this name.
+    pub fn declares(&self, property: &str) -> bool {
+        declares(&self.source, &self.source, property, 8)
+    }
+}
+
+/// Compiling follows references from one to the next: a long chain of them takes more stack than a worker has.
+fn with_room<T: Send>(build: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    let failed = || "the schema could not be compiled".to_owned();
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(512 << 20).spawn_scoped(scope, build);
+        thread.map_err(|_| failed())?.join().map_err(|_| failed())?
+    })
+}
+
+impl std::fmt::Debug for Schema {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Schema").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// The schemas that apply to the same value as `schema` does, by reference or in combination.
+pub(super) fn beside<'a>(schema: &'a Value, root: &'a Value) -> impl Iterator<Item = &'a Value> {
+    let target = schema.get("$ref").and_then(Value::as_str).and_then(|to| root.pointer(to.strip_prefix('#')?));
+    let combined = ["anyOf", "oneOf", "allOf"].into_iter();
+    let combined = combined.filter_map(|keyword| schema.get(keyword)?.as_array()).flatten();
+    target.into_iter().chain(combined)
+}
+
+fn names_array(schema: &Value, root: &Value, left: u8) -> bool {
+    let named = match schema.get("type") {
+        Some(Value::String(name)) => name == "array",
+        Some(Value::Array(names)) => names.iter().any(|name| name == "array"),
+        _ => false,
+    };
+    named || (left > 0 && beside(schema, root).any(|schema| names_array(schema, root, left - 1)))
+}
+
+fn declares(schema: &Value, root: &Value, property: &str, left: u8) -> bool {
+    let own = schema.get("properties").and_then(|all| all.get(property)).is_some();
+    own || (left > 0 && beside(schema, root).any(|schema| declares(schema, root, property, left - 1)))
+}
+
+/// Recursion here is bounded by `most` itself.
+fn deeper_than(value: &Value, most: usize) -> bool {
+    let Some(left) = most.checked_sub(1) else {
+        return value.is_array() || value.is_object();
+    };
+    match value {
+        Value::Array(items) => items.iter().any(|item| deeper_than(item, left)),
+        Value::Object(members) => members.values().any(|member| deeper_than(member, left)),
+        _ => false,
+    }
+}
+
+/// Compiled schemas in use, by the digest of their text. It holds none alive.
+struct Shared(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    schemas: HashMap<[u8; 32], Weak<Schema>>,
+    sweep_at: usize,
+}
+
+static SHARED: LazyLock<Shared> = LazyLock::new(|| Shared(Mutex::new(Held::default())));
+
+impl Shared {
+    fn find(&self, key: &[u8; 32]) -> Option<Arc<Schema>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).schemas.get(key)?.upgrade()
+    }
+
+    /// Keeps `schema`, or answers the equal one that another thread kept meanwhile.
+    fn keep(&self, key: [u8; 32], schema: Schema) -> Arc<Schema> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = held.schemas.get(&key).and_then(Weak::upgrade) {
+            return kept;
+        }
+        if held.schemas.len() >= held.sweep_at.max(64) {
+            held.schemas.retain(|_, schema| schema.strong_count() > 0);
+            held.sweep_at = held.schemas.len() * 2;
+        }
+        let schema = Arc::new(schema);
+        held.schemas.insert(key, Arc::downgrade(&schema));
+        schema
+    }
+}

@@ -1,0 +1,125 @@
+//! Schemas and bodies that would cost more than they say.
+
+use super::*;
+use std::time::{Duration, Instant};
+
+/// Runs `work` and fails if it takes longer than any of these may, even unoptimised on a busy machine.
+fn soon<T>(name: &str, work: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let done = work();
+    assert!(began.elapsed() < Duration::from_secs(10), "{name} took {:?}", began.elapsed());
+    done
+}
+
+/// `$defs` d0 … dN, each made by `link` from a reference to the next.
+fn chain(length: usize, link: impl Fn(Value) -> Value) -> Value {
+    let mut defs = serde_json::Map::new();
+    for at in 0..length {
+        defs.insert(format!("d{at}"), link(json!({"$ref": format!("#/$defs/d{}", at + 1)})));
+    }
+    defs.insert(format!("d{length}"), json!({"type": "integer"}));
+    json!({"$ref": "#/$defs/d0", "$defs": defs})
+}
+
+fn nested(depth: usize, wrap: impl Fn(Value) -> Value) -> Value {
+    (0..depth).fold(json!("end"), |inner, _| wrap(inner))
+}
+
+#[test]
+fn r127_schemas_that_never_end_are_refused() {
+    for schema in [
+        json!({"$ref": "#"}),
+        json!({"allOf": [{"$ref": "#"}]}),
+        json!({"not": {"$ref": "#"}}),
+        json!({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"if": {"$ref": "#/$defs/a"}}}}),
+        json!({"properties": {"x": {"$ref": "#/properties/x"}}}),
+        json!({"$schema": "https://json-schema.org/draft/2019-09/schema", "$recursiveAnchor": true, "anyOf": [{"$recursiveRef": "#"}]}),
+        json!({"$dynamicAnchor": "n", "allOf": [{"$dynamicRef": "#n"}]}),
+    ] {
+        let why = soon("an endless schema", || Schema::compile(&schema).unwrap_err());
+        assert!(why.contains("never end"), "{schema} {why}");
+    }
+}
+
+#[test]
+fn r127_doubling_within_one_value_is_refused_in_time() {
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        let schema = chain(60, |next| json!({keyword: [next.clone(), next]}));
+        assert!(soon(keyword, || Schema::compile(&schema)).unwrap_err().contains("too many"));
+    }
+}
+
+#[test]
+fn r127_long_chains_of_references_take_no_stack() {
+    let wide = chain(4_850, |next| json!({"properties": {"a": next}}));
+    let compiled = soon("a chain through properties", || Schema::compile(&wide));
+    let schema = compiled.unwrap();
+    soon("its check", || schema.check(&nested(120, |inner| json!({"a": inner}))));
+    drop(schema);
+    let same = chain(4_000, |next| next);
+    assert!(soon("a chain of references", || Schema::compile(&same)).unwrap_err().contains("chain"));
+    let longest = soon("the longest chain", || Schema::compile(&chain(450, |next| next))).unwrap();
+    assert_eq!(longest.check(&json!("x")).len(), 1);
+}
+
+#[test]
+fn r127_recursive_schemas_hold_for_values_of_any_depth() {
+    let tree = json!({"$ref": "#/$defs/node", "$defs": {"node": {
+        "type": "object", "properties": {"left": {"$ref": "#/$defs/node"}, "right": {"$ref": "#/$defs/node"}}, "additionalProperties": false
+    }}});
+    let schema = Schema::compile(&tree).unwrap();
+    let value = (0..60).fold(json!({}), |inner, _| json!({"left": inner}));
+    assert!(schema.check(&value).is_empty());
+    assert_eq!(schema.check(&nested(60, |inner| json!({"right": inner}))).len(), 1);
+    assert_eq!(schema.check(&nested(119, |inner| json!({"right": inner}))).len(), 1);
+    let slow = chain(20, |next| json!({"allOf": [next]}));
+    let mut slow = slow;
+    slow["$defs"]["d20"] = json!({"properties": {"a": {"$ref": "#"}}});
+    let schema = Schema::compile(&slow).unwrap();
+    let found = soon("a long way at every level", || schema.check(&nested(119, |inner| json!({"a": inner}))));
+    assert!(found[0].message.contains("nested too deeply"), "{found:?}");
+    let reached =
+        (1..119).take_while(|depth| schema.check(&nested(*depth, |inner| json!({"a": inner}))).is_empty()).count();
+    assert!((20..119).contains(&reached), "{reached}");
+}
+
+#[test]
+fn r127_schemas_that_double_with_every_level_are_bounded_by_the_body() {
+    let expression = json!({"$ref": "#/$defs/e", "$defs": {"e": {"anyOf": [
+        {"type": "integer"},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/e"}, "op": {"const": "add"}}, "required": ["op"]},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/e"}, "op": {"const": "mul"}}, "required": ["op"]}
+    ]}}});
+    let schema = Schema::compile(&expression).unwrap();
+    let good = (0..8).fold(json!(1), |inner, _| json!({"op": "mul", "a": inner}));
+    assert!(schema.check(&good).is_empty(), "what people write passes");
+    for depth in [10, 16, 20, 63, 119] {
+        let found = soon("a doubling check", || schema.check(&nested(depth, |inner| json!({"op": "mul", "a": inner}))));
+        assert_eq!(found.len(), 1, "{depth}");
+    }
+}
+
+#[test]
+fn r127_large_bodies_against_many_alternatives_take_bounded_time_and_memory() {
+    let alternatives: Vec<Value> = (0..50).map(|at| json!({"const": at.to_string()})).collect();
+    let schema = Schema::compile(&json!({"type": "array", "items": {"anyOf": alternatives}})).unwrap();
+    let found = soon("many alternatives", || schema.check(&json!(vec![1; 300_000])));
+    assert_eq!(found.len(), 1);
+    assert!(soon("a few", || schema.check(&json!(vec![1; 30]))).len() == 20);
+    let plain = Schema::compile(&json!({"type": "array", "items": {"type": "string"}})).unwrap();
+    let found = soon("many errors", || plain.check(&json!(vec![1; 300_000])));
+    assert_eq!((found.len(), found[0].pointer.as_str()), (1, "/0"));
+    let unique = Schema::compile(&json!({"uniqueItems": true})).unwrap();
+    let items: Vec<Value> = (0..100_000).map(|at| json!([at])).collect();
+    assert!(soon("unique items", || unique.check(&json!(items))).is_empty());
+}
+
+#[test]
+fn r127_schemas_too_large_or_too_deep_are_refused() {
+    assert!(Schema::compile(&json!({"description": "x".repeat(300_000)})).unwrap_err().contains("bytes"));
+    assert!(Schema::compile(&nested(40, |inner| json!({"not": {"allOf": [inner]}}))).unwrap_err().contains("deep"));
+    let enumerated: Vec<usize> = (0..30_000).collect();
+    assert!(soon("a long list", || Schema::compile(&json!({"enum": enumerated}))).is_ok());
+    let many: serde_json::Map<_, _> = (0..15_000).map(|at| (at.to_string(), json!({}))).collect();
+    assert!(soon("many properties", || Schema::compile(&json!({"properties": many}))).is_ok());
+}

@@ -1,0 +1,154 @@
+//! What a client's developer reads.
+
+use super::*;
+
+/// The one message about `value`, and where it points.
+fn told(schema: Value, value: Value) -> (String, String) {
+    let found = check(schema, value);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.into_iter().next().unwrap()
+}
+
+#[test]
+fn r32_the_specifications_own_example_is_refused_with_the_property_and_what_it_may_be() {
+    let example = json!({"text": "Hello", "source_language": "en", "target_language": "fr"});
+    let (pointer, message) = told(translator(), example);
+    assert_eq!(pointer, "/target_language");
+    assert_eq!(message, r#"must be one of "en", "zh", not "fr""#);
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table with a row for every keyword")]
+fn r32_every_keyword_says_what_would_be_right() {
+    for (keyword, schema, value, expected) in [
+        ("type", json!({"type": "string"}), json!(1), "must be a string, not a number"),
+        ("types", json!({"type": ["integer", "null"]}), json!("1"), "must be null or an integer, not a string"),
+        ("integer", json!({"type": "integer"}), json!(1.5), "must be an integer, not a number"),
+        ("const", json!({"const": 4}), json!(5), "must be 4, not 5"),
+        ("minimum", json!({"minimum": 3}), json!(2), "must be at least 3, not 2"),
+        ("maximum", json!({"maximum": 3}), json!(4.5), "must be at most 3, not 4.5"),
+        ("exclusiveMinimum", json!({"exclusiveMinimum": 3}), json!(3), "must be greater than 3, not 3"),
+        ("exclusiveMaximum", json!({"exclusiveMaximum": 3}), json!(3), "must be less than 3, not 3"),
+        ("multipleOf", json!({"multipleOf": 5}), json!(7), "must be a multiple of 5, not 7"),
+        ("minLength", json!({"minLength": 1}), json!(""), "must have at least 1 character"),
+        ("maxLength", json!({"maxLength": 2}), json!("abc"), "must have at most 2 characters"),
+        ("pattern", json!({"pattern": "^[a-z]+$"}), json!("A"), "must match the pattern ^[a-z]+$, not \"A\""),
+        ("minItems", json!({"minItems": 2}), json!([1]), "must have at least 2 items"),
+        ("maxItems", json!({"maxItems": 1}), json!([1, 2]), "must have at most 1 item"),
+        ("uniqueItems", json!({"uniqueItems": true}), json!([1, 1]), "must not have equal items"),
+        (
+            "contains",
+            json!({"contains": {"const": 1}}),
+            json!([2]),
+            "must contain the required item, as often as the schema asks",
+        ),
+        ("minProperties", json!({"minProperties": 1}), json!({}), "must have at least 1 property"),
+        ("maxProperties", json!({"maxProperties": 1}), json!({"a": 1, "b": 1}), "must have at most 1 property"),
+        ("required", json!({"required": ["text"]}), json!({}), "required property 'text' is missing"),
+        (
+            "propertyNames",
+            json!({"propertyNames": {"pattern": "^a"}}),
+            json!({"b": 1}),
+            "the property name \"b\" is not allowed: it must match the pattern ^a, not \"b\"",
+        ),
+        (
+            "additionalProperties",
+            json!({"properties": {"a": {}}, "additionalProperties": false}),
+            json!({"b": 1}),
+            "unknown property 'b' (known: a)",
+        ),
+        (
+            "unevaluatedProperties",
+            json!({"properties": {"a": {}}, "unevaluatedProperties": false}),
+            json!({"b": 1, "c": 1}),
+            "unknown properties 'b', 'c' (known: a)",
+        ),
+        ("not", json!({"not": {"type": "string"}}), json!("a"), "has a form that is excluded ('not')"),
+        ("false", json!(false), json!(1), "must not be given"),
+        (
+            "format in draft 7",
+            json!({"$schema": "http://json-schema.org/draft-07/schema#", "format": "ipv4"}),
+            json!("x"),
+            "must be in the format 'ipv4', not \"x\"",
+        ),
+        (
+            "oneOf twice",
+            json!({"oneOf": [{"type": "integer"}, {"minimum": 0}]}),
+            json!(1),
+            "must match exactly one of its alternatives, but matches several",
+        ),
+    ] {
+        assert_eq!(told(schema, value), (String::new(), expected.to_owned()), "{keyword}");
+    }
+}
+
+#[test]
+fn r32_alternatives_are_summed_up() {
+    let schema = json!({"anyOf": [{"type": "string"}, {"type": "object", "required": ["a"]}, {"properties": {"b": {"type": "null"}}, "type": "object"}]});
+    let (_, message) = told(schema, json!({"b": 1}));
+    assert!(
+        message.starts_with("must match at least one of 3 alternatives: (1) must be a string, not an object; (2) "),
+        "{message}"
+    );
+    assert!(message.contains("(3) /b: must be null, not a number"), "{message}");
+    let (_, message) = told(json!({"oneOf": [{"type": "string"}, {"type": "null"}]}), json!(1));
+    assert!(message.starts_with("must match exactly one of 2 alternatives"), "{message}");
+}
+
+#[test]
+fn r32_pointers_are_escaped_and_lead_to_the_place() {
+    let schema = json!({"properties": {"a/b~c": {"type": "array", "items": {"type": "integer"}}}});
+    assert_eq!(told(schema, json!({"a/b~c": [1, "x"]})).0, "/a~1b~0c/1");
+}
+
+#[test]
+fn r32_every_violation_is_told_but_no_more_than_twenty() {
+    assert_eq!(check(translator(), json!({"text": 1})).len(), 3);
+    let schema = json!({"items": {"type": "integer"}});
+    let found = check(schema.clone(), json!(vec!["x"; 1_000]));
+    assert_eq!(found.len(), 20);
+    assert_eq!(Schema::compile(&schema).unwrap().check_all(&json!(vec!["x"; 1_000]), 100).len(), 100);
+}
+
+#[test]
+fn r41_large_values_and_secrets_are_not_repeated() {
+    let large = "y".repeat(1 << 20);
+    let schema = json!({"properties": {
+        "api_key": {"enum": ["a"]}, "big": {"const": "x"}, "name": {"additionalProperties": false}, "listed": {"enum": [large, 1]}
+    }});
+    let value = json!({"api_key": "hunter2", "big": large, "name": {large.clone(): 1}, "listed": large.to_uppercase()});
+    for (pointer, message) in check(json!({"allOf": [schema["properties"]["api_key"].clone()]}), json!("hunter3")) {
+        assert!(pointer.is_empty() && message.contains("hunter3"), "without a name there is nothing to tell it by");
+    }
+    let small = json!({"properties": {"api_key": {"enum": ["a"]}, "big": {"const": "x"}, "name": {"additionalProperties": false}}});
+    let found = check(small, value);
+    assert_eq!(found.len(), 3, "{found:?}");
+    for (_, message) in found {
+        assert!(message.len() < 200 && !message.contains("hunter2"), "{message}");
+    }
+}
+
+#[test]
+fn r32_modes_decide_between_refusing_and_reporting() {
+    let (good, bad) = (json!({"a": 1}), json!({"a": "x"}));
+    let schema = json!({"properties": {"a": {"type": "integer"}}});
+    let with = |input, output| {
+        let config = Config { input, output, ..Config::default() };
+        Contract::compile(&operation(schema.clone(), schema.clone()), &config).unwrap()
+    };
+    let enforced = with(Mode::Enforce, Mode::Enforce);
+    assert!(enforced.admit_input(&good).unwrap().is_empty());
+    let fault = enforced.admit_input(&bad).unwrap_err();
+    assert_eq!((fault.http_status(), fault.broken()[0].pointer.as_str()), (400, "/a"));
+    let fault = enforced.admit_output(&bad).unwrap_err();
+    assert_eq!(
+        (fault.http_status(), fault.broken().len()),
+        (502, 0),
+        "the agent's schema is not the caller's business"
+    );
+    assert!(fault.internal().unwrap().contains("/a: must be an integer"));
+    let reported = with(Mode::Report, Mode::Report);
+    assert_eq!((reported.admit_input(&bad).unwrap().len(), reported.admit_output(&bad).unwrap().len()), (1, 1));
+    let off = with(Mode::Off, Mode::Off);
+    assert!(off.admit_input(&bad).unwrap().is_empty() && off.input.is_none() && off.output.is_none());
+}

@@ -1,0 +1,32 @@
+//! Bodies, queries and schemas that are accepted, and the many that are not.
+
+mod bombs;
+mod messages;
+mod parsing;
+mod query;
+mod schemas;
+
+use super::*;
+use serde_json::json;
+
+/// AIDIP's own translator.
+fn translator() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "source_language": {"type": "string", "enum": ["en", "zh"]},
+            "target_language": {"type": "string", "enum": ["en", "zh"]}
+        },
+        "required": ["text", "source_language", "target_language"]
+    })
+}
+
+fn check(schema: Value, value: Value) -> Vec<(String, String)> {
+    let found = Schema::compile(&schema).unwrap().check(&value);
+    found.into_iter().map(|broken| (broken.pointer, broken.message)).collect()
+}
+
+fn operation(inputs: Value, outputs: Value) -> Operation {
+    Operation { name: "op".into(), inputs: Some(Arc::new(inputs)), outputs: Some(Arc::new(outputs)) }
+}

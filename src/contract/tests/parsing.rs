@@ -1,0 +1,114 @@
+//! Bodies read strictly.
+
+use super::*;
+use proptest::prelude::*;
+
+fn refused(bytes: &[u8]) -> String {
+    let fault = parse(bytes, &Bounds::default()).unwrap_err();
+    assert_eq!((fault.code(), fault.http_status()), (Code::InvalidInput, 400));
+    assert_eq!(fault.broken().len(), 1);
+    fault.message().to_owned()
+}
+
+#[test]
+fn r27_a_body_is_read_as_it_was_meant() {
+    let text =
+        r#"{"a":[1,-2,3.5,1e3,true,null,"\u00e9\ud83d\ude00"],"b":{"":{}}, "$serde_json::private::RawValue":"{"}"#;
+    let ours = parse(text.as_bytes(), &Bounds::default()).unwrap();
+    assert_eq!(ours["a"], json!([1, -2, 3.5, 1000.0, true, null, "é😀"]));
+    assert_eq!(ours["$serde_json::private::RawValue"], json!("{"), "no name has a meaning of its own");
+}
+
+#[test]
+fn r32_a_body_that_two_parsers_could_read_differently_is_refused() {
+    for body in [
+        &b"{\"a\":1,\"a\":2}"[..],
+        b"{\"a\":1,\"\\u0061\":2}",
+        b"[{\"x\":{\"k\":1,\"k\":1}}]",
+        b"\xef\xbb\xbf{}",
+        b"{\"a\":\"\xff\"}",
+        b"{\"a\":\"\xc0\x80\"}",
+        b"\xff\xfe{\0}\0",
+        b"{} {}",
+        b"{}x",
+        b"{}\0",
+        b"",
+        b" \n",
+        b"{",
+        b"[1,]",
+        b"{\"a\":1,}",
+        b"{a:1}",
+        b"{'a':1}",
+        b"NaN",
+        b"[Infinity]",
+        b"[-]",
+        b"[01]",
+        b"[1.]",
+        b"[.5]",
+        b"[+1]",
+        b"[1e999]",
+        b"[0x1]",
+        b"\"a\nb\"",
+        b"[\"\\ud800\"]",
+        b"[\"\\x\"]",
+        b"nul",
+        b"// c\n{}",
+        b"/* c */{}",
+        b"<html>",
+        b"\"a",
+        b"a=b",
+    ] {
+        refused(body);
+    }
+}
+
+#[test]
+fn r32_the_refusal_says_where_and_repeats_little() {
+    let fault = parse(b"{\"a\": [1, {\"b~/c\": tru}]}", &Bounds::default()).unwrap_err();
+    assert_eq!(fault.broken()[0].pointer, "/a/1/b~0~1c");
+    assert!(fault.message().contains("line 1 column"), "{}", fault.message());
+    assert!(refused(b"{\"aa\":1,\"aa\":2}").contains("'aa' stands twice"));
+    let long = format!("{{\"{0}\":1,\"{0}\":2}}", "x".repeat(100_000));
+    assert!(refused(long.as_bytes()).len() < 300);
+    assert!(refused(b"{\"a\":\"\xff\"}").contains("byte 6"));
+}
+
+#[test]
+fn r32_nesting_is_bounded_whatever_is_configured() {
+    let deep = |count: usize| [vec![b'['; count], vec![b']'; count]].concat();
+    assert!(parse(&deep(64), &Bounds::default()).is_ok());
+    assert!(refused(&deep(65)).contains("nested"));
+    refused(&deep(1_000_000));
+    refused(&vec![b'['; 1_000_000]);
+    refused(&b"{\"a\":".repeat(100_000));
+    assert!(parse(&deep(120), &Bounds { depth: u16::MAX }).is_ok());
+    assert!(parse(&deep(121), &Bounds { depth: u16::MAX }).is_err());
+    assert!(parse(b"[]", &Bounds { depth: 0 }).is_err());
+    assert!(parse(b"1", &Bounds { depth: 0 }).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse(&bytes, &Bounds::default());
+    }
+
+    #[test]
+    fn what_is_accepted_means_what_serde_json_reads(text in "[\\[\\]{}\",:0-9a-c\\\\ .eE+-]{0,40}") {
+        if let Ok(ours) = parse(text.as_bytes(), &Bounds::default()) {
+            prop_assert_eq!(ours, serde_json::from_str::<Value>(&text).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_value_out_of_its_bounds_is_told_at_once() {
+    let config = Config {
+        max_depth: 0,
+        max_body: crate::unit::Size::kib(1 << 20),
+        batch: Batch { max_items: 0, concurrency: 1_000 },
+        ..Config::default()
+    };
+    assert_eq!(config.problems().len(), 4);
+    assert!(Config::default().problems().is_empty());
+}

@@ -1,0 +1,142 @@
+//! Schemas that compile, and schemas that are refused when they are read.
+
+use super::*;
+
+fn refused(schema: Value) -> String {
+    Schema::compile(&schema).unwrap_err()
+}
+
+#[test]
+fn r127_drafts_are_told_apart_by_schema() {
+    for draft in [
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "http://json-schema.org/draft-07/schema#",
+        "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-04/schema#",
+    ] {
+        let schema = json!({"$schema": draft, "type": "object", "required": ["a"]});
+        assert_eq!(check(schema, json!({})).len(), 1, "{draft}");
+    }
+    let tuple = |schema: &str| json!({"$schema": schema, "items": [{"type": "integer"}]});
+    assert_eq!(check(tuple("http://json-schema.org/draft-07/schema#"), json!(["x"])).len(), 1);
+    assert!(Schema::compile(&tuple("https://json-schema.org/draft/2020-12/schema")).is_err());
+    assert!(
+        check(json!({"prefixItems": [{"type": "integer"}]}), json!([1])).is_empty(),
+        "2020-12 unless told otherwise"
+    );
+}
+
+#[test]
+fn r127_format_is_an_annotation_in_the_newer_drafts_and_unknown_words_are_ignored() {
+    assert!(check(json!({"format": "email", "x-ui": 1, "example": 2}), json!("no")).is_empty());
+    assert!(
+        check(json!({"$schema": "http://json-schema.org/draft-07/schema#", "format": "made-up"}), json!("no"))
+            .is_empty()
+    );
+    let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#", "format": "regex"});
+    assert!(check(schema, json!("(((a{999}){999}){999})")).is_empty(), "a caller's text is never compiled");
+}
+
+#[test]
+fn r127_references_within_the_document_are_followed() {
+    for schema in [
+        json!({"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}),
+        json!({"properties": {"a": {"$ref": "#/$defs/a%20b~1c"}}, "$defs": {"a b/c": {"type": "integer"}}}),
+        json!({"properties": {"a": {"$ref": "#n"}}, "$defs": {"n": {"$anchor": "n", "type": "integer"}}}),
+        json!({"$id": "https://a.example/root", "properties": {"a": {"$ref": "n"}}, "$defs": {"n": {"$id": "n", "type": "integer"}}}),
+        json!({"$id": "https://a.example/root", "properties": {"a": {"$ref": "https://a.example/n#/$defs/m"}},
+            "$defs": {"n": {"$id": "https://a.example/n", "$defs": {"m": {"type": "integer"}}}}}),
+        json!({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"$ref": "#/definitions/n"}}, "definitions": {"n": {"type": "integer"}}}),
+    ] {
+        assert_eq!(check(schema.clone(), json!({"a": "x"})).len(), 1, "{schema}");
+        assert_eq!(check(schema.clone(), json!({"a": 1})).len(), 0, "{schema}");
+    }
+}
+
+#[test]
+fn r127_no_reference_leaves_the_document() {
+    for reference in [
+        "https://a.example/schema.json",
+        "http://127.0.0.1:1/x",
+        "file:///etc/passwd",
+        "other.json",
+        "//a.example/x",
+        "urn:x:y",
+        "https://json-schema.org/draft/2020-12/schema",
+    ] {
+        let why = refused(json!({"properties": {"a": {"$ref": reference}}}));
+        assert!(why.contains(reference) && why.contains("only references within"), "{why}");
+    }
+    for reference in ["#/nothing", "#nothing", "#/%zz", "#/$defs/~2"] {
+        assert!(refused(json!({"properties": {"a": {"$ref": reference}}})).contains("leads to nothing"), "{reference}");
+    }
+    refused(json!({"$schema": "https://a.example/my-own-draft", "type": "object"}));
+}
+
+#[test]
+fn r127_schemas_that_are_none_are_refused_with_the_place() {
+    for (schema, place) in [
+        (json!({"type": "objekt"}), "/type"),
+        (json!({"properties": {"a": {"minimum": "3"}}}), "/properties/a/minimum"),
+        (json!({"required": "text"}), "/required"),
+        (json!({"properties": []}), "/properties"),
+        (json!({"enum": 1}), "/enum"),
+    ] {
+        let why = refused(schema);
+        assert!(why.contains(place), "{why}");
+    }
+    for schema in [json!(1), json!("object"), json!(null), json!([{}])] {
+        refused(schema);
+    }
+}
+
+#[test]
+fn r127_patterns_that_could_blow_up_are_refused_when_they_are_read() {
+    for pattern in ["(?=a)b", "(?<!a)b", "(a)\\1", "(((a{999}){999}){999})", "(", "[z-a]"] {
+        let why = refused(json!({"properties": {"a": {"pattern": pattern}}}));
+        assert!(why.len() < 500, "{why}");
+    }
+    let why = refused(json!({"properties": {"a": {"pattern": "^(?!x)"}}}));
+    assert!(why.contains("look-around"), "{why}");
+    refused(json!({"patternProperties": {"(?=a)": {}}}));
+}
+
+#[test]
+fn r44_whether_arrays_are_one_input_is_what_the_schema_says() {
+    for schema in [
+        json!({"type": "array"}),
+        json!({"type": ["object", "array"]}),
+        json!({"anyOf": [{"type": "object"}, {"type": "array"}]}),
+        json!({"$ref": "#/$defs/l", "$defs": {"l": {"type": "array"}}}),
+    ] {
+        assert!(Schema::compile(&schema).unwrap().accepts_array(), "{schema}");
+    }
+    for schema in [json!({}), json!(true), json!({"type": "object"}), json!({"items": {}})] {
+        assert!(!Schema::compile(&schema).unwrap().accepts_array(), "{schema}");
+    }
+    assert!(Schema::compile(&translator()).unwrap().declares("text"));
+    assert!(!Schema::compile(&translator()).unwrap().declares("operation"));
+}
+
+#[test]
+fn equal_schemas_are_compiled_once_and_forgotten_together() {
+    let schema = json!({"type": "object", "properties": {"only-here": {"type": "string"}}});
+    let first = Schema::compile(&schema).unwrap();
+    let again = Schema::compile(&schema.clone()).unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    let weak = Arc::downgrade(&first);
+    drop((first, again));
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn a_broken_schema_is_told_even_where_it_is_not_used() {
+    let config = Config { input: Mode::Off, output: Mode::Off, ..Config::default() };
+    let problems =
+        Contract::compile(&operation(json!({"type": 1}), json!({"$ref": "http://x.example/"})), &config).unwrap_err();
+    assert_eq!(problems.len(), 2);
+    assert!(
+        problems[0].starts_with("operation 'op': inputs: ") && problems[1].starts_with("operation 'op': outputs: ")
+    );
+}
