@@ -1,0 +1,172 @@
+//! One issuer of JWTs: which of its tokens count (RFC 7519, RFC 9068, RFC 8725).
+
+use super::{
+    Trouble, Verified, cannot_tell,
+    claims::CallerReader,
+    jwk,
+    jwks::{Jwks, KeySet, Place, Reason},
+    token::Jws,
+};
+use crate::{
+    auth::{
+        Services,
+        access::Access,
+        caller::{Bad, now},
+        config::{self, Algorithm},
+    },
+    unit::Span,
+};
+use std::{sync::Arc, time::Duration};
+
+/// Keys that are tried for one token: several may share an id, or a token may name none.
+const TRIED: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Issuer {
+    config: config::Issuer,
+    callers: CallerReader,
+    jwks: Arc<Jwks>,
+    leeway: i64,
+}
+
+impl Issuer {
+    pub(super) fn build(
+        config: &config::Issuer,
+        access: &Arc<Access>,
+        services: &Services,
+        previous: Option<&Self>,
+    ) -> Result<Self, Vec<String>> {
+        let mut problems = problems(config);
+        let place = match &config.jwks_url {
+            Some(url) => Place::Jwks(url.clone()),
+            None => {
+                let usual = || format!("{}/.well-known/openid-configuration", config.issuer.trim_end_matches('/'));
+                Place::Discovery {
+                    issuer: config.issuer.clone(),
+                    url: config.discovery_url.clone().unwrap_or_else(usual),
+                }
+            }
+        };
+        let (field, url) = match &place {
+            Place::Jwks(url) => ("jwks_url", url),
+            Place::Discovery { url, .. } if config.discovery_url.is_some() => ("discovery_url", url),
+            Place::Discovery { url, .. } => ("issuer", url),
+        };
+        if let Err(why) = services.client.vet(url) {
+            problems.push(format!("{field}: {url} {why}"));
+        }
+        let callers = CallerReader::build(config.label.as_deref(), &config.claims, access);
+        let callers = callers.map_err(|whys| problems.extend(whys));
+        let (Ok(callers), true) = (callers, problems.is_empty()) else {
+            return Err(problems);
+        };
+        let (client, metrics) = (services.client.clone(), Arc::clone(&services.metrics));
+        let jwks = Arc::new(Jwks::new(place, client, metrics, previous.map(|previous| &*previous.jwks)));
+        Ok(Self { config: config.clone(), callers, jwks, leeway: seconds(config.leeway) })
+    }
+
+    pub(super) fn is_named(&self, iss: &str) -> bool {
+        self.config.issuer == iss
+    }
+
+    pub(super) fn tick(&self) {
+        self.jwks.tick(self.config.keys_refresh.get(), self.config.refetch_after.get());
+    }
+
+    /// The signature first: a claim of an unsigned token is worth no message of its own.
+    pub(super) async fn verify(&self, jws: &Jws<'_>) -> Result<Verified, Trouble> {
+        let algorithm = jwk::algorithm(&jws.algorithm).filter(|algorithm| self.config.algorithms.contains(algorithm));
+        let algorithm = algorithm.ok_or_else(|| Bad::new("the token's algorithm is not accepted"))?;
+        if !self.accepts(jws.typ.as_deref()) {
+            return Err(Bad::new("the token's type is not accepted").into());
+        }
+        self.check_signature(jws, algorithm).await?;
+        let until = jws.claims.lifetime(now(), self.leeway)?;
+        let until = until.ok_or_else(|| Bad::new("the token does not tell when it expires"))?;
+        jws.claims.meant_for(&self.config.audience)?;
+        Ok(Verified { caller: self.callers.read(&jws.claims)?, until, bound: jws.claims.bound()? })
+    }
+
+    /// RFC 7515 §4.1.9: `application/` may be left out. RFC 7519 §5.1: JWT is what a token without a type is.
+    fn accepts(&self, typ: Option<&str>) -> bool {
+        let short = |text: &str| match text.get(..12) {
+            Some(begin) if begin.eq_ignore_ascii_case("application/") => {
+                text.get(12..).unwrap_or_default().to_ascii_lowercase()
+            }
+            _ => text.to_ascii_lowercase(),
+        };
+        let typ = short(typ.unwrap_or("JWT"));
+        self.config.types.iter().any(|accepted| short(accepted) == typ)
+    }
+
+    async fn check_signature(&self, jws: &Jws<'_>, algorithm: Algorithm) -> Result<(), Trouble> {
+        let set = self.current().await?;
+        if signed_by(&set, jws, algorithm) {
+            return Ok(());
+        }
+        // A key that is there and does not fit is an answer; one that is not there may be new.
+        let known = jws.kid.is_some()
+            && set.keys.iter().any(|key| key.kid.is_some() && key.fits(algorithm, jws.kid.as_deref()));
+        if !known {
+            let good = self.jwks.refresh(Reason::Unknown(self.config.refetch_after.get())).await;
+            if self.jwks.keys().is_some_and(|set| signed_by(&set, jws, algorithm)) {
+                return Ok(());
+            }
+            if !good {
+                return Err(cannot_tell(format!(
+                    "the keys of {} cannot be fetched, and the token's is not known",
+                    self.config.issuer
+                )));
+            }
+        }
+        Err(Bad::new("the token's signature is not valid").into())
+    }
+
+    /// Keys that still count.
+    async fn current(&self) -> Result<Arc<KeySet>, Trouble> {
+        let most = self.config.keys_stale_after.get();
+        let fresh = || self.jwks.keys().filter(|set| set.fetched.elapsed() < most);
+        if let Some(set) = fresh() {
+            return Ok(set);
+        }
+        self.jwks.refresh(Reason::Needed).await;
+        fresh().ok_or_else(|| cannot_tell(format!("the keys of {} cannot be fetched", self.config.issuer)))
+    }
+}
+
+fn signed_by(set: &KeySet, jws: &Jws<'_>, algorithm: Algorithm) -> bool {
+    let fitting = set.keys.iter().filter(|key| key.fits(algorithm, jws.kid.as_deref()));
+    fitting.take(TRIED).any(|key| key.verifies(algorithm, jws.signed, &jws.signature))
+}
+
+fn problems(config: &config::Issuer) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut require = |holds: bool, problem: &str| {
+        if !holds {
+            problems.push(problem.to_owned());
+        }
+    };
+    let within = |span: Span, least: u64, most: u64| {
+        (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&span.get())
+    };
+    require(!config.issuer.is_empty(), "issuer: must be the text of the iss claim");
+    require(
+        !config.audience.is_empty() && !config.audience.iter().any(String::is_empty),
+        "audience: names nobody (write the aud that means this gateway)",
+    );
+    require(!config.algorithms.is_empty(), "algorithms: names none (write the issuer's, such as RS256 or ES256)");
+    require(!config.types.is_empty(), "types: names none (at+jwt and JWT are usual)");
+    require(
+        config.jwks_url.is_none() || config.discovery_url.is_none(),
+        "discovery_url: is not asked where jwks_url stands; write one of them",
+    );
+    require(within(config.leeway, 0, 300), "leeway: must be at most 5m");
+    require(within(config.keys_refresh, 1, 86_400), "keys_refresh: must be 1s to 1d");
+    require(within(config.refetch_after, 1, 3_600), "refetch_after: must be 1s to 1h");
+    require(config.keys_stale_after >= config.keys_refresh, "keys_stale_after: must not be shorter than keys_refresh");
+    problems
+}
+
+pub(super) fn seconds(span: Span) -> i64 {
+    span.get().as_secs().try_into().unwrap_or(i64::MAX)
+}

@@ -1,0 +1,236 @@
+//! Callers by bearer token (RFC 6750): JWTs of known issuers, other tokens by introspection. A token is verified
+//! once and remembered by its hash; what is true only for a moment or a connection is checked at every call.
+
+mod claims;
+mod introspection;
+mod issuer;
+mod jwk;
+mod jwks;
+mod token;
+
+use super::{
+    Services,
+    access::Access,
+    caller::{Bad, Caller, Presented, Verdict, now},
+    config,
+};
+use crate::fault::{Code, Fault};
+use aws_lc_rs::digest;
+use http::{HeaderMap, header};
+use introspection::Introspector;
+use issuer::Issuer;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The longest token; what is longer is refused before it is hashed.
+const LONGEST: usize = 16 << 10;
+
+/// What is told to callers while an issuer cannot be asked.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// A token that was verified.
+#[derive(Debug)]
+pub(super) struct Verified {
+    caller: Arc<Caller>,
+    /// The first second at which it must be verified again, if it still counts at all.
+    until: i64,
+    /// The certificate it is bound to (RFC 8705 §3).
+    bound: Option<[u8; 32]>,
+}
+
+/// Why a token was not verified.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Bad(Bad),
+    CannotTell(Fault),
+}
+
+impl From<Bad> for Trouble {
+    fn from(bad: Bad) -> Self {
+        Self::Bad(bad)
+    }
+}
+
+impl From<Trouble> for Verdict {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Bad(bad) => Self::Bad(bad),
+            Trouble::CannotTell(fault) => Self::CannotTell(fault),
+        }
+    }
+}
+
+/// A technical failure: never the caller's, never a reason to let it pass.
+#[cold]
+fn cannot_tell(detail: impl std::fmt::Display) -> Trouble {
+    let fault = Fault::new(Code::Overloaded, "The token cannot be checked at the moment");
+    Trouble::CannotTell(fault.detail(detail).retry_after(RETRY_AFTER))
+}
+
+/// All that decides about tokens.
+#[derive(Debug)]
+pub(super) struct Bearer {
+    issuers: Vec<Issuer>,
+    introspector: Option<Introspector>,
+    verified: moka::sync::Cache<[u8; 32], Arc<Verified>>,
+    remembered: i64,
+}
+
+impl Bearer {
+    pub(super) fn build(
+        config: &config::Bearer,
+        access: &Arc<Access>,
+        services: &Services,
+        previous: Option<&Self>,
+    ) -> Result<Self, Vec<String>> {
+        let mut problems = problems(config);
+        let mut issuers = Vec::with_capacity(config.issuers.len());
+        for (at, settings) in config.issuers.iter().enumerate() {
+            let before =
+                previous.and_then(|bearer| bearer.issuers.iter().find(|issuer| issuer.is_named(&settings.issuer)));
+            match Issuer::build(settings, access, services, before) {
+                Ok(issuer) => issuers.push(issuer),
+                Err(whys) => problems.extend(whys.into_iter().map(|why| format!("bearer.issuers[{at}].{why}"))),
+            }
+        }
+        let introspector =
+            config.introspection.as_ref().map(|settings| Introspector::build(settings, access, services));
+        let introspector = introspector.transpose().map_err(|whys| {
+            problems.extend(whys.into_iter().map(|why| format!("bearer.introspection.{why}")));
+        });
+        let (Ok(introspector), true) = (introspector, problems.is_empty()) else {
+            return Err(problems);
+        };
+        let remembered = config.token_cache_for.get();
+        let verified =
+            moka::sync::Cache::builder().max_capacity(config.token_cache_size).time_to_live(remembered).build();
+        Ok(Self { issuers, introspector, verified, remembered: remembered.as_secs().try_into().unwrap_or(0) })
+    }
+
+    /// Starts whatever is due: issuers' keys are fetched beside the calls, not by them.
+    pub(super) fn tick(&self) {
+        self.issuers.iter().for_each(Issuer::tick);
+    }
+
+    /// What can be said without I/O and without allocation; `None` where that is nothing yet.
+    pub(super) fn check_at_once(&self, presented: &Presented<'_>) -> Option<Verdict> {
+        let token = match shown(presented.headers) {
+            Ok(Some(token)) => token,
+            Ok(None) => return Some(Verdict::NotMine),
+            Err(bad) => return Some(Verdict::Bad(bad)),
+        };
+        let verified = self.verified.get(&sha256(token)).filter(|verified| now() < verified.until)?;
+        Some(bound_to(&verified, presented))
+    }
+
+    /// Everything else: the signature, or the question to the introspection endpoint.
+    pub(super) async fn check(&self, presented: &Presented<'_>) -> Verdict {
+        if let Some(verdict) = self.check_at_once(presented) {
+            return verdict;
+        }
+        let Ok(Some(token)) = shown(presented.headers) else {
+            return Verdict::NotMine;
+        };
+        let hash = sha256(token);
+        let verified = match token::is_jwt(token) {
+            true => self.verify(token).await,
+            false => self.ask(token, hash).await,
+        };
+        match verified {
+            Ok(verified) => {
+                self.verified.insert(hash, Arc::clone(&verified));
+                bound_to(&verified, presented)
+            }
+            Err(trouble) => trouble.into(),
+        }
+    }
+
+    async fn verify(&self, token: &str) -> Result<Arc<Verified>, Trouble> {
+        let jws = token::Jws::read(token)?;
+        let issuer = jws.claims.text("iss").and_then(|name| self.issuers.iter().find(|issuer| issuer.is_named(name)));
+        let issuer = issuer.ok_or_else(|| Bad::new("the token's issuer is not known here"))?;
+        let mut verified = issuer.verify(&jws).await?;
+        verified.until = verified.until.min(now() + self.remembered);
+        Ok(Arc::new(verified))
+    }
+
+    async fn ask(&self, token: &str, hash: [u8; 32]) -> Result<Arc<Verified>, Trouble> {
+        match &self.introspector {
+            Some(introspector) => introspector.ask(token, hash).await,
+            None => Err(Bad::new("the token is not a JWT").into()),
+        }
+    }
+}
+
+/// Problems of the whole; those of a part are its own.
+fn problems(config: &config::Bearer) -> Vec<String> {
+    let mut problems = Vec::new();
+    if config.issuers.is_empty() && config.introspection.is_none() {
+        problems.push("bearer: no token can ever count (write issuers or introspection)".to_owned());
+    }
+    if !(1..=10_000_000).contains(&config.token_cache_size) {
+        problems.push("bearer.token_cache_size: must be 1 to 10000000".to_owned());
+    }
+    if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&config.token_cache_for.get()) {
+        problems.push("bearer.token_cache_for: must be 1s to 1h".to_owned());
+    }
+    if !is_labelled(config) {
+        problems.push("bearer: tokens come from several places, so that each needs its own label (two places may use one name for different callers)".to_owned());
+    }
+    let names: HashSet<_> = config.issuers.iter().map(|issuer| &issuer.issuer).collect();
+    if names.len() < config.issuers.len() {
+        problems.push("bearer.issuers: one issuer stands twice".to_owned());
+    }
+    problems
+}
+
+/// Whether callers of different places have different ids. An introspection endpoint that speaks for a listed issuer
+/// is one place with it, and its callers are the same.
+fn is_labelled(config: &config::Bearer) -> bool {
+    let mut places: HashMap<Option<&str>, Option<&str>> = HashMap::new();
+    let issuers = config.issuers.iter().map(|issuer| (Some(issuer.issuer.as_str()), issuer.label.as_deref()));
+    let asked = config.introspection.iter().map(|asked| (asked.issuer.as_deref(), asked.label.as_deref()));
+    let agree = issuers.chain(asked).all(|(place, label)| *places.entry(place).or_insert(label) == label);
+    let labels: HashSet<_> = places.values().collect();
+    agree && labels.len() == places.len() && (places.len() < 2 || !labels.contains(&None))
+}
+
+/// The token in `Authorization`, if it is of the scheme `Bearer`.
+fn shown(headers: &HeaderMap) -> Result<Option<&str>, Bad> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        return Ok(None);
+    };
+    let malformed = || Bad::new("the token is malformed");
+    let bytes = value.as_bytes();
+    let (scheme, rest) = bytes.split_at(bytes.len().min(6));
+    if !scheme.eq_ignore_ascii_case(b"bearer") || rest.first().is_some_and(|next| *next != b' ') {
+        return Ok(None);
+    }
+    let token = std::str::from_utf8(rest).map_err(|_| malformed())?.trim_matches(' ');
+    // RFC 6750 §2.1: b64token.
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
+    match !token.is_empty() && token.len() <= LONGEST && token.bytes().all(fits) {
+        true => Ok(Some(token)),
+        false => Err(malformed()),
+    }
+}
+
+/// RFC 8705 §3: a bound token counts only on a connection with its certificate.
+fn bound_to(verified: &Verified, presented: &Presented<'_>) -> Verdict {
+    match (&verified.bound, presented.peer) {
+        (None, _) => Verdict::Known(Arc::clone(&verified.caller)),
+        (Some(bound), Some(peer)) if bound == peer.fingerprint() && peer.is_valid_at(now()) => {
+            Verdict::Known(Arc::clone(&verified.caller))
+        }
+        (Some(_), _) => Verdict::Bad(Bad::new("the token is bound to another client certificate")),
+    }
+}
+
+fn sha256(token: &str) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+    hash
+}

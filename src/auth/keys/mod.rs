@@ -1,0 +1,157 @@
+//! Callers by API key. A key is found by its public prefix and compared as a hash in constant time; files of
+//! keys are read again when they change. The key itself is held nowhere.
+
+mod file;
+mod new;
+mod table;
+
+pub use new::{NewKey, append_key, new_key};
+
+use super::{
+    access::Access,
+    caller::{Bad, Verdict, now},
+    config,
+};
+use crate::telemetry::{Event, Metrics};
+use aws_lc_rs::{digest, hmac};
+use file::KeyFile;
+use http::{HeaderMap, HeaderName, header};
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+use table::{PREFIX, Table};
+
+/// The longest text that can be a key.
+const LONGEST: usize = 256;
+
+/// The shortest secret part: 32 of 62 letters are 190 bits.
+const SECRET: usize = 32;
+
+/// How the stored form of a key is computed. The keys are random, so that a slow hash would only be a way to
+/// keep the gateway busy.
+#[derive(Debug)]
+pub(super) enum Hasher {
+    Plain,
+    Peppered(Box<hmac::Key>),
+}
+
+impl Hasher {
+    pub(super) fn new(pepper: Option<&crate::unit::Secret>) -> Self {
+        match pepper {
+            None => Self::Plain,
+            Some(pepper) => Self::Peppered(Box::new(hmac::Key::new(hmac::HMAC_SHA256, pepper.expose().as_bytes()))),
+        }
+    }
+
+    fn hash(&self, key: &str) -> [u8; 32] {
+        let mut hash = [0; 32];
+        match self {
+            Self::Plain => hash.copy_from_slice(digest::digest(&digest::SHA256, key.as_bytes()).as_ref()),
+            Self::Peppered(pepper) => hash.copy_from_slice(hmac::sign(pepper, key.as_bytes()).as_ref()),
+        }
+        hash
+    }
+}
+
+/// All API keys.
+#[derive(Debug)]
+pub(super) struct ApiKeys {
+    header: HeaderName,
+    hasher: Hasher,
+    written: Table,
+    files: Vec<KeyFile>,
+    access: Arc<Access>,
+    metrics: Arc<Metrics>,
+}
+
+impl ApiKeys {
+    pub(super) fn build(
+        config: &config::ApiKeys,
+        access: Arc<Access>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, Vec<String>> {
+        let mut problems = Vec::new();
+        let name = HeaderName::try_from(&config.header).ok().filter(|name| !is_taken(name));
+        if name.is_none() {
+            problems.push(format!(
+                "api_keys.header: '{}' cannot hold keys (write a header name such as X-API-Key)",
+                config.header
+            ));
+        }
+        let pepper = config.pepper.as_ref().map(crate::unit::SecretRef::load).transpose();
+        let pepper = pepper.map_err(|why| problems.push(format!("api_keys.pepper: {why}"))).unwrap_or_default();
+        let (written, bad) = Table::from_config(&config.keys, &access);
+        problems.extend(bad.into_iter().map(|(at, why)| format!("api_keys.keys[{at}]: {why}")));
+        let mut files = Vec::with_capacity(config.files.len());
+        for (at, path) in config.files.iter().enumerate() {
+            match KeyFile::open(path, &access, &metrics) {
+                Ok(file) => files.push(file),
+                Err(why) => problems.push(format!("api_keys.files[{at}]: {why}")),
+            }
+        }
+        let (Some(header), true) = (name, problems.is_empty()) else {
+            return Err(problems);
+        };
+        metrics.count(Event::KeysLoaded);
+        Ok(Self { header, hasher: Hasher::new(pepper.as_ref()), written, files, access, metrics })
+    }
+
+    pub(super) fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
+    /// Reads the files that have changed. Blocks: a million keys take a second.
+    pub(super) fn reload_if_changed(&self) {
+        for file in &self.files {
+            file.reload_if_changed(&self.access, &self.metrics);
+        }
+    }
+
+    /// How many keys are known.
+    pub(super) fn count(&self) -> usize {
+        self.written.len() + self.files.iter().map(KeyFile::len).sum::<usize>()
+    }
+
+    /// Without I/O and without allocation for a key that holds. A key that is not there costs what a wrong
+    /// one costs, and reads the same.
+    pub(super) fn check(&self, headers: &HeaderMap) -> Verdict {
+        let Some(value) = headers.get(&self.header) else {
+            return Verdict::NotMine;
+        };
+        let refuse = || Verdict::Bad(Bad::new("the API key is not valid"));
+        let Some((prefix, key)) = value.to_str().ok().and_then(parts) else {
+            return refuse();
+        };
+        let hash = self.hasher.hash(key);
+        let holds = |table: &Table| {
+            let stored = table.find(prefix);
+            let same = bool::from(stored.map_or(&[0; 32], |stored| &stored.hash).ct_eq(&hash));
+            stored.filter(|stored| same && stored.counts_at(now())).map(|stored| Arc::clone(&stored.caller))
+        };
+        let found = holds(&self.written).or_else(|| self.files.iter().find_map(|file| holds(&file.table())));
+        found.map_or_else(refuse, Verdict::Known)
+    }
+}
+
+/// Headers that mean something else to somebody on the way.
+fn is_taken(name: &HeaderName) -> bool {
+    [
+        header::AUTHORIZATION,
+        header::PROXY_AUTHORIZATION,
+        header::COOKIE,
+        header::HOST,
+        header::CONTENT_LENGTH,
+        header::TE,
+    ]
+    .contains(name)
+        || [header::TRANSFER_ENCODING, header::CONNECTION, header::UPGRADE, header::TRAILER, header::ACCEPT]
+            .contains(name)
+        || [header::CONTENT_TYPE, header::FORWARDED].contains(name)
+}
+
+/// The public prefix of a key, and the whole: `gp_<12 letters or digits>_<32 or more>`.
+fn parts(text: &str) -> Option<([u8; PREFIX], &str)> {
+    let word = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric());
+    let (prefix, secret) = text.strip_prefix("gp_")?.split_once('_')?;
+    let fits = text.len() <= LONGEST && secret.len() >= SECRET && word(prefix) && word(secret);
+    Some((prefix.as_bytes().try_into().ok().filter(|_| fits)?, text))
+}

@@ -1,0 +1,207 @@
+//! Stored keys by their prefix: compact, because there may be a million, and never changed once read.
+
+use crate::auth::{
+    access::Access,
+    caller::{Caller, CallerKind, is_name},
+    config::StoredKey,
+};
+use serde::Deserialize;
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// Letters in a public prefix.
+pub(super) const PREFIX: usize = 12;
+
+/// A key as it is compared.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) hash: [u8; 32],
+    /// The first second at which it no longer counts; a key that is switched off never counted.
+    until: i64,
+    pub(super) caller: Arc<Caller>,
+}
+
+impl Stored {
+    pub(super) fn counts_at(&self, now: i64) -> bool {
+        now < self.until
+    }
+}
+
+/// Keys of one file, or of the configuration.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    by_prefix: HashMap<[u8; PREFIX], u32>,
+    keys: Vec<Stored>,
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn find(&self, prefix: [u8; PREFIX]) -> Option<&Stored> {
+        self.keys.get(*self.by_prefix.get(&prefix)? as usize)
+    }
+
+    /// The keys written in the configuration, and those that are wrong, with their number from 0.
+    pub(super) fn from_config(keys: &[StoredKey], access: &Access) -> (Self, Vec<(usize, String)>) {
+        let mut filling = Filling::new(access);
+        for (at, key) in keys.iter().enumerate() {
+            filling.add(at, Ok(Line::from(key)));
+        }
+        filling.done()
+    }
+
+    /// The keys in the text of a file, and the lines that are wrong, with their number from 1.
+    pub(super) fn from_lines(text: &str, access: &Access) -> (Self, Vec<(usize, String)>) {
+        let mut filling = Filling::new(access);
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if !line.is_empty() {
+                // serde_json's own text may repeat what stands in the line, and that may be a whole key.
+                let read = serde_json::from_str::<Line<'_>>(line);
+                filling.add(at + 1, read.map_err(|why| format!("is not a key's JSON (column {})", why.column())));
+            }
+        }
+        filling.done()
+    }
+}
+
+/// A line of a file. The same members as [`StoredKey`], borrowed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(borrow)]
+    prefix: Cow<'a, str>,
+    #[serde(borrow)]
+    hash: Cow<'a, str>,
+    #[serde(borrow)]
+    caller: Cow<'a, str>,
+    #[serde(default, borrow)]
+    groups: Vec<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    tier: Option<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    expires: Option<Cow<'a, str>>,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default, borrow, rename = "created")]
+    _created: Option<Cow<'a, str>>,
+}
+
+impl<'a> From<&'a StoredKey> for Line<'a> {
+    fn from(key: &'a StoredKey) -> Self {
+        Self {
+            prefix: key.prefix.as_str().into(),
+            hash: key.hash.as_str().into(),
+            caller: key.caller.as_str().into(),
+            groups: key.groups.iter().map(|group| group.as_str().into()).collect(),
+            tier: key.tier.as_deref().map(Into::into),
+            expires: key.expires.as_deref().map(Into::into),
+            disabled: key.disabled,
+            _created: None,
+        }
+    }
+}
+
+/// A table in the making; callers and their groups are shared between keys.
+struct Filling<'a> {
+    access: &'a Access,
+    table: Table,
+    callers: HashMap<Arc<str>, Arc<Caller>>,
+    groups: HashMap<Box<str>, Arc<str>>,
+    bad: Vec<(usize, String)>,
+}
+
+impl<'a> Filling<'a> {
+    fn new(access: &'a Access) -> Self {
+        let (table, callers, groups, bad) = Default::default();
+        Self { access, table, callers, groups, bad }
+    }
+
+    fn done(mut self) -> (Table, Vec<(usize, String)>) {
+        self.table.keys.shrink_to_fit();
+        (self.table, self.bad)
+    }
+
+    fn add(&mut self, at: usize, line: Result<Line<'_>, String>) {
+        if let Err(why) = line.and_then(|line| self.put(&line)) {
+            self.bad.push((at, why));
+        }
+    }
+
+    fn put(&mut self, line: &Line<'_>) -> Result<(), String> {
+        let word = line.prefix.bytes().all(|b| b.is_ascii_alphanumeric());
+        let prefix: [u8; PREFIX] = line
+            .prefix
+            .as_bytes()
+            .try_into()
+            .ok()
+            .filter(|_| word)
+            .ok_or_else(|| format!("prefix: must be {PREFIX} letters or digits"))?;
+        let hash = unhex(&line.hash).ok_or("hash: must be 64 hexadecimal digits")?;
+        let names = line.groups.iter().chain(&line.tier).chain([&line.caller]);
+        if !names.into_iter().all(|name| is_name(name)) {
+            return Err("caller, groups and tier: must be 1 to 256 characters, none of them a control".to_owned());
+        }
+        let expires = line.expires.as_deref().map(|text| OffsetDateTime::parse(text, &Rfc3339)).transpose();
+        let expires = expires.map_err(|_| "expires: must be a date-time as in RFC 3339")?;
+        let until = match (line.disabled, expires) {
+            (true, _) => i64::MIN,
+            (false, None) => i64::MAX,
+            (false, Some(at)) => at.unix_timestamp(),
+        };
+        if self.table.by_prefix.contains_key(&prefix) {
+            return Err(format!("prefix: {} stands twice", line.prefix));
+        }
+        let number = u32::try_from(self.table.keys.len()).map_err(|_| "there are too many keys")?;
+        let caller = self.caller(line);
+        self.table.by_prefix.insert(prefix, number);
+        self.table.keys.push(Stored { hash, until, caller });
+        Ok(())
+    }
+
+    fn caller(&mut self, line: &Line<'_>) -> Arc<Caller> {
+        let id = format!("key:{}", line.caller);
+        let same = |known: &&Arc<Caller>| {
+            known.tier.as_deref() == line.tier.as_deref()
+                && known.groups.iter().map(|group| &**group).eq(line.groups.iter().map(|group| &**group))
+        };
+        if let Some(known) = self.callers.get(id.as_str()).filter(same) {
+            return Arc::clone(known);
+        }
+        let groups: Arc<[Arc<str>]> = line.groups.iter().map(|group| self.shared(group)).collect();
+        let tier = line.tier.as_deref().map(|tier| self.shared(tier));
+        let (id, grants): (Arc<str>, _) = (id.as_str().into(), self.access.for_caller(&id, &groups));
+        let caller = Arc::new(Caller {
+            id: Arc::clone(&id),
+            kind: CallerKind::Key,
+            groups,
+            scopes: Arc::default(),
+            tier,
+            grants,
+        });
+        self.callers.insert(id, Arc::clone(&caller));
+        caller
+    }
+
+    fn shared(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.groups.get(text) {
+            return Arc::clone(known);
+        }
+        let shared: Arc<str> = text.into();
+        self.groups.insert(text.into(), Arc::clone(&shared));
+        shared
+    }
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let digits: &[u8; 64] = text.as_bytes().try_into().ok()?;
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        for digit in pair {
+            *byte = *byte << 4 | char::from(*digit).to_digit(16)? as u8;
+        }
+    }
+    Some(bytes)
+}

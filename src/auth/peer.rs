@@ -1,0 +1,88 @@
+//! A client certificate, read once when its connection was made. The listener has verified its chain; here is
+//! only what it says.
+
+use super::config::CertificateName;
+use aws_lc_rs::digest;
+use std::fmt::Write;
+use x509_parser::prelude::*;
+
+/// The certificate at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    fingerprint: [u8; 32],
+    subject: String,
+    common_name: Option<String>,
+    dns: Option<String>,
+    uri: Option<String>,
+    email: Option<String>,
+    not_before: i64,
+    not_after: i64,
+}
+
+impl Peer {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// It is not one in DER, or has more after its end.
+    pub fn from_der(der: &[u8]) -> Result<Self, String> {
+        let (rest, certificate) =
+            X509Certificate::from_der(der).map_err(|why| format!("the certificate cannot be read ({why})"))?;
+        if !rest.is_empty() {
+            return Err("the certificate has bytes after its end".to_owned());
+        }
+        let names = certificate
+            .subject_alternative_name()
+            .map_err(|why| format!("the certificate's names cannot be read ({why})"))?;
+        let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+        let first = |read: fn(&GeneralName<'_>) -> Option<String>| names.iter().find_map(read);
+        let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(digest::digest(&digest::SHA256, der).as_ref());
+        Ok(Self {
+            fingerprint,
+            subject: certificate.subject().to_string(),
+            common_name: common_name.map(str::to_owned),
+            dns: first(|name| if let GeneralName::DNSName(name) = name { Some((*name).to_owned()) } else { None }),
+            uri: first(|name| if let GeneralName::URI(name) = name { Some((*name).to_owned()) } else { None }),
+            email: first(|name| if let GeneralName::RFC822Name(name) = name { Some((*name).to_owned()) } else { None }),
+            not_before: certificate.validity().not_before.timestamp(),
+            not_after: certificate.validity().not_after.timestamp(),
+        })
+    }
+
+    /// SHA-256 of the DER: the `x5t#S256` of RFC 8705 before its encoding.
+    pub fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
+    }
+
+    /// The subject, for the log.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// A connection, or a resumed session, may outlive its certificate.
+    pub fn is_valid_at(&self, now: i64) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+
+    /// The name of this kind, where the certificate has one.
+    pub(super) fn name(&self, kind: CertificateName) -> Option<String> {
+        match kind {
+            CertificateName::SanDns => self.dns.clone(),
+            CertificateName::SanUri => self.uri.clone(),
+            CertificateName::SanEmail => self.email.clone(),
+            CertificateName::SubjectCn => self.common_name.clone(),
+            CertificateName::Subject => (!self.subject.is_empty()).then(|| self.subject.clone()),
+            CertificateName::Fingerprint => Some(hex(&self.fingerprint)),
+        }
+    }
+}
+
+/// Lower-case hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,220 @@
+//! Who may call which agent, and what those who may not can learn.
+
+use super::*;
+
+/// Keys of `names`, and the configuration that knows them.
+fn keys(names: &[&str]) -> (Vec<String>, Value) {
+    let made = names.iter().map(|name| {
+        let asked = NewKey { caller: (*name).to_owned(), groups: vec![format!("{name}-group")], ..NewKey::default() };
+        let (key, line) = new_key(&asked, None).unwrap();
+        (key.expose().to_owned(), serde_json::from_str::<Value>(&line).unwrap())
+    });
+    let (keys, lines): (Vec<_>, Vec<_>) = made.unzip();
+    (keys, json!({"api_keys": {"keys": lines}}))
+}
+
+async fn status(auth: &Auth, key: &str, agent: Option<&Agent>) -> u16 {
+    match call(auth, &headers(&[("x-api-key", key)]), None, agent).await {
+        Ok(_) => 200,
+        Err(refusal) => refusal.fault.http_status(),
+    }
+}
+
+#[tokio::test]
+async fn r3_nobody_may_call_anything_unless_granted() {
+    let (keys, config) = keys(&["team-a"]);
+    let agent = kind("api_key");
+    for access in [
+        json!({}),
+        json!({"grants": []}),
+        json!({"grants": [{"callers": ["key:team-b"], "agents": ["*"]}]}),
+        json!({"grants": [{"callers": ["*"], "agents": ["other"]}]}),
+        json!({"grants": [{"callers": ["oauth:team-a", "cert:*", "anonymous"], "groups": ["team-a"], "agents": ["*"]}]}),
+    ] {
+        let auth = try_build(config.clone(), access.clone()).unwrap();
+        assert_eq!(status(&auth, &keys[0], Some(&agent)).await, 404, "{access}");
+    }
+}
+
+#[tokio::test]
+async fn r3_a_grant_names_callers_and_agents_in_several_ways() {
+    let (keys, config) = keys(&["team-a", "team-b", "other"]);
+    let agent = kind("api_key");
+    for (grant, expected) in [
+        (json!({"callers": ["key:team-a"], "agents": ["echo"]}), [200, 404, 404]),
+        (json!({"callers": ["key:team-*"], "agents": ["ec*"]}), [200, 200, 404]),
+        (json!({"callers": ["*"], "tags": ["public"]}), [200, 200, 200]),
+        (json!({"groups": ["other-group"], "capabilities": ["trans*"]}), [404, 404, 200]),
+        (
+            json!({"callers": ["key:team-a"], "groups": ["*-group"], "agents": ["echo"], "tags": ["none"]}),
+            [200, 200, 200],
+        ),
+        (json!({"callers": ["*"], "tags": ["private"], "capabilities": ["public"]}), [404, 404, 404]),
+    ] {
+        let auth = try_build(config.clone(), json!({"grants": [grant]})).unwrap();
+        for (key, expected) in keys.iter().zip(expected) {
+            assert_eq!(status(&auth, key, Some(&agent)).await, expected, "{grant}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn r3_one_grant_must_name_both() {
+    let (keys, config) = keys(&["team-a"]);
+    let access = json!({"grants": [{"callers": ["key:team-a"], "agents": ["other"]}, {"callers": ["key:team-b"], "agents": ["echo"]}]});
+    assert_eq!(status(&try_build(config, access).unwrap(), &keys[0], Some(&kind("api_key"))).await, 404);
+}
+
+#[tokio::test]
+async fn r12_no_credential_is_enough_only_where_that_is_spelled() {
+    let (_, config) = keys(&["team-a"]);
+    let open = kind("none");
+    let none = HeaderMap::new();
+    for access in
+        [json!({}), everybody(), json!({"grants": [{"callers": ["anon*", "*:*"], "groups": ["*"], "agents": ["*"]}]})]
+    {
+        let auth = try_build(config.clone(), access).unwrap();
+        let (status, ..) = seen(call(&auth, &none, None, Some(&open)).await);
+        assert_eq!(status, 401);
+    }
+    let auth = try_build(config, json!({"grants": [{"callers": ["anonymous"], "agents": ["*"]}]})).unwrap();
+    let caller = call(&auth, &none, None, Some(&open)).await.unwrap();
+    assert_eq!((&*caller.id, caller.kind), (ANONYMOUS, CallerKind::Anonymous));
+    for kind_ in ["api_key", "oauth2_bearer", "mtls"] {
+        assert_eq!(seen(call(&auth, &none, None, Some(&kind(kind_))).await).0, 401, "{kind_}");
+    }
+    let bad = headers(&[("x-api-key", "gp_bad")]);
+    assert_eq!(seen(call(&auth, &bad, None, Some(&open)).await).0, 401, "a credential that does not hold is not none");
+}
+
+#[tokio::test]
+async fn r3_without_a_credential_all_agents_look_alike() {
+    let world = World::new().await;
+    let (_, mut config) = keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [world.settings()]});
+    config["mtls"] = json!({});
+    let expired = format!("Bearer {}", world.token(&world.with("exp", json!(1))));
+    for unseen in ["not_found", "forbidden"] {
+        let auth =
+            try_build(config.clone(), json!({"unseen": unseen, "grants": [{"callers": ["*"], "agents": ["*"]}]}))
+                .unwrap();
+        for fields in [
+            vec![],
+            vec![("x-api-key", "gp_bad")],
+            vec![("authorization", "Bearer bad")],
+            vec![("authorization", expired.as_str())],
+            vec![("x-api-key", "bad"), ("authorization", "Bearer bad")],
+        ] {
+            let headers = headers(&fields);
+            let nowhere = seen(call(&auth, &headers, None, None).await);
+            assert_eq!(nowhere.0, 401);
+            assert_eq!(nowhere.2.iter().filter(|(name, _)| *name == "WWW-Authenticate").count(), 2);
+            assert_eq!(nowhere.2[0].1.contains("error"), headers.contains_key("authorization"), "RFC 6750 §3.1");
+            for kind_ in ["api_key", "oauth2_bearer", "mtls", "none"] {
+                assert_eq!(seen(call(&auth, &headers, None, Some(&kind(kind_))).await), nowhere, "{kind_} {fields:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn r3_a_caller_cannot_tell_what_it_may_not_see_from_what_is_not_there() {
+    let world = World::new().await;
+    let (made, mut config) = keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [world.settings()]});
+    let auth = try_build(config.clone(), json!({})).unwrap();
+    let token = format!("Bearer {}", world.token(&world.claims()));
+    for fields in [
+        vec![("x-api-key", made[0].as_str())],
+        vec![("authorization", token.as_str())],
+        vec![("x-api-key", made[0].as_str()), ("authorization", "Bearer bad")],
+    ] {
+        let headers = headers(&fields);
+        let nowhere = seen(call(&auth, &headers, None, None).await);
+        assert_eq!(nowhere.0, 404);
+        for kind_ in ["api_key", "oauth2_bearer", "mtls", "none"] {
+            let agent = agent("echo", json!({"type": kind_, "scopes": ["admin"]}));
+            assert_eq!(seen(call(&auth, &headers, None, Some(&agent)).await), nowhere, "{kind_}");
+        }
+    }
+    let open = try_build(config, json!({"unseen": "forbidden"})).unwrap();
+    assert_eq!(status(&open, &made[0], Some(&kind("api_key"))).await, 403);
+    assert_eq!(status(&open, &made[0], None).await, 404);
+}
+
+#[tokio::test]
+async fn r12_another_kind_of_credential_is_told_so_by_an_agent_that_is_seen() {
+    let world = World::new().await;
+    let (made, mut config) = keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [world.settings()]});
+    let auth = build(config);
+    let key = headers(&[("x-api-key", &made[0])]);
+    let (status, message, _) = seen(call(&auth, &key, None, Some(&kind("oauth2_bearer"))).await);
+    assert!(status == 401 && message.contains("a bearer token"), "{message}");
+    let token = bearer(&world.token(&world.claims()));
+    let (status, message, _) = seen(call(&auth, &token, None, Some(&kind("api_key"))).await);
+    assert!(status == 401 && message.contains("an API key"), "{message}");
+    let both = headers(&[("x-api-key", &made[0]), ("authorization", "Bearer bad")]);
+    assert_eq!(&*call(&auth, &both, None, Some(&kind("api_key"))).await.unwrap().id, "key:team-a");
+    let (status, message, _) = seen(call(&auth, &both, None, Some(&kind("oauth2_bearer"))).await);
+    assert!(status == 401 && message.contains("malformed") || message.contains("not a JWT"), "{message}");
+    assert_eq!(&*call(&auth, &key, None, Some(&kind("none"))).await.unwrap().id, "key:team-a");
+    assert_eq!(&*call(&auth, &token, None, Some(&kind("none"))).await.unwrap().id, "oauth:app-1");
+}
+
+#[tokio::test]
+async fn r2_every_scope_must_be_held_and_only_this_agents_are_named() {
+    let world = World::new().await;
+    let auth = world.auth();
+    let token = bearer(&world.token(&world.claims()));
+    let asks = |scopes: Value| agent("echo", json!({"type": "oauth2_bearer", "scopes": scopes}));
+    for scopes in [json!([]), json!(["read"]), json!(["write", "read"])] {
+        assert!(call(&auth, &token, None, Some(&asks(scopes))).await.is_ok());
+    }
+    for scopes in [json!(["read", "admin"]), json!(["READ"]), json!(["rea"]), json!([""])] {
+        let refusal = call(&auth, &token, None, Some(&asks(scopes.clone()))).await.unwrap_err();
+        assert_eq!(refusal.caller.unwrap().id.as_ref(), "oauth:app-1");
+        assert_eq!(refusal.fault.code(), Code::PermissionDenied, "{scopes}");
+        let (_, challenge) = &refusal.fault.headers()[0];
+        assert!(
+            challenge.starts_with("Bearer realm=\"gatepost\", error=\"insufficient_scope\", scope=\""),
+            "{challenge}"
+        );
+    }
+}
+
+#[test]
+fn r3_grants_of_another_configuration_never_agree() {
+    let agent = kind("api_key");
+    let (first, second) = (build(json!({})), build(json!({})));
+    assert!(first.grants_of(&agent).meets(&first.grants_of(&agent)));
+    assert!(!first.grants_of(&agent).meets(&second.grants_of(&agent)));
+    assert!(!GrantSet::default().meets(&GrantSet::default()));
+}
+
+#[tokio::test]
+async fn without_anything_configured_everybody_is_refused() {
+    let auth = try_build(json!({}), json!({})).unwrap();
+    for agent in [Some(kind("api_key")), Some(kind("none")), None] {
+        let (status, _, challenges) = seen(
+            call(&auth, &headers(&[("x-api-key", "a"), ("authorization", "Bearer b")]), None, agent.as_ref()).await,
+        );
+        assert!(status == 401 && !challenges.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn the_usual_call_waits_for_nothing() {
+    let world = World::new().await;
+    let (made, mut config) = keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [world.settings()]});
+    let auth = build(config);
+    let token = bearer(&world.token(&world.claims()));
+    assert!(call(&auth, &token, None, Some(&kind("oauth2_bearer"))).await.is_ok());
+    let key = headers(&[("x-api-key", &made[0])]);
+    for (headers, kind_) in [(&key, "api_key"), (&token, "oauth2_bearer"), (&key, "none")] {
+        let agent = kind(kind_);
+        let known = futures_util::FutureExt::now_or_never(call(&auth, headers, None, Some(&agent)));
+        assert!(known.is_some_and(|outcome| outcome.is_ok()), "{kind_}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Callers by client certificate, and tokens bound to one.
+
+use super::*;
+use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+fn certificate(change: impl FnOnce(&mut CertificateParams)) -> Peer {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    change(&mut params);
+    Peer::from_der(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap()
+}
+
+fn named(dns: &str) -> Peer {
+    certificate(|params| params.subject_alt_names = vec![SanType::DnsName(dns.try_into().unwrap())])
+}
+
+async fn caller(auth: &Auth, peer: &Peer) -> Result<Arc<Caller>, Refusal> {
+    call(auth, &HeaderMap::new(), Some(peer), Some(&kind("mtls"))).await
+}
+
+#[tokio::test]
+async fn r2_a_certificate_tells_who_calls() {
+    let auth = build(json!({"mtls": {"callers": {"robot.example": {"groups": ["robots"], "tier": "gold"}}}}));
+    let known = caller(&auth, &named("robot.example")).await.unwrap();
+    assert_eq!(
+        (&*known.id, known.kind, known.groups.len(), known.tier.as_deref()),
+        ("cert:robot.example", CallerKind::Certificate, 1, Some("gold"))
+    );
+    assert_eq!(&*caller(&auth, &named("other.example")).await.unwrap().id, "cert:other.example");
+}
+
+#[tokio::test]
+async fn r2_the_first_name_that_is_there_counts() {
+    let peer = certificate(|params| {
+        params.distinguished_name.push(DnType::CommonName, "Robot");
+        params.subject_alt_names = vec![
+            SanType::Rfc822Name("robot@example.org".try_into().unwrap()),
+            SanType::DnsName("robot.example".try_into().unwrap()),
+            SanType::DnsName("second.example".try_into().unwrap()),
+            SanType::URI("spiffe://example.org/robot".try_into().unwrap()),
+        ];
+    });
+    let print = peer::hex(peer.fingerprint());
+    for (from, expected) in [
+        ("san_dns", "robot.example"),
+        ("san_uri", "spiffe://example.org/robot"),
+        ("san_email", "robot@example.org"),
+        ("subject_cn", "Robot"),
+        ("subject", "CN=Robot"),
+        ("fingerprint", &print),
+    ] {
+        let auth = build(json!({"mtls": {"caller_from": [from]}}));
+        assert_eq!(*caller(&auth, &peer).await.unwrap().id, format!("cert:{expected}"));
+    }
+    let auth = build(json!({"mtls": {"caller_from": ["san_uri", "san_dns"]}}));
+    assert_eq!(&*caller(&auth, &named("a.example")).await.unwrap().id, "cert:a.example");
+}
+
+#[tokio::test]
+async fn r2_a_certificate_that_names_nobody_or_is_out_of_time_is_refused() {
+    let auth = build(json!({"mtls": {}}));
+    let nobody = certificate(|_| {});
+    let past = certificate(|params| {
+        params.subject_alt_names = vec![SanType::DnsName("a.example".try_into().unwrap())];
+        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    });
+    let future = certificate(|params| {
+        params.subject_alt_names = vec![SanType::DnsName("a.example".try_into().unwrap())];
+        params.not_before = rcgen::date_time_ymd(4001, 1, 1);
+    });
+    for peer in [nobody, past, future] {
+        assert_eq!(seen(caller(&auth, &peer).await).0, 401, "{peer:?}");
+    }
+}
+
+#[test]
+fn what_is_no_certificate_is_an_error_not_a_panic() {
+    let der = CertificateParams::new(vec!["a.example".to_owned()])
+        .unwrap()
+        .self_signed(&KeyPair::generate().unwrap())
+        .unwrap();
+    let der = der.der().to_vec();
+    assert!(Peer::from_der(&der).is_ok());
+    assert!(Peer::from_der(&[der.as_slice(), &[0]].concat()).is_err());
+    for end in 0..der.len() {
+        assert!(Peer::from_der(&der[..end]).is_err());
+    }
+    for at in 0..der.len() {
+        let mut changed = der.clone();
+        changed[at] ^= 0x80;
+        let _ = Peer::from_der(&changed);
+    }
+}
+
+#[tokio::test]
+async fn r97_a_bound_token_counts_only_with_its_certificate() {
+    let world = World::new().await;
+    let auth = build(json!({"bearer": {"issuers": [world.settings()]}}));
+    let (ours, theirs) = (named("a.example"), named("a.example"));
+    let headers = bearer(&world.token(&world.with("cnf", json!({"x5t#S256": signer::encode(ours.fingerprint())}))));
+    let agent = kind("oauth2_bearer");
+    // In turns, so that what is remembered of the token is seen to hold as well.
+    for _ in 0..2 {
+        assert!(call(&auth, &headers, Some(&ours), Some(&agent)).await.is_ok());
+        for peer in [Some(&theirs), None] {
+            let (status, _, challenges) = seen(call(&auth, &headers, peer, Some(&agent)).await);
+            assert_eq!(status, 401);
+            assert!(challenges[0].1.contains("invalid_token"));
+        }
+    }
+}

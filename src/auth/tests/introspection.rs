@@ -1,0 +1,148 @@
+//! Tokens that only their issuer understands.
+
+use super::*;
+
+struct Endpoint {
+    web: Web,
+    secret: tempfile::NamedTempFile,
+}
+
+impl Endpoint {
+    async fn new(answer: &Value) -> Self {
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(secret.path(), "s3:cret %\n").unwrap();
+        let web = Web::start().await;
+        web.serve("/introspect", 200, answer);
+        Self { web, secret }
+    }
+
+    fn auth(&self, changes: &Value) -> Auth {
+        let mut settings = json!({"endpoint": self.web.url("/introspect"), "client_id": "gate post", "leeway": "0s",
+            "client_secret": format!("file:{}", self.secret.path().display())});
+        for (name, value) in changes.as_object().unwrap() {
+            settings[name] = value.clone();
+        }
+        build(json!({"bearer": {"introspection": settings}}))
+    }
+}
+
+async fn outcome(auth: &Auth, token: &str) -> Result<Arc<Caller>, u16> {
+    let outcome = call(auth, &bearer(token), None, Some(&kind("oauth2_bearer"))).await;
+    outcome.map_err(|refusal| refusal.fault.http_status())
+}
+
+#[tokio::test]
+async fn r97_an_active_token_counts_and_is_asked_about_once() {
+    let endpoint =
+        Endpoint::new(&json!({"active": true, "client_id": "app-1", "scope": "read", "exp": caller::now() + 60})).await;
+    let auth = endpoint.auth(&json!({}));
+    for _ in 0..5 {
+        let caller = outcome(&auth, "opaque.token").await.unwrap();
+        assert_eq!((&*caller.id, caller.scopes.len()), ("oauth:app-1", 1));
+    }
+    assert_eq!(endpoint.web.asked("/introspect"), 1);
+    let request = endpoint.web.last();
+    assert!(request.contains("token=opaque.token&token_type_hint=access_token"), "{request}");
+    // RFC 6749 §2.3.1: "gate+post" and "s3%3Acret+%25".
+    assert!(request.contains("Basic Z2F0ZStwb3N0OnMzJTNBY3JldCslMjU="), "{request}");
+}
+
+#[tokio::test]
+async fn r97_tokens_that_are_not_active_are_401_and_remembered_for_a_moment() {
+    let endpoint = Endpoint::new(&json!({"active": false})).await;
+    let auth = endpoint.auth(&json!({}));
+    for _ in 0..5 {
+        assert_eq!(outcome(&auth, "opaque").await.unwrap_err(), 401);
+    }
+    assert_eq!(endpoint.web.asked("/introspect"), 1);
+}
+
+#[tokio::test]
+async fn r97_answers_that_do_not_hold_are_401() {
+    let now = caller::now();
+    let base = json!({"active": true, "client_id": "app-1", "aud": "gatepost", "iss": "https://issuer.example"});
+    let wrong = [
+        ("exp", json!(now - 1)),
+        ("exp", json!("soon")),
+        ("nbf", json!(now + 60)),
+        ("aud", json!("another")),
+        ("aud", Value::Null),
+        ("iss", json!("https://another.example")),
+        ("iss", json!(7)),
+        ("client_id", json!("")),
+        ("cnf", json!({"jkt": "a"})),
+        ("cnf", json!({"x5t#S256": signer::encode([7; 32])})),
+    ];
+    for (name, value) in wrong {
+        let mut answer = base.clone();
+        answer[name] = value;
+        let endpoint = Endpoint::new(&answer).await;
+        let auth = endpoint.auth(&json!({"audience": ["gatepost"], "issuer": "https://issuer.example"}));
+        assert_eq!(outcome(&auth, "opaque").await.unwrap_err(), 401, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_cannot_tell_is_503_and_asked_again() {
+    let endpoint = Endpoint::new(&json!({})).await;
+    let auth = endpoint.auth(&json!({}));
+    let answers = [
+        (401, "{}"),
+        (403, "{}"),
+        (500, "{}"),
+        (302, ""),
+        (200, ""),
+        (200, "<html>"),
+        (200, "[]"),
+        (200, "{}"),
+        (200, "{\"active\":\"true\"}"),
+        (200, "{\"active\":false,\"active\":true}"),
+        (200, "{\"active\":true"),
+    ];
+    for (status, body) in answers {
+        endpoint.web.serve_text("/introspect", status, body);
+        assert_eq!(outcome(&auth, "opaque").await.unwrap_err(), 503, "{status} {body}");
+    }
+    endpoint.web.down(true);
+    assert_eq!(outcome(&auth, "opaque").await.unwrap_err(), 503);
+    endpoint.web.down(false);
+    endpoint.web.serve("/introspect", 200, &json!({"active": true, "client_id": "app-1"}));
+    assert!(outcome(&auth, "opaque").await.is_ok());
+}
+
+#[tokio::test]
+async fn one_question_answers_all_calls_with_one_token() {
+    let endpoint = Endpoint::new(&json!({"active": true, "client_id": "app-1"})).await;
+    let auth = Arc::new(endpoint.auth(&json!({})));
+    endpoint.web.hold(true);
+    let calls: Vec<_> = (0..50)
+        .map(|_| {
+            let auth = Arc::clone(&auth);
+            tokio::spawn(async move { outcome(&auth, "opaque").await.is_ok() })
+        })
+        .collect();
+    poll("the endpoint is asked", || async { endpoint.web.asked("/introspect") == 1 }).await;
+    endpoint.web.hold(false);
+    for call in calls {
+        assert!(call.await.unwrap());
+    }
+    assert_eq!(endpoint.web.asked("/introspect"), 1);
+}
+
+#[tokio::test]
+async fn an_answer_is_not_believed_for_longer_than_configured() {
+    let endpoint = Endpoint::new(&json!({"active": true, "client_id": "app-1"})).await;
+    let auth = endpoint.auth(&json!({"cache_for": "1s"}));
+    assert!(outcome(&auth, "opaque").await.is_ok());
+    endpoint.web.serve("/introspect", 200, &json!({"active": false}));
+    poll("the token is no longer active", || async { outcome(&auth, "opaque").await.is_err() }).await;
+}
+
+#[tokio::test]
+async fn a_jwt_is_never_sent_to_the_endpoint() {
+    let endpoint = Endpoint::new(&json!({"active": true, "client_id": "app-1"})).await;
+    let auth = endpoint.auth(&json!({}));
+    let world = World::new().await;
+    assert_eq!(outcome(&auth, &world.token(&world.claims())).await.unwrap_err(), 401);
+    assert_eq!(endpoint.web.asked("/introspect"), 0);
+}

@@ -1,0 +1,370 @@
+//! Issuers that are down, change their keys, or lie; and tokens remembered.
+
+use super::*;
+
+async fn status(auth: &Auth, token: &str) -> u16 {
+    match call(auth, &bearer(token), None, Some(&kind("oauth2_bearer"))).await {
+        Ok(_) => 200,
+        Err(refusal) => refusal.fault.http_status(),
+    }
+}
+
+fn changed(mut settings: Value, changes: &Value) -> Auth {
+    for (name, value) in changes.as_object().unwrap() {
+        settings[name] = value.clone();
+    }
+    settings.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    build(json!({"bearer": {"issuers": [settings]}}))
+}
+
+#[tokio::test]
+async fn an_issuer_that_was_never_reached_is_503_and_then_counts() {
+    let world = World::new().await;
+    world.web.down(true);
+    let auth = world.auth();
+    let token = world.token(&world.claims());
+    let refusal = call(&auth, &bearer(&token), None, Some(&kind("oauth2_bearer"))).await.unwrap_err();
+    assert_eq!((refusal.fault.code(), refusal.fault.http_status()), (Code::Overloaded, 503));
+    assert!(refusal.fault.retry_after_secs().is_some());
+    assert!(!refusal.fault.message().contains("127.0.0.1"));
+    assert_eq!(status(&auth, &world.token(&world.with("exp", json!(1)))).await, 503, "nobody can tell yet");
+    world.web.down(false);
+    poll("the issuer counts", || async { status(&auth, &token).await == 200 }).await;
+}
+
+#[tokio::test]
+async fn known_keys_serve_while_the_issuer_is_down_and_unknown_ones_are_503() {
+    let world = World::new().await;
+    let auth = world.auth();
+    assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
+    world.web.down(true);
+    assert_eq!(status(&auth, &world.token(&world.with("jti", json!(2)))).await, 200);
+    let other = Signer::new("ES256", "new").token(&json!({}), &world.claims());
+    assert_eq!(status(&auth, &other).await, 503, "the key may be new");
+    assert_eq!(
+        status(&auth, &Signer::new("ES256", "one").token(&json!({}), &world.claims())).await,
+        401,
+        "this key is known"
+    );
+}
+
+#[tokio::test]
+async fn keys_that_were_fetched_too_long_ago_are_503_until_fetched_again() {
+    let world = World::new().await;
+    let auth = changed(world.settings(), &json!({"keys_refresh": "1s", "keys_stale_after": "1s"}));
+    assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
+    world.web.down(true);
+    let number = std::sync::atomic::AtomicU64::new(0);
+    let another = || world.token(&world.with("jti", json!(number.fetch_add(1, std::sync::atomic::Ordering::Relaxed))));
+    poll("the keys are stale", || async { status(&auth, &another()).await == 503 }).await;
+    world.web.down(false);
+    poll("the keys are back", || async { status(&auth, &another()).await == 200 }).await;
+}
+
+#[tokio::test]
+async fn an_unknown_key_is_fetched_once_for_all_who_wait() {
+    let world = World::new().await;
+    let auth = Arc::new(world.auth());
+    assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
+    let new = Arc::new(Signer::new("EdDSA", "two"));
+    world.web.serve("/jwks", 200, &json!({"keys": [world.signer.jwk(), new.jwk()]}));
+    world.web.hold(true);
+    let calls: Vec<_> = (0..50)
+        .map(|number| {
+            let (auth, token) = (Arc::clone(&auth), new.token(&json!({}), &world.with("jti", json!(number))));
+            tokio::spawn(async move { status(&auth, &token).await })
+        })
+        .collect();
+    poll("the keys are asked for", || async { world.web.asked("/jwks") == 2 }).await;
+    world.web.hold(false);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), 200);
+    }
+    assert_eq!(world.web.asked("/jwks"), 2);
+}
+
+#[tokio::test]
+async fn a_flood_of_unknown_keys_causes_one_fetch() {
+    let world = World::new().await;
+    let auth = world.auth();
+    assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
+    for number in 0..50 {
+        let token = world.signer.token(&json!({"kid": format!("kid-{number}")}), &world.claims());
+        assert_eq!(status(&auth, &token).await, 401);
+    }
+    assert_eq!(world.web.asked("/jwks"), 2);
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_does_not_stop_a_fetch() {
+    let world = World::new().await;
+    let auth = world.auth();
+    let token = world.token(&world.claims());
+    world.web.hold(true);
+    {
+        let (headers, agent) = (bearer(&token), kind("oauth2_bearer"));
+        let mut call = std::pin::pin!(call(&auth, &headers, None, Some(&agent)));
+        poll("the keys are asked for", || {
+            let _ = futures_util::FutureExt::now_or_never(call.as_mut());
+            let asked = world.web.asked("/jwks");
+            async move { asked == 1 }
+        })
+        .await;
+    }
+    world.web.hold(false);
+    assert_eq!(status(&auth, &token).await, 200);
+    assert_eq!(world.web.asked("/jwks"), 1);
+}
+
+#[tokio::test]
+async fn a_token_without_a_key_id_is_tried_with_the_keys_that_fit() {
+    let world = World::new().await;
+    let others = ["a", "b"].map(|kid| Signer::new("ES256", kid));
+    let mut nameless = world.signer.jwk();
+    nameless.as_object_mut().unwrap().remove("kid");
+    world.web.serve("/jwks", 200, &json!({"keys": [others[0].jwk(), others[1].jwk(), nameless]}));
+    let auth = world.auth();
+    assert_eq!(status(&auth, &world.signer.token(&json!({"kid": null}), &world.claims())).await, 200);
+    assert_eq!(status(&auth, &others[1].token(&json!({"kid": null}), &world.claims())).await, 200);
+    assert_eq!(status(&auth, &world.signer.token(&json!({"kid": "any"}), &world.claims())).await, 200);
+    assert_eq!(status(&auth, &Signer::new("ES256", "x").token(&json!({"kid": null}), &world.claims())).await, 401);
+}
+
+#[tokio::test]
+async fn two_keys_of_one_id_are_both_tried() {
+    let world = World::new().await;
+    let twin = Signer::new("ES256", "one");
+    world.web.serve("/jwks", 200, &json!({"keys": [world.signer.jwk(), twin.jwk()]}));
+    let auth = world.auth();
+    assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
+    assert_eq!(status(&auth, &twin.token(&json!({}), &world.claims())).await, 200);
+}
+
+#[tokio::test]
+async fn keys_that_are_not_for_signatures_or_too_weak_are_left_out() {
+    let world = World::new().await;
+    let with = |name: &str, value: Value| {
+        let mut jwk = world.signer.jwk();
+        jwk[name] = value;
+        jwk
+    };
+    let rsa = Signer::new("RS256", "one");
+    let mut weak = rsa.jwk();
+    let short: String = weak["n"].as_str().unwrap().chars().take(171).collect();
+    weak["n"] = short.into();
+    let bad = [
+        with("use", json!("enc")),
+        with("key_ops", json!(["encrypt"])),
+        with("alg", json!("ES384")),
+        with("alg", json!("HS256")),
+        with("alg", json!("ECDH-ES")),
+        with("crv", json!("P-384")),
+        with("crv", json!("secp256k1")),
+        with("kty", json!("oct")),
+        with("kty", json!("RSA")),
+        with("x", json!("AAAA")),
+        with("x", json!("!")),
+        with("y", json!(7)),
+        json!({"kty": "oct", "k": "c2VjcmV0", "kid": "one", "alg": "HS256"}),
+        json!("text"),
+        weak,
+    ];
+    for jwk in bad {
+        world.web.serve("/jwks", 200, &json!({"keys": [jwk, Signer::new("EdDSA", "good").jwk()]}));
+        let auth = world.auth();
+        assert_eq!(status(&auth, &world.token(&world.claims())).await, 401, "{jwk}");
+        assert_eq!(status(&auth, &rsa.token(&json!({}), &world.claims())).await, 401, "{jwk}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_usable_keys_keeps_the_last_ones() {
+    let world = World::new().await;
+    let auth = changed(world.settings(), &json!({"keys_refresh": "1s", "refetch_after": "1s"}));
+    assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
+    for (code, body) in [
+        (200, "{\"keys\":[]}"),
+        (200, "{}"),
+        (200, "<html>"),
+        (500, "{}"),
+        (200, "{\"keys\":[{\"kty\":\"oct\",\"k\":\"AA\"}]}"),
+    ] {
+        world.web.serve_text("/jwks", code, body);
+        let before = world.web.asked("/jwks");
+        poll("the keys are asked for", || async {
+            auth.tick().await;
+            world.web.asked("/jwks") > before
+        })
+        .await;
+        assert_eq!(status(&auth, &world.token(&world.with("jti", json!(body)))).await, 200, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_timer_fetches_before_the_first_call() {
+    let world = World::new().await;
+    let auth = world.auth();
+    poll("the keys are asked for", || async {
+        auth.tick().await;
+        world.web.asked("/jwks") == 1
+    })
+    .await;
+    assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
+    auth.tick().await;
+    assert_eq!(world.web.asked("/jwks"), 1);
+}
+
+#[tokio::test]
+async fn a_new_configuration_keeps_the_keys() {
+    let world = World::new().await;
+    let config = serde_json::from_value(json!({"bearer": {"issuers": [world.settings()]}})).unwrap();
+    let access = serde_json::from_value(everybody()).unwrap();
+    let first = Auth::build(&config, &access, &services(), None).unwrap();
+    assert_eq!(status(&first, &world.token(&world.claims())).await, 200);
+    world.web.down(true);
+    let second = Auth::build(&config, &access, &services(), Some(&first)).unwrap();
+    assert_eq!(status(&second, &world.token(&world.claims())).await, 200);
+    assert_eq!(world.web.asked("/jwks"), 1);
+}
+
+#[tokio::test]
+async fn discovery_is_believed_only_about_its_own_issuer() {
+    let world = World::new().await;
+    let place = "/.well-known/openid-configuration";
+    let auth = || changed(world.settings(), &json!({"jwks_url": null}));
+    let token = world.token(&world.claims());
+    let good = json!({"issuer": world.issuer(), "jwks_uri": world.web.url("/jwks")});
+    let lies = [
+        json!({"issuer": "https://another.example", "jwks_uri": world.web.url("/jwks")}),
+        json!({"issuer": format!("{}/", world.issuer()), "jwks_uri": world.web.url("/jwks")}),
+        json!({"jwks_uri": world.web.url("/jwks")}),
+        json!({"issuer": world.issuer()}),
+        json!({"issuer": world.issuer(), "jwks_uri": "file:///etc/passwd"}),
+        json!({"issuer": world.issuer(), "jwks_uri": "http://keys.example/jwks"}),
+        json!({"issuer": world.issuer(), "jwks_uri": "https://169.254.169.254/jwks"}),
+    ];
+    for lie in lies {
+        world.web.serve(place, 200, &lie);
+        assert_eq!(status(&auth(), &token).await, 503, "{lie}");
+    }
+    world.web.serve(place, 200, &good);
+    assert_eq!(status(&auth(), &token).await, 200);
+}
+
+#[tokio::test]
+async fn a_document_cannot_send_the_gateway_to_this_machine() {
+    let (world, other) = (World::new().await, Web::start().await);
+    other.serve("/jwks", 200, &json!({"keys": [world.signer.jwk()]}));
+    world.web.serve(
+        "/.well-known/openid-configuration",
+        200,
+        &json!({"issuer": world.issuer(), "jwks_uri": other.url("/jwks")}),
+    );
+    let auth = changed(world.settings(), &json!({"jwks_url": null}));
+    assert_eq!(status(&auth, &world.token(&world.claims())).await, 503);
+    assert_eq!(other.asked("/jwks"), 0);
+}
+
+#[tokio::test]
+async fn a_remembered_token_expires_all_the_same() {
+    let world = World::new().await;
+    let auth = world.auth();
+    let token = world.token(&world.with("exp", json!(caller::now() + 2)));
+    assert_eq!(status(&auth, &token).await, 200);
+    assert_eq!(status(&auth, &token).await, 200);
+    poll("the token expires", || async { status(&auth, &token).await == 401 }).await;
+}
+
+#[tokio::test]
+async fn leeway_is_given_both_ways_and_no_further() {
+    let world = World::new().await;
+    let auth = changed(world.settings(), &json!({"leeway": "60s"}));
+    let now = caller::now();
+    for (claim, offset, expected) in
+        [("exp", -30, 200), ("nbf", 30, 200), ("iat", 30, 200), ("exp", -90, 401), ("nbf", 90, 401), ("iat", 90, 401)]
+    {
+        let token = world.token(&world.with(claim, json!(now + offset)));
+        assert_eq!(status(&auth, &token).await, expected, "{claim} {offset}");
+    }
+}
+
+#[tokio::test]
+async fn callers_groups_and_tiers_are_read_where_the_configuration_says() {
+    let world = World::new().await;
+    let claims = json!({"caller": ["/act/sub", "sub"], "groups": "/realm_access/roles", "tier": "plan"});
+    let auth = changed(world.settings(), &json!({"claims": claims, "label": "corp"}));
+    let mut told = world.with("realm_access", json!({"roles": ["staff", "ops"]}));
+    told["plan"] = "gold".into();
+    told["scope"] = Value::Null;
+    told["scp"] = json!(["a", "b"]);
+    let caller = call(&auth, &bearer(&world.token(&told)), None, Some(&kind("oauth2_bearer"))).await.unwrap();
+    assert_eq!(&*caller.id, "oauth:corp/user-1");
+    let words = |list: &[Arc<str>]| list.iter().map(|word| word.to_string()).collect::<Vec<_>>();
+    assert_eq!(
+        (words(&caller.groups), words(&caller.scopes)),
+        (vec!["staff".into(), "ops".into()], vec!["a".into(), "b".into()])
+    );
+    assert_eq!(caller.tier.as_deref(), Some("gold"));
+}
+
+#[tokio::test]
+async fn configurations_that_would_be_open_or_never_work_are_refused_all_at_once() {
+    let world = World::new().await;
+    let refused = |changes: Value, expected: &str| {
+        let mut settings = world.settings();
+        for (name, value) in changes.as_object().unwrap() {
+            settings[name] = value.clone();
+        }
+        let problems = try_build(json!({"bearer": {"issuers": [settings]}}), everybody()).unwrap_err();
+        assert!(problems.iter().any(|problem| problem.contains(expected)), "{expected}: {problems:?}");
+    };
+    refused(json!({"algorithms": ["HS256"]}), "HS256");
+    refused(json!({"algorithms": ["none"]}), "none");
+    refused(json!({"algorithms": []}), "auth.bearer.issuers[0].algorithms: ");
+    refused(json!({"audience": []}), "auth.bearer.issuers[0].audience: ");
+    refused(json!({"leeway": "1h"}), "auth.bearer.issuers[0].leeway: ");
+    refused(json!({"jwks_url": "http://keys.example/"}), "auth.bearer.issuers[0].jwks_url: ");
+    refused(json!({"claims": {"caller": []}}), "auth.bearer.issuers[0].claims.caller: ");
+    refused(json!({"unknown": 1}), "unknown");
+    let twins = try_build(
+        json!({"bearer": {"issuers": [world.settings(), world.settings()], "token_cache_size": 0}, "realm": "a\"b"}),
+        json!({"grants": [{"callers": ["team-a"], "agents": []}]}),
+    )
+    .unwrap_err();
+    for expected in [
+        "auth.bearer: ",
+        "auth.bearer.issuers: ",
+        "auth.bearer.token_cache_size: ",
+        "auth.realm: ",
+        "access.grants[0]: ",
+        "access.grants[0].callers: ",
+    ] {
+        assert!(twins.iter().any(|problem| problem.starts_with(expected)), "{expected}: {twins:?}");
+    }
+}
+
+#[tokio::test]
+async fn callers_of_two_places_never_share_an_id() {
+    let (world, secret) = (World::new().await, tempfile::NamedTempFile::new().unwrap());
+    std::fs::write(secret.path(), "secret").unwrap();
+    let issuer = |name: &str, label: Value| {
+        let mut settings = world.settings();
+        (settings["issuer"], settings["label"]) = (name.into(), label);
+        settings
+    };
+    let asked = |name: Value, label: Value| json!({"endpoint": world.web.url("/introspect"), "client_id": "a", "client_secret": format!("file:{}", secret.path().display()), "issuer": name, "label": label});
+    let holds = |bearer: Value| try_build(json!({"bearer": bearer}), everybody()).is_ok();
+    assert!(holds(json!({"issuers": [issuer("a", json!("a")), issuer("b", json!("b"))]})));
+    assert!(holds(json!({"issuers": [issuer("a", Value::Null)], "introspection": asked(json!("a"), Value::Null)})));
+    assert!(holds(json!({"issuers": [issuer("a", json!("x"))], "introspection": asked(json!("b"), json!("y"))})));
+    for bearer in [
+        json!({"issuers": [issuer("a", json!("a")), issuer("b", json!("a"))]}),
+        json!({"issuers": [issuer("a", json!("a")), issuer("b", Value::Null)]}),
+        json!({"issuers": [issuer("a", Value::Null)], "introspection": asked(Value::Null, Value::Null)}),
+        json!({"issuers": [issuer("a", Value::Null)], "introspection": asked(json!("b"), json!("y"))}),
+        json!({"issuers": [issuer("a", json!("x"))], "introspection": asked(json!("a"), json!("y"))}),
+        json!({"issuers": [issuer("a", json!("a/b"))]}),
+    ] {
+        assert!(!holds(bearer.clone()), "{bearer}");
+    }
+}

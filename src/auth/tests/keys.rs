@@ -1,0 +1,249 @@
+//! API keys: made, found, refused, and files of them that change.
+
+use super::*;
+use crate::unit::Secret;
+use std::{fmt::Write, os::unix::fs::PermissionsExt, path::Path};
+
+fn made(caller: &str) -> (String, String) {
+    let (key, line) = new_key(&NewKey { caller: caller.to_owned(), ..NewKey::default() }, None).unwrap();
+    (key.expose().to_owned(), line)
+}
+
+fn with_file(path: &Path) -> Auth {
+    build(json!({"api_keys": {"files": [path]}}))
+}
+
+async fn known(auth: &Auth, key: &str) -> Option<String> {
+    let outcome = call(auth, &headers(&[("x-api-key", key)]), None, Some(&kind("api_key"))).await;
+    match outcome {
+        Ok(caller) => Some(caller.id.to_string()),
+        Err(refusal) => {
+            assert_eq!(refusal.fault.http_status(), 401);
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn r28_a_new_key_counts_and_only_its_hash_is_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let (key, line) = made("team-a");
+    assert!(key.starts_with("gp_") && key.len() == 3 + 12 + 1 + 32 && !line.contains(&key[16..]));
+    append_key(&path, &line).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let auth = with_file(&path);
+    assert_eq!(known(&auth, &key).await.as_deref(), Some("key:team-a"));
+    assert_eq!(auth.keys(), 1);
+    assert!(made("team-a").0 != made("team-a").0);
+}
+
+#[tokio::test]
+async fn r28_keys_that_are_almost_right_are_refused_alike() {
+    let (key, line) = made("team-a");
+    let auth = build(json!({"api_keys": {"keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
+    let (other, _) = made("team-b");
+    let agent = kind("api_key");
+    let expected = seen(call(&auth, &headers(&[("x-api-key", &other)]), None, Some(&agent)).await);
+    let mut wrong = vec![
+        String::new(),
+        "gp_".to_owned(),
+        "gp__".to_owned(),
+        format!("{}{}", &key[..16], &other[16..]),
+        format!("{key}0"),
+        key[..47].to_owned(),
+        format!("{key} x"),
+        format!("Bearer {key}"),
+        key.to_uppercase(),
+        key.replacen("gp_", "xx_", 1),
+        "x".repeat(10_000),
+        format!("{key},{key}"),
+    ];
+    for at in 0..key.len() {
+        let mut bytes = key.clone().into_bytes();
+        bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+        wrong.push(String::from_utf8(bytes).unwrap());
+    }
+    for key in wrong {
+        assert_eq!(seen(call(&auth, &headers(&[("x-api-key", &key)]), None, Some(&agent)).await), expected, "{key}");
+    }
+    let mut bytes = HeaderMap::new();
+    bytes.insert("x-api-key", HeaderValue::from_bytes(b"gp_\xff\xfe").unwrap());
+    assert_eq!(seen(call(&auth, &bytes, None, Some(&agent)).await), expected);
+    assert_eq!(expected.0, 401);
+    assert_eq!(known(&auth, &key).await.as_deref(), Some("key:team-a"));
+}
+
+#[tokio::test]
+async fn r28_expired_and_disabled_keys_are_refused_and_two_may_be_valid_at_once() {
+    let keys: Vec<(String, Value)> =
+        (0..5).map(|_| made("team-a")).map(|(key, line)| (key, serde_json::from_str(&line).unwrap())).collect();
+    let mut lines: Vec<Value> = keys.iter().map(|(_, line)| line.clone()).collect();
+    lines[1]["expires"] = "2001-01-01T00:00:00Z".into();
+    lines[2]["disabled"] = true.into();
+    lines[3]["expires"] = "4001-01-01T00:00:00+02:00".into();
+    let auth = build(json!({"api_keys": {"keys": lines}}));
+    for ((key, _), holds) in keys.iter().zip([true, false, false, true, true]) {
+        assert_eq!(known(&auth, key).await.is_some(), holds);
+    }
+}
+
+#[tokio::test]
+async fn r28_the_header_is_the_configured_one() {
+    let (key, line) = made("team-a");
+    let auth =
+        build(json!({"api_keys": {"header": "X-Team-Key", "keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
+    assert!(known(&auth, &key).await.is_none());
+    assert!(call(&auth, &headers(&[("x-team-key", &key)]), None, Some(&kind("api_key"))).await.is_ok());
+    let (_, message, challenges) = seen(call(&auth, &HeaderMap::new(), None, None).await);
+    assert!(message.contains("X-Team-Key"), "{message}");
+    assert_eq!(challenges, [("WWW-Authenticate", "ApiKey realm=\"gatepost\", header=\"X-Team-Key\"".to_owned())]);
+    assert!(auth.credential_headers().contains(&HeaderName::from_static("x-team-key")));
+    for header in ["Authorization", "", "a b", "Host", "Content-Length"] {
+        assert!(try_build(json!({"api_keys": {"header": header}}), everybody()).is_err(), "{header}");
+    }
+}
+
+#[tokio::test]
+async fn r28_a_pepper_makes_a_stolen_file_useless() {
+    let pepper = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(pepper.path(), "pepper").unwrap();
+    let asked = NewKey { caller: "team-a".to_owned(), ..NewKey::default() };
+    let (key, line) = new_key(&asked, Some(&Secret::new("pepper"))).unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let reference = format!("file:{}", pepper.path().display());
+    let auth = build(json!({"api_keys": {"pepper": reference, "keys": [line]}}));
+    assert!(known(&auth, key.expose()).await.is_some());
+    assert!(known(&build(json!({"api_keys": {"keys": [line]}})), key.expose()).await.is_none());
+    assert!(
+        try_build(json!({"api_keys": {"pepper": "file:/nowhere"}}), everybody()).unwrap_err()[0]
+            .starts_with("auth.api_keys.pepper: ")
+    );
+}
+
+#[tokio::test]
+async fn r28_two_values_are_refused() {
+    let (key, line) = made("team-a");
+    let auth = build(json!({"api_keys": {"keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
+    let twice = headers(&[("x-api-key", &key), ("x-api-key", &key)]);
+    assert_eq!(seen(call(&auth, &twice, None, Some(&kind("api_key"))).await).0, 400);
+    assert_eq!(seen(call(&auth, &twice, None, None).await).0, 400);
+}
+
+#[tokio::test]
+async fn r28_a_bad_line_does_not_count_and_the_others_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let ((first, one), (second, two)) = (made("team-a"), made("team-b"));
+    let value: Value = serde_json::from_str(&two).unwrap();
+    let with = |name: &str, to: Value| {
+        let mut value = value.clone();
+        value[name] = to;
+        value.to_string()
+    };
+    let bad = [
+        "garbage".to_owned(),
+        "{}".to_owned(),
+        "[]".to_owned(),
+        with("hash", json!("zz")),
+        with("prefix", json!("short")),
+        with("prefix", json!("aaaaaaaaaaa\u{e9}")),
+        with("caller", json!("")),
+        with("caller", json!("a\nb")),
+        with("expires", json!("soon")),
+        with("role", json!("admin")),
+        with("groups", json!([""])),
+        one.clone(),
+        two.replacen('{', "{\"caller\":\"root\",", 1),
+        two[..two.len() - 1].to_owned(),
+    ];
+    std::fs::write(&path, format!("{one}\r\n\n{}\n{two}", bad.join("\n"))).unwrap();
+    let auth = with_file(&path);
+    assert_eq!(auth.keys(), 2);
+    assert_eq!(known(&auth, &first).await.as_deref(), Some("key:team-a"));
+    assert_eq!(known(&auth, &second).await.as_deref(), Some("key:team-b"));
+}
+
+#[tokio::test]
+async fn r28_a_changed_file_counts_and_a_broken_one_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let ((first, one), (second, two)) = (made("team-a"), made("team-b"));
+    append_key(&path, &one).unwrap();
+    let auth = with_file(&path);
+    assert!(known(&auth, &second).await.is_none());
+    append_key(&path, &two).unwrap();
+    auth.tick().await;
+    assert!(known(&auth, &first).await.is_some() && known(&auth, &second).await.is_some());
+    for broken in ["garbage\n", "{\"prefix\":1}\n", "\u{0}\u{0}\u{0}"] {
+        std::fs::write(&path, broken).unwrap();
+        auth.reload_if_changed().await;
+        assert!(known(&auth, &first).await.is_some(), "{broken}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    auth.reload_if_changed().await;
+    assert!(known(&auth, &first).await.is_some());
+    std::fs::write(&path, &two).unwrap();
+    auth.reload_if_changed().await;
+    assert!(known(&auth, &first).await.is_none() && known(&auth, &second).await.is_some());
+    std::fs::write(&path, "").unwrap();
+    auth.reload_if_changed().await;
+    assert!(known(&auth, &second).await.is_none(), "an empty file withdraws every key");
+}
+
+#[test]
+fn r28_a_file_that_cannot_be_used_at_the_start_is_a_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let (garbage, binary) = (folder.path().join("garbage"), folder.path().join("binary"));
+    std::fs::write(&garbage, "garbage").unwrap();
+    std::fs::write(&binary, [0xff; 10]).unwrap();
+    let files = [folder.path().join("nothing"), folder.path().to_owned(), garbage, binary];
+    let problems = try_build(json!({"api_keys": {"files": files}}), everybody()).unwrap_err();
+    for at in 0..files.len() {
+        assert!(
+            problems.iter().any(|problem| problem.starts_with(&format!("auth.api_keys.files[{at}]: "))),
+            "{problems:?}"
+        );
+    }
+}
+
+#[test]
+fn lines_are_added_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    std::fs::write(&path, "{\"edited\":\"by hand\"}").unwrap();
+    append_key(&path, "{\"a\":1}").unwrap();
+    append_key(&path, "{\"b\":2}").unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"edited\":\"by hand\"}\n{\"a\":1}\n{\"b\":2}\n");
+    assert!(append_key(&folder.path().join("no/such/folder"), "{}").is_err());
+    for name in ["", "a\nb", &"a".repeat(300)] {
+        assert!(new_key(&NewKey { caller: name.to_owned(), ..NewKey::default() }, None).is_err(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn r28_many_keys_load_and_are_found_as_fast_as_one() {
+    let count = std::env::var("GATEPOST_TEST_KEYS").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000u32);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let mut text = String::new();
+    for number in 0..count {
+        writeln!(text, r#"{{"prefix":"{number:012}","hash":"{number:064x}","caller":"team-{number}","created":"2026-01-01T00:00:00Z"}}"#).unwrap();
+    }
+    let (key, line) = made("team-a");
+    writeln!(text, "{line}").unwrap();
+    std::fs::write(&path, text).unwrap();
+    let begun = Instant::now();
+    let auth = with_file(&path);
+    let loaded = begun.elapsed();
+    assert_eq!(auth.keys(), count as usize + 1);
+    let begun = Instant::now();
+    for _ in 0..1_000 {
+        assert!(known(&auth, &key).await.is_some());
+    }
+    let each = begun.elapsed() / 1_000;
+    let memory = std::fs::read_to_string("/proc/self/status").unwrap();
+    let memory = memory.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    println!("{count} keys: loaded in {loaded:?}, {each:?} a call, {memory}");
+    assert!(loaded < Duration::from_secs(60) && each < Duration::from_millis(5), "{loaded:?} {each:?}");
+}
