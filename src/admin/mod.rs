@@ -1,1 +1,61 @@
-//! x
+//! The operators' listener: `/metrics`, `/healthz`, `/readyz` and `/agents`, read-only and on its own address.
+//! It has no authentication, so it refuses pages that reach it through a browser, and is kept on loopback. It knows
+//! the gateway only through [`State`].
+
+mod door;
+mod pages;
+mod view;
+
+pub use view::{AgentRow, Health, Refused, State, page};
+
+use crate::telemetry::Metrics;
+use axum::{
+    Router,
+    middleware::{from_fn, from_fn_with_state},
+    routing::get,
+};
+use std::{net::SocketAddr, sync::Arc};
+use tokio::{net::TcpListener, sync::watch};
+
+/// What a page is made from.
+#[derive(Clone)]
+struct Source {
+    state: Arc<dyn State>,
+    metrics: Arc<Metrics>,
+}
+
+/// Answers operators until `stopped` says true; answers that have begun are finished.
+pub async fn serve(
+    listener: TcpListener,
+    state: Arc<dyn State>,
+    metrics: Arc<Metrics>,
+    stopped: watch::Receiver<bool>,
+) {
+    let loopback = listener.local_addr().is_ok_and(|address: SocketAddr| address.ip().is_loopback());
+    let router = router(Source { state, metrics }, loopback);
+    let end = async move {
+        let mut stopped = stopped;
+        // A sender that is gone will never say more: that is the end, too.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    let served = axum::serve(door::Door::new(listener), router).with_graceful_shutdown(end).await;
+    if let Err(why) = served {
+        tracing::error!(%why, "the admin listener has ended");
+    }
+}
+
+fn router(source: Source, loopback: bool) -> Router {
+    Router::new()
+        .route("/metrics", get(pages::metrics))
+        .route("/healthz", get(pages::alive))
+        .route("/readyz", get(pages::ready))
+        .route("/agents", get(pages::agents))
+        .fallback(pages::nothing)
+        .method_not_allowed_fallback(pages::only_get)
+        .layer(from_fn(pages::dress))
+        .layer(from_fn_with_state(loopback, door::own_name))
+        .with_state(source)
+}
+
+#[cfg(test)]
+mod tests;

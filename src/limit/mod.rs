@@ -1,1 +1,251 @@
-//! x
+//! How much: rates per address, caller, caller at an agent and agent; quotas per day and month; calls at once.
+//! Everything here is in memory and bounded; nothing waits but a call in an agent's queue. Refusals are faults:
+//! who is asking, and what to write, is for others.
+
+mod account;
+mod agent;
+mod bucket;
+mod clock;
+mod config;
+mod gate;
+mod plan;
+mod quota;
+mod standing;
+mod state;
+mod store;
+
+pub use account::Account;
+pub use agent::{AgentLimits, Bounds, Permit};
+pub use config::{Concurrency, Config, Quota, Tier};
+pub use standing::Standing;
+
+use crate::{agent::AgentId, fault::Fault, telemetry::Metrics};
+use account::{Name, network};
+use arc_swap::ArcSwap;
+use bucket::{Draw, Empty};
+use clock::Clock;
+use plan::Plan;
+use quota::Quotas;
+use state::Keeper;
+use std::{
+    collections::{HashMap, hash_map::RandomState},
+    hash::BuildHasher as _,
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+/// All limits of one gateway. They are re-configured, never replaced, so that no reload hands out a bucket twice.
+#[derive(Debug)]
+pub struct Limits {
+    plan: ArcSwap<Plan>,
+    agents: Mutex<HashMap<AgentId, Arc<AgentLimits>>>,
+    quotas: Quotas,
+    keeper: Mutex<Keeper>,
+    sweeps: AtomicUsize,
+    seed: RandomState,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+}
+
+impl Limits {
+    /// Limits as configured, with the quotas that were kept.
+    ///
+    /// # Errors
+    /// Every problem of the configuration, and a file of quotas that cannot be read or written.
+    pub fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, Vec<String>> {
+        Self::with_clock(config, metrics, Clock::new())
+    }
+
+    fn with_clock(config: &Config, metrics: Arc<Metrics>, clock: Clock) -> Result<Self, Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        metrics.name_tiers(config.tiers.keys().map(String::as_str));
+        let limits = Self {
+            plan: ArcSwap::from_pointee(Plan::new(config, None, (&clock, &metrics))),
+            agents: Mutex::default(),
+            quotas: Quotas::new(config.most_keys, Arc::clone(&metrics)),
+            keeper: Mutex::new(Keeper::new(config.state.clone())),
+            sweeps: AtomicUsize::new(0),
+            seed: RandomState::new(),
+            clock,
+            metrics,
+        };
+        if let Some(path) = &config.state {
+            state::read(path, &limits.quotas, |name| limits.name_key(name)).map_err(|why| vec![why])?;
+            limits.quotas.set_changed();
+            limits.save(true).map_err(|why| vec![why])?;
+        }
+        Ok(limits)
+    }
+
+    /// Puts a changed configuration in force. Buckets whose rate is the same go on.
+    ///
+    /// # Errors
+    /// Every problem of the configuration; what was in force stays.
+    pub fn reconfigure(&self, config: &Config) -> Result<(), Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        self.metrics.name_tiers(config.tiers.keys().map(String::as_str));
+        let agents = lock(&self.agents);
+        let plan = Plan::new(config, Some(&self.plan.load()), (&self.clock, &self.metrics));
+        self.quotas.bound(config.most_keys);
+        self.plan.store(Arc::new(plan));
+        for agent in agents.values() {
+            agent.arrange(config, None, &self.clock);
+        }
+        drop(agents);
+        let mut keeper = lock(&self.keeper);
+        if keeper.path != config.state {
+            *keeper = Keeper::new(config.state.clone());
+            self.quotas.set_changed();
+        }
+        Ok(())
+    }
+
+    /// The limits of an agent, part of its route. An agent that is known by its id goes on where it was.
+    pub fn agent(&self, id: &AgentId, asked: Bounds) -> Arc<AgentLimits> {
+        let mut agents = lock(&self.agents);
+        let agent = match agents.get(id) {
+            Some(agent) => Arc::clone(agent),
+            None => {
+                let key = self.seed.hash_one(("agent", id));
+                Arc::clone(agents.entry(id.clone()).or_insert_with(|| Arc::new(AgentLimits::new(id.clone(), key))))
+            }
+        };
+        agent.arrange(self.plan.load().config(), Some(asked), &self.clock);
+        agent
+    }
+
+    /// Counts a request of a peer, before anything is known of who it is.
+    ///
+    /// # Errors
+    /// 429.
+    pub fn address(&self, peer: IpAddr) -> Result<(), Fault> {
+        let plan = self.plan.load();
+        let Some(bucket) = &plan.address else {
+            return Ok(());
+        };
+        let taken = bucket.take(self.address_key(peer), NonZeroU32::MIN);
+        taken.map(drop).map_err(|empty| self.refuse(empty))
+    }
+
+    /// The account of a known caller. `id` must be one caller's alone, over all kinds of credentials.
+    pub fn account<'a>(&self, id: &'a str, tier: Option<&'a str>) -> Account<'a> {
+        Account { key: self.name_key(id), name: Name::Caller(id), tier }
+    }
+
+    /// The account of somebody who needs no credential: the address stands for the caller.
+    pub fn visitor(&self, peer: IpAddr) -> Account<'static> {
+        let peer = network(peer);
+        Account { key: self.address_key(peer), name: Name::Visitor(peer), tier: None }
+    }
+
+    /// Counts `n` calls (the items of a batch, or 1) of a caller at an agent: all of them in every bucket, or
+    /// none in any. Says how the caller stands with the tightest, if there is a limit at all.
+    ///
+    /// # Errors
+    /// 429, from the first of: caller, caller at the agent, agent, quotas.
+    pub fn admit(&self, agent: &AgentLimits, account: &Account<'_>, n: NonZeroU32) -> Result<Option<Standing>, Fault> {
+        let plan = self.plan.load();
+        let tier = plan.tier(account.tier);
+        let now = agent.now.load();
+        let pair = tier
+            .caller_agent
+            .as_deref()
+            .map(|bucket| (bucket as &dyn Draw, self.seed.hash_one((account.key, agent.key))));
+        let caller = tier.caller.as_deref().map(|bucket| (bucket as &dyn Draw, account.key));
+        let rates = now.rates.iter().map(|bucket| (&**bucket as &dyn Draw, 0));
+        let draws = caller.into_iter().chain(pair).chain(rates);
+        let mut tightest = None;
+        for (at, (bucket, key)) in draws.clone().enumerate() {
+            match bucket.take(key, n) {
+                Ok(standing) => tightest = Some(standing.tighter(tightest)),
+                Err(empty) => {
+                    draws.take(at).for_each(|(bucket, key)| bucket.give_back(key, n));
+                    return Err(self.refuse(empty));
+                }
+            }
+        }
+        let Some(quota) = &tier.quota else {
+            return Ok(tightest);
+        };
+        match self.quotas.take((account.key, || account.name.owned()), quota, n, &self.clock.today()) {
+            Ok(Some(standing)) => Ok(Some(standing.tighter(tightest))),
+            Ok(None) => Ok(tightest),
+            Err(empty) => {
+                draws.for_each(|(bucket, key)| bucket.give_back(key, n));
+                Err(self.refuse(empty))
+            }
+        }
+    }
+
+    /// A place among the calls that the agent may have at once; waits a little if there is none.
+    ///
+    /// # Errors
+    /// 503, at once if too many wait already.
+    pub async fn enter(&self, agent: &Arc<AgentLimits>) -> Result<Permit, Fault> {
+        let gate = agent.now.load().gate.clone();
+        let Some(gate) = gate else {
+            return Ok(agent.begin(None));
+        };
+        let plan = self.plan.load_full();
+        let place = gate.enter(&plan.config().concurrency, (&agent.id, &self.metrics)).await?;
+        Ok(agent.begin(Some(place)))
+    }
+
+    /// Forgets what is idle, a part at a time: to be called each second or so.
+    pub fn sweep(&self) {
+        let plan = self.plan.load();
+        plan.buckets().for_each(|bucket| bucket.sweep());
+        self.quotas.sweep(&self.clock.today(), plan.has_months());
+        if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(16) {
+            // Nobody but the table holds them: their agents are gone from the catalogue.
+            lock(&self.agents).retain(|_, agent| Arc::strong_count(agent) > 1 || !agent.is_idle());
+        }
+    }
+
+    /// Writes the quotas if they changed: each second or so, which writes every few seconds at most, and with
+    /// `now` at the end. Blocks.
+    ///
+    /// # Errors
+    /// Why the file cannot be written. The next call tries again.
+    pub fn save(&self, now: bool) -> Result<(), String> {
+        lock(&self.keeper).save(&self.quotas, now)
+    }
+
+    /// How many callers, addresses and pairs are remembered.
+    pub fn remembered(&self) -> usize {
+        self.plan.load().buckets().map(|bucket| bucket.held()).sum::<usize>() + self.quotas.held()
+    }
+
+    fn refuse(&self, empty: Empty) -> Fault {
+        self.metrics.limited(empty.standing.limit);
+        empty.fault()
+    }
+
+    fn address_key(&self, peer: IpAddr) -> u64 {
+        self.seed.hash_one(("address", network(peer)))
+    }
+
+    fn name_key(&self, name: &str) -> u64 {
+        match name.strip_prefix("address:").and_then(|address| address.parse().ok()) {
+            Some(address) => self.address_key(address),
+            None => self.seed.hash_one(("caller", name)),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

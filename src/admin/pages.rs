@@ -1,0 +1,142 @@
+//! The pages. What takes long with very many agents is made off the threads that serve calls.
+
+use super::{AgentRow, Refused, Source, view::Health};
+use crate::fault::{Code, Fault, Format};
+use axum::{
+    Json,
+    extract::{Query, Request, State, rejection::QueryRejection},
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+
+/// The longest page of agents.
+const MOST: usize = 1_000;
+const USUAL: usize = 100;
+
+/// What Prometheus scrapes.
+pub(super) async fn metrics(State(source): State<Source>) -> Response {
+    match off(move || source.metrics.exposition()).await {
+        Some(Ok(page)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
+        Some(Err(why)) => refuse(&Fault::new(Code::Internal, "The metrics cannot be written.").detail(why)),
+        None => refuse(&Fault::new(Code::Internal, "The metrics cannot be written.")),
+    }
+}
+
+/// Alive is who answers.
+pub(super) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+#[derive(Serialize)]
+struct Ready {
+    ready: bool,
+    reasons: Vec<&'static str>,
+    config: String,
+    agents: usize,
+    refused: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    troubles: Vec<String>,
+}
+
+/// 200 where calls may be sent, 503 where not.
+pub(super) async fn ready(State(source): State<Source>) -> Response {
+    let health = source.state.health();
+    let reasons = health.reasons();
+    let Health { agents, refused, config_refused, mut troubles, .. } = health;
+    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    troubles.truncate(USUAL);
+    let ready = Ready {
+        ready: reasons.is_empty(),
+        reasons,
+        config: config_refused.map_or_else(|| "ok".to_owned(), |why| format!("refused: {why}")),
+        agents: agents.unwrap_or_default(),
+        refused,
+        troubles,
+    };
+    (status, Json(ready)).into_response()
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Asked {
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Agents {
+    total: usize,
+    agents: Vec<AgentRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    refused_total: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<Refused>,
+}
+
+/// The agents, a page at a time; documents that were refused stand on the first page.
+pub(super) async fn agents(State(source): State<Source>, asked: Result<Query<Asked>, QueryRejection>) -> Response {
+    let bound = || Fault::new(Code::InvalidInput, "Ask for /agents?limit=1…1000&after=<id>.");
+    let Query(Asked { limit, after }) = match asked {
+        Ok(asked) => asked,
+        Err(why) => return refuse(&bound().detail(why)),
+    };
+    let limit = limit.unwrap_or(USUAL);
+    if !(1..=MOST).contains(&limit) {
+        return refuse(&bound());
+    }
+    let page = off(move || {
+        let health = source.state.health();
+        // One more says whether there is a next page.
+        let mut agents = source.state.agents(after.as_deref(), limit + 1);
+        let more = agents.len() > limit;
+        agents.truncate(limit);
+        let next = agents.last().filter(|_| more).map(|last| last.id().to_owned());
+        let refused = if after.is_none() { source.state.refused(limit) } else { Vec::new() };
+        Agents { total: health.agents.unwrap_or_default(), agents, next, refused_total: health.refused, refused }
+    });
+    match page.await {
+        Some(page) => Json(page).into_response(),
+        None => refuse(&Fault::new(Code::Internal, "The agents cannot be listed.")),
+    }
+}
+
+/// Any other path.
+pub(super) async fn nothing() -> Response {
+    refuse(&Fault::new(Code::NotFound, "There are /metrics, /healthz, /readyz and /agents here."))
+}
+
+/// Any other method.
+pub(super) async fn only_get() -> Response {
+    refuse(&Fault::new(Code::MethodNotAllowed, "This listener is read-only: use GET.").header("allow", "GET, HEAD"))
+}
+
+/// Fields that every page has.
+pub(super) async fn dress(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+pub(super) fn refuse(fault: &Fault) -> Response {
+    if fault.code() == Code::Internal {
+        tracing::error!(%fault, "an admin page failed");
+    }
+    let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let kind = [(header::CONTENT_TYPE, Format::Error.media_type())];
+    let mut response = (status, kind, fault.body(Format::Error, "admin")).into_response();
+    for (name, value) in fault.headers() {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+/// Makes something on a thread of its own; `None` if that panicked.
+async fn off<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(make).await.ok()
+}

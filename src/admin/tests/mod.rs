@@ -1,0 +1,273 @@
+//! The pages over a real socket: what they say, in which condition, and to whom.
+
+use super::{AgentRow, Health, Refused, State, page, serve};
+use crate::{
+    agent::{Agent, AgentId},
+    telemetry::Metrics,
+};
+use serde_json::{Value, json};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+#[derive(Default)]
+struct Fake {
+    health: Mutex<Health>,
+    agents: Vec<Agent>,
+    refused: Vec<Refused>,
+}
+
+impl State for Fake {
+    fn health(&self) -> Health {
+        self.health.lock().unwrap().clone()
+    }
+
+    fn agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow> {
+        page(self.agents.iter().map(|agent| (&agent.id, agent)), after, most)
+            .into_iter()
+            .map(|agent| AgentRow::new(agent, 1))
+            .collect()
+    }
+
+    fn refused(&self, most: usize) -> Vec<Refused> {
+        self.refused.iter().take(most).cloned().collect()
+    }
+}
+
+struct Admin {
+    at: SocketAddr,
+    state: Arc<Fake>,
+    stop: watch::Sender<bool>,
+    served: tokio::task::JoinHandle<()>,
+}
+
+fn agent(id: &str) -> Agent {
+    let document = json!({"id": id, "name": id, "endpoint": "https://agent.example/invoke?key=hunter2", "operations": [{"name": "say"}]});
+    Agent::from_document(&document, [0; 32]).unwrap()
+}
+
+async fn admin(bind: &str, fake: Fake) -> Admin {
+    let listener = TcpListener::bind(bind).await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let (stop, stopped) = watch::channel(false);
+    let state = Arc::new(fake);
+    let served = tokio::spawn(serve(listener, Arc::clone(&state) as _, Metrics::new().unwrap(), stopped));
+    Admin { at, state, stop, served }
+}
+
+async fn loopback(agents: &[&str]) -> Admin {
+    let health = Health { agents: Some(agents.len()), ..Health::default() };
+    admin(
+        "127.0.0.1:0",
+        Fake { health: Mutex::new(health), agents: agents.iter().map(|id| agent(id)).collect(), ..Fake::default() },
+    )
+    .await
+}
+
+impl Admin {
+    /// Status, head and body of the answer to these bytes.
+    async fn send(&self, request: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.at.port())).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(Duration::from_secs(20), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_ascii_lowercase(), body.to_owned())
+    }
+
+    async fn ask(&self, method: &str, path: &str, host: &str) -> (u16, String, String) {
+        self.send(&format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).await
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        let (status, _, body) = self.ask("GET", path, "localhost").await;
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+}
+
+#[tokio::test]
+async fn the_pages_answer() {
+    let admin = loopback(&["a"]).await;
+    let (status, head, body) = admin.ask("GET", "/metrics", "127.0.0.1:9").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("text/plain; version=0.0.4") && head.contains("no-store"), "{head}");
+    assert!(body.contains("# TYPE gatepost_config_ok gauge"));
+    assert_eq!(admin.get("/healthz").await, (200, json!("ok\n")));
+    assert_eq!(
+        admin.get("/readyz").await,
+        (200, json!({"ready": true, "reasons": [], "config": "ok", "agents": 1, "refused": 0}))
+    );
+}
+
+#[tokio::test]
+async fn readiness_falls_while_draining_and_before_the_first_catalogue_and_not_for_a_bad_file() {
+    let admin = loopback(&["a"]).await;
+    admin.state.health.lock().unwrap().config_refused = Some("limits: 'x' is not a rate".to_owned());
+    admin.state.health.lock().unwrap().troubles = vec!["agents.json cannot be read".to_owned()];
+    let (status, body) = admin.get("/readyz").await;
+    assert_eq!((status, &body["config"]), (200, &json!("refused: limits: 'x' is not a rate")));
+    assert_eq!(body["troubles"][0], "agents.json cannot be read");
+
+    admin.state.health.lock().unwrap().draining = true;
+    let (status, body) = admin.get("/readyz").await;
+    assert_eq!((status, &body["ready"], &body["reasons"]), (503, &json!(false), &json!(["draining"])));
+    assert_eq!(admin.get("/healthz").await.0, 200, "it lives");
+
+    *admin.state.health.lock().unwrap() = Health::default();
+    assert_eq!(admin.get("/readyz").await.0, 503);
+}
+
+#[tokio::test]
+async fn agents_are_listed_in_pages_without_secrets() {
+    let ids: Vec<String> = (0..250).map(|n| format!("agent-{n:03}")).collect();
+    let ids: Vec<&str> = ids.iter().rev().map(String::as_str).collect();
+    let mut fake = Fake { agents: ids.iter().map(|id| agent(id)).collect(), ..Fake::default() };
+    fake.refused =
+        vec![Refused { source: "agents.json".into(), index: 3, id: None, reasons: vec!["id: must be".into()] }];
+    fake.health = Mutex::new(Health { agents: Some(250), refused: 1, ..Health::default() });
+    let admin = admin("127.0.0.1:0", fake).await;
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let (status, body) = admin.get(&format!("/agents?limit=100{after}")).await;
+        assert_eq!((status, &body["total"], &body["refused_total"]), (200, &json!(250), &json!(1)));
+        assert_eq!(body["refused"].is_array(), after.is_empty());
+        assert!(!body.to_string().contains("hunter2"), "{body}");
+        seen.extend(body["agents"].as_array().unwrap().iter().map(|agent| agent["id"].as_str().unwrap().to_owned()));
+        match body["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 250);
+    assert!(seen.is_sorted());
+    let first = admin.get("/agents?limit=1").await.1;
+    assert_eq!(
+        first["agents"][0],
+        json!({"id": "agent-000", "name": "agent-000", "status": "active", "authentication": "none",
+        "endpoint": "https://agent.example/invoke?[redacted]", "operations": ["say"], "in_flight": 1})
+    );
+}
+
+#[tokio::test]
+async fn what_is_asked_wrongly_is_refused_in_the_shape_of_the_house() {
+    let admin = loopback(&["a"]).await;
+    for (path, expected) in [
+        ("/agents?limit=0", 400),
+        ("/agents?limit=1001", 400),
+        ("/agents?limit=-1", 400),
+        ("/agents?limit=x", 400),
+        ("/agents?page=1", 400),
+        ("/", 404),
+        ("/metrics/", 404),
+        ("/agents/a", 404),
+    ] {
+        let (status, body) = admin.get(path).await;
+        assert_eq!(status, expected, "{path} {body}");
+        assert!(body["error"]["code"].is_string(), "{path} {body}");
+    }
+    let (status, head, _) = admin.ask("POST", "/metrics", "localhost").await;
+    assert!(status == 405 && head.contains("allow: get"), "{head}");
+    assert_eq!(admin.ask("DELETE", "/agents", "localhost").await.0, 405);
+}
+
+#[tokio::test]
+async fn a_page_of_another_name_that_was_turned_to_loopback_is_refused() {
+    let admin = loopback(&["a"]).await;
+    for host in [
+        "evil.example",
+        "evil.example:9090",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:1",
+        "10.0.0.1",
+        "[::2]:1",
+        "",
+        "[::1",
+    ] {
+        let (status, _, body) = admin.ask("GET", "/agents", host).await;
+        assert_eq!(status, 403, "{host:?} {body}");
+    }
+    assert_eq!(
+        admin.send("GET http://evil.example/agents HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.0,
+        403
+    );
+    assert_eq!(
+        admin
+            .send("GET /agents HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+            .await
+            .0,
+        403
+    );
+    for host in ["localhost", "LOCALHOST:1", "127.0.0.1:9090", "127.8.8.8", "[::1]:80", "[::1]"] {
+        assert_eq!(admin.ask("GET", "/agents", host).await.0, 200, "{host}");
+    }
+    assert_eq!(admin.send("GET /healthz HTTP/1.0\r\n\r\n").await.0, 200);
+}
+
+#[tokio::test]
+async fn elsewhere_than_on_loopback_names_are_the_operators_business() {
+    let admin = admin("0.0.0.0:0", Fake::default()).await;
+    assert_eq!(admin.ask("GET", "/healthz", "gatepost.internal.example").await.0, 200);
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_closed_and_room_comes_back() {
+    let admin = loopback(&["a"]).await;
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(admin.at).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        assert!(stream.read(&mut [0; 512]).await.unwrap() > 0);
+        held.push(stream);
+    }
+    let mut late = TcpStream::connect(admin.at).await.unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(20), late.read(&mut [0; 1])).await.unwrap();
+    assert!(matches!(read, Ok(0) | Err(_)));
+    drop(held);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut stream = TcpStream::connect(admin.at).await.unwrap();
+        let asked = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        if asked.is_ok() && matches!(stream.read(&mut [0; 512]).await, Ok(read) if read > 0) {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "no room came back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed() {
+    let admin = loopback(&["a"]).await;
+    let mut silent = TcpStream::connect(admin.at).await.unwrap();
+    silent.write_all(b"GET /healthz HT").await.unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(3_600), silent.read(&mut [0; 512])).await;
+    assert!(read.is_ok(), "it is still open after an hour");
+}
+
+#[tokio::test]
+async fn the_listener_ends_when_it_is_told_to_even_with_an_idle_connection() {
+    let admin = loopback(&["a"]).await;
+    let mut idle = TcpStream::connect(admin.at).await.unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    assert!(idle.read(&mut [0; 512]).await.unwrap() > 0);
+    admin.stop.send_replace(true);
+    tokio::time::timeout(Duration::from_secs(20), admin.served).await.unwrap().unwrap();
+}
+
+#[test]
+fn a_page_holds_the_lowest_ids_in_order() {
+    let ids: Vec<AgentId> = ["m", "c", "x", "a", "b", "z"].iter().map(|id| id.parse().unwrap()).collect();
+    let at = |after, most| page(ids.iter().map(|id| (id, id.as_str())), after, most);
+    assert_eq!(at(None, 3), ["a", "b", "c"]);
+    assert_eq!(at(Some("c"), 2), ["m", "x"]);
+    assert_eq!(at(Some("c"), 10), ["m", "x", "z"]);
+    assert!(at(Some("z"), 10).is_empty());
+    assert!(at(None, 0).is_empty());
+}

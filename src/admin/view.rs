@@ -1,0 +1,122 @@
+//! What operators see of the gateway, and what it must tell for that.
+
+use crate::{
+    agent::{Agent, AgentId, AuthKind, Status},
+    telemetry::redact,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What the gateway tells about itself.
+pub trait State: Send + Sync + 'static {
+    /// How it is.
+    fn health(&self) -> Health;
+    /// The first `most` agents after the id `after`, in the order of their ids; [`page`] finds them.
+    fn agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow>;
+    /// The first `most` documents that are not served.
+    fn refused(&self, most: usize) -> Vec<Refused>;
+}
+
+/// How the gateway is.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// Whether it is about to end and wants no new calls.
+    pub draining: bool,
+    /// How many agents it serves; `None` until the first catalogue is in force.
+    pub agents: Option<usize>,
+    /// How many documents it refused.
+    pub refused: usize,
+    /// Why the newest configuration was refused, while an older one is in force.
+    pub config_refused: Option<String>,
+    /// What cannot be read at present, such as a feed whose last good agents are served.
+    pub troubles: Vec<String>,
+}
+
+impl Health {
+    /// Why no calls should be sent here. A refused configuration is no reason: the last good one serves.
+    pub fn reasons(&self) -> Vec<&'static str> {
+        let mut reasons = Vec::new();
+        if self.draining {
+            reasons.push("draining");
+        }
+        if self.agents.is_none() {
+            reasons.push("no catalogue yet");
+        }
+        reasons
+    }
+}
+
+/// One agent.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentRow {
+    id: String,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    status: &'static str,
+    authentication: &'static str,
+    endpoint: String,
+    operations: Vec<String>,
+    in_flight: u32,
+}
+
+impl AgentRow {
+    /// The row of an agent that has `in_flight` calls.
+    pub fn new(agent: &Agent, in_flight: u32) -> Self {
+        let named = agent.operations.iter().filter(|operation| !operation.name.is_empty());
+        Self {
+            id: agent.id.to_string(),
+            name: agent.name.clone(),
+            version: agent.version.clone(),
+            status: match agent.status {
+                Status::Active => "active",
+                Status::Inactive => "inactive",
+                Status::Deprecated(_) => "deprecated",
+            },
+            authentication: match agent.authentication.kind {
+                AuthKind::ApiKey => "api_key",
+                AuthKind::Bearer => "oauth2_bearer",
+                AuthKind::Mtls => "mtls",
+                AuthKind::Open => "none",
+            },
+            endpoint: redact(&agent.endpoint.to_string()).into_owned(),
+            operations: named.map(|operation| operation.name.to_string()).collect(),
+            in_flight,
+        }
+    }
+
+    /// The agent's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+/// A document that is not served.
+#[derive(Clone, Debug, Serialize)]
+pub struct Refused {
+    /// The file, or other part of a feed, in which it stands.
+    pub source: String,
+    /// Which document of that part, from 0.
+    pub index: usize,
+    /// Its id, where that could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Every reason.
+    pub reasons: Vec<String>,
+}
+
+/// The `most` things with the lowest ids after `after`, in order. Goes through all once and keeps only those.
+pub fn page<'a, T>(all: impl Iterator<Item = (&'a AgentId, T)>, after: Option<&str>, most: usize) -> Vec<T> {
+    let mut found = BTreeMap::new();
+    for (id, thing) in all.filter(|(id, _)| after.is_none_or(|after| id.as_str() > after)) {
+        let full = found.len() >= most;
+        if full && found.last_key_value().is_none_or(|(last, _)| id >= *last) {
+            continue;
+        }
+        found.insert(id, thing);
+        if full {
+            found.pop_last();
+        }
+    }
+    found.into_values().collect()
+}

@@ -1,0 +1,90 @@
+//! Two clocks: a steady one for rates, the calendar's for quotas. Tests turn both.
+
+use governor::nanos::Nanos;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use time::OffsetDateTime;
+
+/// What time it is.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    begun: Instant,
+    #[cfg(test)]
+    ahead: std::sync::Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            #[cfg(test)]
+            ahead: std::sync::Arc::default(),
+        }
+    }
+
+    /// The time since the clock was made.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed() + self.ahead()
+    }
+
+    /// The day and month of the calendar.
+    pub(super) fn today(&self) -> Today {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.ahead();
+        Today::at(i64::try_from(since.as_secs()).unwrap_or_default())
+    }
+
+    #[cfg(test)]
+    pub(super) fn advance(&self, by: Duration) {
+        let by = u64::try_from(by.as_nanos()).unwrap();
+        self.ahead.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn ahead(&self) -> Duration {
+        Duration::from_nanos(self.ahead.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "tests have a clock that can be turned")]
+    fn ahead(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl governor::clock::Clock for Clock {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        self.elapsed().into()
+    }
+}
+
+/// A moment as quotas see it, in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Today {
+    /// Days since 1970.
+    pub(super) day: u32,
+    /// Months since the year 0.
+    pub(super) month: u32,
+    /// How long the day lasts.
+    pub(super) day_left: Duration,
+    /// How long the month lasts.
+    pub(super) month_left: Duration,
+    /// How long the whole month is.
+    pub(super) month_length: Duration,
+}
+
+impl Today {
+    pub(super) fn at(unix: i64) -> Self {
+        const DAY: u64 = 86_400;
+        let date = OffsetDateTime::from_unix_timestamp(unix).unwrap_or(OffsetDateTime::UNIX_EPOCH).date();
+        let second = u64::try_from(unix.rem_euclid(86_400)).unwrap_or_default();
+        let days = u64::from(date.month().length(date.year()));
+        Self {
+            day: u32::try_from(unix.div_euclid(86_400)).unwrap_or_default(),
+            month: u32::try_from(date.year()).unwrap_or_default() * 12 + u32::from(u8::from(date.month())),
+            day_left: Duration::from_secs(DAY - second),
+            month_left: Duration::from_secs((days - u64::from(date.day()) + 1) * DAY - second),
+            month_length: Duration::from_secs(days * DAY),
+        }
+    }
+}

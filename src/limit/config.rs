@@ -1,0 +1,120 @@
+//! What an operator may say about how much: rates, quotas, concurrency, and the memory that they may take.
+
+use crate::unit::{Rate, Span};
+use std::{
+    collections::BTreeMap,
+    num::{NonZeroU32, NonZeroU64},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// How much callers and agents may be asked for. A call must fit every bucket that it falls into, so the
+/// strictest of configuration, tier and agent's document decides.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Requests of one peer address, before any credential is looked at; IPv6 addresses count by their /64.
+    /// `2000/s burst 5000` unless written; `null` for none, as behind a balancer that hides its callers' addresses.
+    pub per_address: Option<Rate>,
+    /// Calls of one caller, over all agents.
+    pub per_caller: Option<Rate>,
+    /// Calls of one caller at one agent.
+    pub per_caller_agent: Option<Rate>,
+    /// Calls at one agent by all callers together. The rates in the agent's own document (`rate_limits`) hold
+    /// besides.
+    pub per_agent: Option<Rate>,
+    /// Calls of one caller in a day and in a month.
+    pub quota: Quota,
+    /// Other bounds for the callers of a tier. What a tier names replaces the bound above; what it leaves out
+    /// stays. A tier that is not named here has the bounds above.
+    pub tiers: BTreeMap<String, Tier>,
+    /// How many calls an agent may have at once.
+    pub concurrency: Concurrency,
+    /// Callers, addresses and pairs of caller and agent that each kind of bucket remembers at once; further ones
+    /// share one bucket until others fall idle. 1 to 100000000; 1000000 unless written (about 40 MB a kind).
+    #[schemars(range(min = 1, max = 100_000_000))]
+    pub most_keys: usize,
+    /// The file that keeps the counts of quotas over a restart; without it they begin anew. Read only at start.
+    pub state: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let per_address = Rate {
+            count: NonZeroU32::MIN.saturating_add(1_999),
+            period: Duration::from_secs(1),
+            burst: NonZeroU32::MIN.saturating_add(4_999),
+        };
+        Self {
+            per_address: Some(per_address),
+            per_caller: None,
+            per_caller_agent: None,
+            per_agent: None,
+            quota: Quota::default(),
+            tiers: BTreeMap::new(),
+            concurrency: Concurrency::default(),
+            most_keys: 1_000_000,
+            state: None,
+        }
+    }
+}
+
+/// Calls in a period of the calendar (UTC).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quota {
+    /// Calls from midnight to midnight, UTC; none unless written.
+    pub per_day: Option<NonZeroU64>,
+    /// Calls in a calendar month, UTC; none unless written.
+    pub per_month: Option<NonZeroU64>,
+}
+
+/// The bounds of one tier of callers.
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tier {
+    /// Calls of one caller, over all agents.
+    pub per_caller: Option<Rate>,
+    /// Calls of one caller at one agent.
+    pub per_caller_agent: Option<Rate>,
+    /// Calls of one caller in a day and in a month; replaces both.
+    pub quota: Option<Quota>,
+}
+
+/// How many calls an agent may have at once, and who may wait.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Concurrency {
+    /// Calls that one agent may have at once; 1000 unless written, `null` for no bound.
+    pub per_agent: Option<NonZeroU32>,
+    /// Calls that may wait for an agent that has its most; further ones are refused at once. 64 unless written.
+    pub queue: u32,
+    /// How long a call waits there; 1s unless written.
+    pub queue_wait: Span,
+}
+
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self { per_agent: Some(NonZeroU32::MIN.saturating_add(999)), queue: 64, queue_wait: Span::secs(1) }
+    }
+}
+
+impl Config {
+    /// What cannot be put in force, each with its path.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if !(1..=100_000_000).contains(&self.most_keys) {
+            problems.push(format!("most_keys: {} is out of bounds (1 to 100000000)", self.most_keys));
+        }
+        if self.concurrency.per_agent.is_some_and(|most| most.get() > 1_000_000) {
+            problems.push("concurrency.per_agent: at most 1000000 (null for no bound)".to_owned());
+        }
+        for name in self.tiers.keys() {
+            if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+                problems
+                    .push(format!("tiers.{}: a tier's name has 1 to 64 printable characters", name.escape_default()));
+            }
+        }
+        problems
+    }
+}

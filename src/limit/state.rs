@@ -1,0 +1,114 @@
+//! The file of quotas: read at start, written beside itself and moved into place, so that it is whole at any
+//! time. A file that cannot be understood stops the start: to begin from zero would hand every quota out again.
+
+use super::quota::{Quotas, Used};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, BufReader, BufWriter, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+const FORMAT: u32 = 1;
+/// The longest file that is read.
+const LONGEST: u64 = 4 << 30;
+/// Writes are so far apart at least, and further where one takes long.
+const APART: Duration = Duration::from_secs(5);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    format: u32,
+    callers: Vec<Row>,
+}
+
+/// A caller, the day and its count, the month and its count.
+#[derive(Serialize, Deserialize)]
+struct Row(Box<str>, u32, u64, u32, u64);
+
+/// Reads the file into `quotas`; a file that is not there yet is an empty one.
+pub(super) fn read(path: &Path, quotas: &Quotas, key: impl Fn(&str) -> u64) -> Result<(), String> {
+    let refuse = |why: &dyn std::fmt::Display| format!("state: {} cannot be read ({why})", path.display());
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(why) => return Err(refuse(&why)),
+    };
+    let kept: Kept = serde_json::from_reader(BufReader::new(file.take(LONGEST)))
+        .map_err(|why| format!("{}; restore it, or move it away to count from zero", refuse(&why)))?;
+    if kept.format != FORMAT {
+        return Err(refuse(&format_args!("its format is {}, not {FORMAT}", kept.format)));
+    }
+    for Row(name, day, in_day, month, in_month) in kept.callers {
+        quotas.restore(key(&name), Used { name, day, in_day, month, in_month });
+    }
+    Ok(())
+}
+
+/// Where quotas are kept, and when that happened last.
+#[derive(Debug, Default)]
+pub(super) struct Keeper {
+    pub(super) path: Option<PathBuf>,
+    not_before: Option<Instant>,
+}
+
+impl Keeper {
+    pub(super) fn new(path: Option<PathBuf>) -> Self {
+        Self { path, not_before: None }
+    }
+
+    /// Writes the file if anything changed, and unless it was written just before; `now` does not wait for that.
+    pub(super) fn save(&mut self, quotas: &Quotas, now: bool) -> Result<(), String> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        if (!now && self.not_before.is_some_and(|then| begun < then)) || !quotas.take_changed() {
+            return Ok(());
+        }
+        let written = write(path, quotas);
+        self.not_before = Some(Instant::now() + APART.max(begun.elapsed() * 20));
+        written.map_err(|why| {
+            quotas.set_changed();
+            format!("state: {} cannot be written ({why})", path.display())
+        })
+    }
+}
+
+fn write(path: &Path, quotas: &Quotas) -> io::Result<()> {
+    // Two gateways share the file while one takes over from the other: not the file beside it, too.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = fill(&beside, quotas).and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // The error that is told is the first one.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+fn fill(path: &Path, quotas: &Quotas) -> io::Result<()> {
+    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = BufWriter::new(file);
+    write!(file, "{{\"format\":{FORMAT},\"callers\":[")?;
+    let mut wrote = Ok(());
+    let mut rows: Vec<u8> = Vec::new();
+    let mut first = true;
+    quotas.each(|used| {
+        rows.extend_from_slice(if std::mem::take(&mut first) { b"\n" } else { b",\n" });
+        let row = Row(used.name.clone(), used.day, used.in_day, used.month, used.in_month);
+        // Memory takes everything; only what leaves for the disk may fail.
+        let _ = serde_json::to_writer(&mut rows, &row);
+        if rows.len() > 1 << 16 && wrote.is_ok() {
+            wrote = file.write_all(&rows);
+            rows.clear();
+        }
+    });
+    wrote?;
+    file.write_all(&rows)?;
+    file.write_all(b"\n]}\n")?;
+    file.into_inner()?.sync_all()
+}

@@ -1,0 +1,100 @@
+//! Rates, quotas, queues and the memory that they take, on clocks that the tests turn.
+
+mod queue;
+mod quotas;
+mod rates;
+
+use super::{clock::Clock, *};
+use crate::{fault::Code, telemetry::Limit, unit::Rate};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Limits with a clock in the test's hands.
+struct Fixture {
+    limits: Limits,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+}
+
+fn config(config: Value) -> Config {
+    serde_json::from_value(config).unwrap()
+}
+
+fn fixture(from: Value) -> Fixture {
+    let (clock, metrics) = (Clock::new(), Metrics::new().unwrap());
+    let limits = Limits::with_clock(&config(from), Arc::clone(&metrics), clock.clone()).unwrap();
+    Fixture { limits, clock, metrics }
+}
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+impl Fixture {
+    fn agent(&self, id: &str) -> Arc<AgentLimits> {
+        self.limits.agent(&id.parse().unwrap(), Bounds::default())
+    }
+
+    fn call(&self, agent: &AgentLimits, caller: &str) -> Result<Option<Standing>, Fault> {
+        self.batch(agent, caller, 1)
+    }
+
+    fn batch(&self, agent: &AgentLimits, caller: &str, n: u32) -> Result<Option<Standing>, Fault> {
+        self.limits.admit(agent, &self.limits.account(caller, None), NonZeroU32::new(n).unwrap())
+    }
+
+    /// How many of `calls` calls are let through.
+    fn passed(&self, agent: &AgentLimits, caller: &str, calls: usize) -> usize {
+        (0..calls).filter(|_| self.call(agent, caller).is_ok()).count()
+    }
+
+    fn sweep_round(&self) {
+        (0..16).for_each(|_| self.limits.sweep());
+    }
+
+    fn counts(&self, line: &str) -> bool {
+        self.metrics.exposition().unwrap().lines().any(|found| found == line)
+    }
+}
+
+#[track_caller]
+fn refused(result: Result<Option<Standing>, Fault>, limit: &str) -> Fault {
+    let fault = result.unwrap_err();
+    assert_eq!((fault.code(), fault.http_status()), (Code::RateLimited, 429));
+    assert!(fault.internal().unwrap().starts_with(&format!("limit {limit}: ")), "{fault}");
+    fault
+}
+
+#[test]
+fn the_configuration_reads_as_documented_and_refuses_the_rest() {
+    let read = config(json!({
+        "per_address": "100/s burst 200", "per_caller": "50/s", "per_caller_agent": "10/s", "per_agent": "1000/s",
+        "quota": {"per_day": 10_000, "per_month": 200_000},
+        "tiers": {"gold": {"per_caller": "500/s", "quota": {"per_day": 100_000}}},
+        "concurrency": {"per_agent": 64, "queue": 64, "queue_wait": "1s"},
+        "most_keys": 1_000_000, "state": "quotas.json",
+    }));
+    assert_eq!(config(serde_json::to_value(&read).unwrap()), read);
+    assert_eq!(config(json!({"per_address": null})).per_address, None);
+    assert!(config(json!({})).per_address.is_some());
+    for broken in [
+        json!({"per_adress": "1/s"}),
+        json!({"quota": {"per_day": 0}}),
+        json!({"concurrency": {"per_agent": 0}}),
+        json!({"per_caller": 5}),
+    ] {
+        assert!(serde_json::from_value::<Config>(broken.clone()).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn every_problem_of_a_configuration_is_told_at_once_and_none_is_put_in_force() {
+    let broken = config(json!({"most_keys": 0, "tiers": {"": {}}, "concurrency": {"per_agent": 2_000_000}}));
+    let problems = Limits::new(&broken, Metrics::new().unwrap()).unwrap_err();
+    for path in ["most_keys:", "tiers.:", "concurrency.per_agent:"] {
+        assert!(problems.iter().any(|problem| problem.starts_with(path)), "{path} {problems:?}");
+    }
+    let limits = fixture(json!({"per_caller": "2/s"}));
+    assert_eq!(limits.limits.reconfigure(&broken).unwrap_err().len(), 3);
+    assert_eq!(limits.passed(&limits.agent("a"), "c", 5), 2);
+}

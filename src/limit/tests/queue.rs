@@ -1,0 +1,115 @@
+//! Calls at once: who gets a place, who waits, who is sent away, and that places come back.
+
+use super::*;
+
+fn queue(per_agent: u32, queue: u32, wait: &str) -> Fixture {
+    fixture(json!({"concurrency": {"per_agent": per_agent, "queue": queue, "queue_wait": wait}}))
+}
+
+#[track_caller]
+fn busy(result: Result<Permit, Fault>) -> Fault {
+    let fault = result.unwrap_err();
+    assert_eq!((fault.code(), fault.http_status()), (Code::Overloaded, 503));
+    assert!(fault.retry_after_secs().is_some());
+    fault
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_beyond_the_bound_waits_and_is_refused_when_its_time_is_over() {
+    let limits = queue(1, 1, "1s");
+    let agent = limits.agent("a");
+    let held = limits.limits.enter(&agent).await.unwrap();
+    assert_eq!(agent.in_flight(), 1);
+    busy(limits.limits.enter(&agent).await);
+    assert!(limits.counts("gatepost_limited_total{limit=\"concurrency\"} 1"));
+    drop(held);
+    assert_eq!(agent.in_flight(), 0);
+    assert!(limits.limits.enter(&agent).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_call_gets_the_place_that_falls_free_before_later_ones() {
+    let limits = Arc::new(queue(1, 2, "10s"));
+    let agent = limits.agent("a");
+    let held = limits.limits.enter(&agent).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for name in ["first", "second"] {
+        let (limits, agent, order) = (Arc::clone(&limits), Arc::clone(&agent), Arc::clone(&order));
+        waiting.push(tokio::spawn(async move {
+            let _place = limits.limits.enter(&agent).await.unwrap();
+            order.lock().unwrap().push(name);
+        }));
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    for task in waiting {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), ["first", "second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_at_once() {
+    let limits = Arc::new(queue(1, 1, "3600s"));
+    let agent = limits.agent("a");
+    let _held = limits.limits.enter(&agent).await.unwrap();
+    let waiting = tokio::spawn({
+        let (limits, agent) = (Arc::clone(&limits), Arc::clone(&agent));
+        async move { limits.limits.enter(&agent).await.map(drop) }
+    });
+    tokio::task::yield_now().await;
+    let begun = tokio::time::Instant::now();
+    let fault = busy(limits.limits.enter(&agent).await);
+    assert!(fault.internal().unwrap().contains("full queue"), "{fault}");
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+
+    // A caller that leaves the queue leaves its place in it.
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let late = tokio::time::timeout(Duration::from_secs(1), limits.limits.enter(&agent)).await;
+    assert!(late.is_err(), "it waits");
+}
+
+#[tokio::test]
+async fn agents_have_each_their_own_places_and_a_document_may_say_fewer() {
+    let limits = queue(2, 0, "0s");
+    let few = Bounds { concurrency: NonZeroU32::new(1), ..Bounds::default() };
+    let (a, b) = (limits.agent("a"), limits.limits.agent(&"b".parse().unwrap(), few));
+    let _held = [
+        limits.limits.enter(&a).await.unwrap(),
+        limits.limits.enter(&a).await.unwrap(),
+        limits.limits.enter(&b).await.unwrap(),
+    ];
+    busy(limits.limits.enter(&a).await);
+    busy(limits.limits.enter(&b).await);
+}
+
+#[tokio::test]
+async fn a_panic_gives_the_place_back() {
+    let limits = Arc::new(queue(1, 0, "0s"));
+    let agent = limits.agent("a");
+    let place = limits.limits.enter(&agent).await.unwrap();
+    let panicked = tokio::spawn(async move {
+        let _place = place;
+        std::panic::resume_unwind(Box::new("x"));
+    });
+    assert!(panicked.await.is_err());
+    assert!(limits.limits.enter(&agent).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_bound_and_no_bound_is_possible() {
+    let limits = queue(1, 0, "0s");
+    let agent = limits.agent("a");
+    let _held = limits.limits.enter(&agent).await.unwrap();
+    let change = |most: Value| {
+        limits.limits.reconfigure(&config(json!({"concurrency": {"per_agent": most, "queue": 0}}))).unwrap()
+    };
+    change(json!(1));
+    busy(limits.limits.enter(&agent).await);
+    change(json!(null));
+    let places: Vec<_> = futures_util::future::join_all((0..100).map(|_| limits.limits.enter(&agent))).await;
+    assert!(places.iter().all(Result::is_ok));
+    assert_eq!(agent.in_flight(), 101);
+}

@@ -1,0 +1,164 @@
+//! Days and months, and what is kept of them over a restart.
+
+use super::*;
+use crate::limit::clock::Today;
+
+#[test]
+fn r5_a_quota_of_the_day_ends_at_midnight_utc() {
+    let limits = fixture(json!({"quota": {"per_day": 3}}));
+    let agent = limits.agent("a");
+    assert_eq!(limits.passed(&agent, "c", 9), 3);
+    let fault = refused(limits.call(&agent, "c"), "day");
+    let left = limits.clock.today().day_left.as_secs();
+    assert!(fault.retry_after_secs().unwrap().abs_diff(left) <= 1);
+    assert_eq!(fault.headers()[1].1, "\"day\";q=3;w=86400");
+    assert_eq!(limits.passed(&agent, "d", 9), 3);
+    limits.clock.advance(Duration::from_secs(left + 1));
+    assert_eq!(limits.passed(&agent, "c", 9), 3);
+}
+
+#[test]
+fn r5_a_quota_of_the_month_holds_over_days() {
+    let limits = fixture(json!({"quota": {"per_day": 2, "per_month": 3}}));
+    let agent = limits.agent("a");
+    let today = limits.clock.today();
+    limits.clock.advance(today.month_left + Duration::from_secs(1));
+    assert_eq!(limits.passed(&agent, "c", 9), 2);
+    limits.clock.advance(Duration::from_secs(86_400));
+    assert_eq!(limits.passed(&agent, "c", 9), 1);
+    refused(limits.call(&agent, "c"), "month");
+    limits.clock.advance(limits.clock.today().month_left + Duration::from_secs(1));
+    assert_eq!(limits.passed(&agent, "c", 9), 2);
+}
+
+#[test]
+fn the_calendar_is_right_at_its_edges() {
+    let day = Duration::from_secs(86_400);
+    let leap = Today::at(1_709_164_799);
+    assert_eq!(
+        (leap.day_left, leap.month_left, leap.month_length),
+        (Duration::from_secs(1), day + Duration::from_secs(1), day * 29)
+    );
+    let new_year = Today::at(1_767_225_600);
+    assert_eq!(
+        (new_year.day, new_year.month, new_year.day_left, new_year.month_left),
+        (20_454, 2026 * 12 + 1, day, day * 31)
+    );
+    assert_eq!(Today::at(1_767_225_599).month + 1, new_year.month);
+}
+
+#[test]
+fn r5_a_refused_quota_gives_the_rates_back_and_counts_nothing() {
+    let limits = fixture(json!({"per_agent": "10/h", "quota": {"per_day": 2}}));
+    let agent = limits.agent("a");
+    assert_eq!(limits.passed(&agent, "c", 50), 2);
+    assert_eq!(limits.passed(&agent, "d", 50), 2);
+    assert_eq!(limits.passed(&agent, "e", 50), 2);
+    let never = refused(limits.batch(&agent, "f", 3), "day");
+    assert_eq!(never.retry_after_secs(), None);
+    assert_eq!(limits.batch(&agent, "f", 2).unwrap().unwrap().remaining, 0);
+}
+
+#[test]
+fn r5_a_tier_has_its_own_quota() {
+    let limits = fixture(
+        json!({"quota": {"per_day": 1}, "tiers": {"gold": {"quota": {"per_day": 5}}, "silver": {"per_caller": "9/s"}}}),
+    );
+    let agent = limits.agent("a");
+    let passed = |caller, tier| {
+        let account = limits.limits.account(caller, Some(tier));
+        (0..20).filter(|_| limits.limits.admit(&agent, &account, NonZeroU32::MIN).is_ok()).count()
+    };
+    assert_eq!((passed("g", "gold"), passed("s", "silver")), (5, 1));
+}
+
+#[test]
+fn callers_whose_periods_are_over_are_forgotten_and_others_share_when_there_are_too_many() {
+    let limits = fixture(json!({"quota": {"per_day": 2}, "most_keys": 10}));
+    let agent = limits.agent("a");
+    let passed: usize = (0..30).map(|n| limits.passed(&agent, &n.to_string(), 1)).sum();
+    assert_eq!(passed, 12, "ten of their own, and two from the shared one");
+    assert_eq!(limits.limits.remembered(), 10);
+    limits.clock.advance(Duration::from_secs(86_400));
+    limits.sweep_round();
+    assert_eq!(limits.limits.remembered(), 0);
+}
+
+#[test]
+fn months_are_not_forgotten_over_night() {
+    let limits = fixture(json!({"quota": {"per_month": 2}}));
+    let agent = limits.agent("a");
+    limits.clock.advance(limits.clock.today().month_left + Duration::from_secs(1));
+    assert_eq!(limits.passed(&agent, "c", 9), 2);
+    limits.clock.advance(Duration::from_secs(86_400 * 3));
+    limits.sweep_round();
+    assert_eq!(limits.passed(&agent, "c", 9), 0);
+}
+
+#[test]
+fn quotas_outlive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("quotas.json");
+    let from = json!({"quota": {"per_day": 3}, "state": path});
+    let limits = fixture(from.clone());
+    assert!(path.exists(), "a folder that cannot be written shows at start");
+    let agent = limits.agent("a");
+    let caller = "te\"am\n-ä";
+    let visitor = limits.limits.visitor("2001:db8::1".parse().unwrap());
+    assert_eq!(limits.passed(&agent, caller, 2), 2);
+    assert_eq!((0..9).filter(|_| limits.limits.admit(&agent, &visitor, NonZeroU32::MIN).is_ok()).count(), 3);
+    limits.limits.save(true).unwrap();
+
+    let again = fixture(from);
+    let agent = again.agent("a");
+    assert_eq!(again.passed(&agent, caller, 9), 1);
+    let neighbour = again.limits.visitor("2001:db8::9".parse().unwrap());
+    assert!(again.limits.admit(&agent, &neighbour, NonZeroU32::MIN).is_err());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn a_file_of_quotas_that_cannot_be_read_stops_the_start_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("quotas.json");
+    for broken in ["", "{", "[]", r#"{"format":9,"callers":[]}"#, r#"{"format":1,"callers":[["a",1]]}"#] {
+        std::fs::write(&path, broken).unwrap();
+        let problems = Limits::new(&config(json!({"state": path})), Metrics::new().unwrap()).unwrap_err();
+        assert!(problems[0].starts_with("state: ") && problems[0].contains("quotas.json"), "{problems:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), broken);
+    }
+    let nowhere = config(json!({"state": folder.path().join("no/such/folder/q.json")}));
+    assert!(Limits::new(&nowhere, Metrics::new().unwrap()).unwrap_err()[0].contains("cannot be written"));
+}
+
+#[test]
+fn quotas_are_written_when_they_changed_and_not_again_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("quotas.json");
+    let limits = fixture(json!({"quota": {"per_day": 3}, "state": path}));
+    let agent = limits.agent("a");
+    let before = std::fs::read_to_string(&path).unwrap();
+    limits.call(&agent, "c").unwrap();
+    limits.limits.save(false).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before, "it was written a moment ago");
+    limits.limits.save(true).unwrap();
+    assert!(std::fs::read_to_string(&path).unwrap().contains("\"c\""));
+    std::fs::remove_file(&path).unwrap();
+    limits.limits.save(true).unwrap();
+    assert!(!path.exists(), "nothing changed");
+}
+
+#[test]
+fn a_write_that_fails_is_told_and_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("x");
+    std::fs::create_dir(&inner).unwrap();
+    let limits = fixture(json!({"quota": {"per_day": 3}, "state": inner.join("q.json")}));
+    let agent = limits.agent("a");
+    limits.call(&agent, "c").unwrap();
+    std::fs::remove_dir_all(&inner).unwrap();
+    assert!(limits.limits.save(true).unwrap_err().contains("cannot be written"));
+    std::fs::create_dir(&inner).unwrap();
+    limits.limits.save(true).unwrap();
+    assert!(inner.join("q.json").exists());
+}

@@ -1,0 +1,198 @@
+//! Buckets: which one refuses, what a refusal says, what it leaves, and what is forgotten.
+
+use super::*;
+
+#[test]
+fn r5_a_caller_over_its_rate_is_refused_and_told_when_to_come_back() {
+    let limits = fixture(json!({"per_caller": "60/min burst 3"}));
+    let agent = limits.agent("a");
+    for remaining in [2, 1, 0] {
+        let standing = limits.call(&agent, "c").unwrap().unwrap();
+        assert_eq!((standing.limit, standing.remaining), (Limit::Caller, remaining));
+    }
+    let fault = refused(limits.call(&agent, "c"), "caller");
+    assert_eq!(fault.retry_after_secs(), Some(1));
+    let headers = fault.headers();
+    assert_eq!(headers[0], ("RateLimit", "\"caller\";r=0;t=1".to_owned()));
+    assert_eq!(headers[1], ("RateLimit-Policy", "\"caller\";q=3;w=3".to_owned()));
+    assert!(limits.counts("gatepost_limited_total{limit=\"caller\"} 1"));
+    assert!(limits.call(&agent, "d").is_ok(), "another caller is not meant");
+    limits.clock.advance(Duration::from_secs(1));
+    assert_eq!(limits.passed(&agent, "c", 5), 1);
+}
+
+#[test]
+fn r5_each_kind_of_bucket_refuses_on_its_own() {
+    let limits = fixture(json!({"per_caller_agent": "2/h"}));
+    let (a, b) = (limits.agent("a"), limits.agent("b"));
+    assert_eq!(limits.passed(&a, "c", 5), 2);
+    refused(limits.call(&a, "c"), "caller-agent");
+    assert_eq!(limits.passed(&b, "c", 5), 2);
+
+    let limits = fixture(json!({"per_agent": "2/h"}));
+    let (a, b) = (limits.agent("a"), limits.agent("b"));
+    assert_eq!(limits.passed(&a, "c", 5), 2);
+    refused(limits.call(&a, "d"), "agent");
+    assert_eq!(limits.passed(&b, "c", 5), 2);
+}
+
+#[test]
+fn r5_the_strictest_of_configuration_and_document_wins_whichever_it_is() {
+    let limits = fixture(json!({"per_agent": "5/h"}));
+    let id: AgentId = "a".parse().unwrap();
+    let bounds =
+        |declared: &[&str]| Bounds { declared: declared.iter().map(|text| rate(text)).collect(), ..Bounds::default() };
+    assert_eq!(limits.passed(&limits.limits.agent(&id, bounds(&["2/h", "100/s"])), "c", 9), 2);
+    let id: AgentId = "b".parse().unwrap();
+    assert_eq!(limits.passed(&limits.limits.agent(&id, bounds(&["50/h"])), "c", 9), 5);
+}
+
+#[test]
+fn r5_a_tier_replaces_what_it_names_and_keeps_the_rest() {
+    let limits =
+        fixture(json!({"per_caller": "2/h", "per_caller_agent": "4/h", "tiers": {"gold": {"per_caller": "9/h"}}}));
+    let agent = limits.agent("a");
+    let passed = |caller, tier| {
+        let account = limits.limits.account(caller, tier);
+        (0..20).filter(|_| limits.limits.admit(&agent, &account, NonZeroU32::MIN).is_ok()).count()
+    };
+    assert_eq!(passed("plain", None), 2);
+    assert_eq!(passed("gold", Some("gold")), 4, "the bucket per agent still holds");
+    assert_eq!(passed("forged", Some("platinum")), 2, "an unknown tier lifts nothing");
+}
+
+#[test]
+fn r5_addresses_are_limited_before_anything_else_and_ipv6_by_network() {
+    let limits = fixture(json!({"per_address": "3/h"}));
+    let passed =
+        |peers: &[&str]| peers.iter().filter(|peer| limits.limits.address(peer.parse().unwrap()).is_ok()).count();
+    assert_eq!(passed(&["192.0.2.1"; 9]), 3);
+    assert_eq!(passed(&["::ffff:192.0.2.1"]), 0, "the same address in another form");
+    assert_eq!(passed(&["192.0.2.2"]), 1);
+    assert_eq!(passed(&["2001:db8::1", "2001:db8::2", "2001:db8::ffff:1", "2001:db8::3"]), 3);
+    assert_eq!(passed(&["2001:db8:0:1::1"]), 1);
+    let fault = limits.limits.address("192.0.2.1".parse().unwrap()).unwrap_err();
+    assert!(fault.retry_after_secs().unwrap() > 1_000);
+}
+
+#[test]
+fn r5_what_one_bucket_refuses_costs_nothing_in_the_others() {
+    let limits = fixture(json!({"per_caller": "10/h", "per_agent": "1/h"}));
+    let (a, b) = (limits.agent("a"), limits.agent("b"));
+    assert_eq!(limits.passed(&a, "c", 100), 1);
+    assert_eq!(limits.call(&b, "c").unwrap().unwrap().remaining, 0, "the agent's bucket is the tightest");
+    let free = limits.limits.agent(&"f".parse().unwrap(), Bounds { rate: Some(rate("1000/s")), ..Bounds::default() });
+    assert_eq!(limits.passed(&free, "c", 100), 8);
+}
+
+#[test]
+fn r44_a_batch_is_counted_whole_or_not_at_all() {
+    let limits = fixture(json!({"per_caller": "10/h"}));
+    let agent = limits.agent("a");
+    assert_eq!(limits.batch(&agent, "c", 7).unwrap().unwrap().remaining, 3);
+    let fault = refused(limits.batch(&agent, "c", 4), "caller");
+    assert!(fault.retry_after_secs().is_some());
+    let never = refused(limits.batch(&agent, "c", 11), "caller");
+    assert_eq!(never.retry_after_secs(), None, "waiting would not help");
+    assert!(limits.batch(&agent, "c", 3).is_ok());
+}
+
+#[test]
+fn r5_a_burst_of_calls_at_once_from_many_threads_never_passes_more_than_the_bucket_holds() {
+    let limits = fixture(json!({"per_caller": "100/d", "per_agent": "150/d"}));
+    let agent = limits.agent("a");
+    let passed = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (limits, agent, passed) = (&limits, &agent, &passed);
+            scope.spawn(move || passed.fetch_add(limits.passed(agent, ["c", "d"][thread % 2], 500), Relaxed));
+        }
+    });
+    assert!((148..=150).contains(&passed.load(Relaxed)), "{passed:?}");
+}
+
+#[test]
+fn rates_at_the_edge_of_arithmetic_hold() {
+    for text in ["4294967295/s", "1/d burst 4294967295", "4294967295/d burst 4294967295", "1/d", "3/s burst 1"] {
+        let limits = fixture(json!({ "per_caller": text }));
+        let agent = limits.agent("a");
+        limits.call(&agent, "c").unwrap().unwrap().fields();
+        let _ = limits.batch(&agent, "c", u32::MAX);
+        limits.clock.advance(Duration::from_secs(86_400 * 365));
+        assert!(limits.call(&agent, "c").is_ok(), "{text}");
+        limits.sweep_round();
+    }
+}
+
+#[test]
+fn a_million_callers_take_bounded_memory_and_idle_ones_none() {
+    let limits = fixture(json!({"per_caller": "60/min", "most_keys": 400_000}));
+    let agent = limits.agent("a");
+    for n in 0..1_000_000_u32 {
+        assert!(limits.call(&agent, &n.to_string()).is_ok() || n > 400_000);
+    }
+    assert_eq!(limits.limits.remembered(), 400_000);
+    assert!(limits.metrics.exposition().unwrap().contains("{event=\"limit_overflow\"} 600000"));
+    refused(limits.call(&agent, "new"), "caller");
+    let plan = limits.limits.plan.load();
+    assert!(plan.buckets().map(|bucket| bucket.cells().capacity()).sum::<usize>() < 1_000_000);
+
+    limits.clock.advance(Duration::from_secs(61));
+    limits.call(&agent, "busy").unwrap();
+    limits.sweep_round();
+    assert!(limits.limits.remembered() <= 1);
+    assert!(plan.buckets().map(|bucket| bucket.cells().capacity()).sum::<usize>() < 5_000);
+    assert!(limits.call(&agent, "new").is_ok());
+}
+
+#[test]
+fn a_sweep_forgets_nobody_who_is_still_bounded() {
+    let limits = fixture(json!({"per_caller": "2/h"}));
+    let agent = limits.agent("a");
+    assert_eq!(limits.passed(&agent, "c", 5), 2);
+    limits.sweep_round();
+    assert_eq!(limits.passed(&agent, "c", 5), 0);
+}
+
+#[test]
+fn a_reload_keeps_the_buckets_whose_rate_is_the_same_and_no_others() {
+    let limits = fixture(
+        json!({"per_caller": "3/h", "per_caller_agent": "50/h", "per_agent": "50/h", "tiers": {"gold": {"per_caller": "4/h"}}}),
+    );
+    let agent = limits.agent("a");
+    let gold = limits.limits.account("g", Some("gold"));
+    let call_gold = || (0..9).filter(|_| limits.limits.admit(&agent, &gold, NonZeroU32::MIN).is_ok()).count();
+    assert_eq!((limits.passed(&agent, "c", 9), call_gold()), (3, 4));
+    let changed = config(
+        json!({"per_caller": "3/h", "per_caller_agent": "60/h", "per_agent": "8/h", "tiers": {"gold": {"per_caller": "4/h"}}}),
+    );
+    limits.limits.reconfigure(&changed).unwrap();
+    assert_eq!((limits.passed(&agent, "c", 9), call_gold()), (0, 0));
+    assert_eq!(limits.passed(&agent, "d", 9), 3);
+    assert_eq!(limits.passed(&agent, "e", 9), 3);
+    assert_eq!(limits.passed(&agent, "f", 9), 2, "the new rate of the agent");
+}
+
+#[test]
+fn an_agents_buckets_outlive_a_catalogue_and_end_when_it_is_gone_and_idle() {
+    let limits = fixture(json!({"per_agent": "2/min"}));
+    let agent = limits.agent("a");
+    assert_eq!(limits.passed(&agent, "c", 5), 2);
+    drop(agent);
+    limits.sweep_round();
+    assert_eq!(limits.passed(&limits.agent("a"), "c", 5), 0, "a document that comes back brings no fresh bucket");
+    limits.clock.advance(Duration::from_secs(61));
+    limits.sweep_round();
+    limits.sweep_round();
+    assert!(limits.limits.agents.lock().unwrap().is_empty());
+}
+
+#[test]
+fn the_tightest_limit_is_told() {
+    let limits =
+        fixture(json!({"per_caller": "100/s", "per_caller_agent": "10/s burst 50", "quota": {"per_day": 1_000}}));
+    let standing = limits.call(&limits.agent("a"), "c").unwrap().unwrap();
+    assert_eq!(standing.fields(), ("\"caller-agent\";r=49;t=1".to_owned(), "\"caller-agent\";q=50;w=5".to_owned()));
+    let none = fixture(json!({}));
+    assert_eq!(none.call(&none.agent("a"), "c").unwrap(), None);
+}
