@@ -1,1 +1,125 @@
-//! x
+//! The one way out: how an agent is reached. It strips the caller's credentials, adds the gateway's,
+//! keeps the call within its time, and tries again only where that is safe.
+//! It decides nothing about who may call, and writes no answer.
+//!
+//! A kind of transport is a folder here, a variant of [`Route`] and the arms that match on it.
+
+mod body;
+mod headers;
+mod http;
+mod reply;
+mod settings;
+
+pub use self::http::Target;
+pub use body::{Body, Closed, Feed, Intake};
+pub use headers::{Passage, incoming_headers};
+pub use reply::{Beginning, Reply, ReplyBody};
+pub use settings::{Bounds, Credential, Settings, Timeouts, Tls};
+
+use self::http::Http;
+use crate::{agent::Agent, fault::Fault, net::AddressPolicy};
+use ::http::{HeaderMap, Method, uri::PathAndQuery};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The proof that a call was admitted. `gateway` has the one type that implements it and the one
+/// function that makes it, so what was not admitted cannot be sent.
+pub trait Admission: Sync {
+    /// Where the call goes.
+    fn route(&self) -> &Route;
+
+    /// When its time is over, all tries together.
+    fn deadline(&self) -> Instant;
+}
+
+/// How one agent is reached, worked out when its record was read. Cheap to clone.
+#[derive(Clone, Debug)]
+pub enum Route {
+    /// HTTP over TCP, TLS or a unix socket.
+    Http(Arc<Target>),
+}
+
+impl Route {
+    /// The agent's bounds in time.
+    pub fn bounds(&self) -> &Bounds {
+        match self {
+            Self::Http(target) => target.bounds(),
+        }
+    }
+
+    /// The path and query of the agent's own endpoint.
+    pub fn path(&self) -> &PathAndQuery {
+        match self {
+            Self::Http(target) => target.path(),
+        }
+    }
+}
+
+/// A call for an agent.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: Method,
+    /// Path and query, where they are not those of the agent's endpoint.
+    pub path: Option<PathAndQuery>,
+    /// The caller's fields as they came; what may not pass is left out here.
+    pub headers: &'a HeaderMap,
+    /// The body.
+    pub body: Body,
+    /// What the agent is told about the caller.
+    pub passage: Passage<'a>,
+}
+
+/// Every connection to agents. One for the life of the process: routes made under another
+/// configuration share its pools.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    http: Arc<Http>,
+}
+
+impl Transport {
+    /// A transport that reaches what `policy` permits. Needs a tokio runtime, in which it keeps house.
+    pub fn new(policy: Arc<AddressPolicy>) -> Self {
+        Self { http: Http::new(policy) }
+    }
+
+    /// Puts another policy in force; connections made under the old one are not used for another call.
+    pub fn set_policy(&self, policy: Arc<AddressPolicy>) {
+        self.http.set_policy(policy);
+    }
+
+    /// Works out how `agent` is reached. Reads the files and secrets that `settings` name.
+    ///
+    /// # Errors
+    /// Every reason why it cannot be reached like this, each with its field.
+    pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
+        match &agent.endpoint {
+            crate::agent::Endpoint::Http(_) | crate::agent::Endpoint::Unix { .. } => {
+                self.http.target(agent, settings).map(Route::Http)
+            }
+        }
+    }
+
+    /// What keeps `settings` from being used for any agent: files and secrets that are not there.
+    pub fn check(&self, settings: &Settings) -> Vec<String> {
+        http::problems(settings)
+    }
+
+    /// Makes the call and waits for the head of the answer.
+    ///
+    /// # Errors
+    /// The agent cannot be reached, does not answer in time, or does not speak HTTP.
+    pub async fn call(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Reply, Fault> {
+        match admitted.route() {
+            Route::Http(target) => self.http.call(target, request, admitted.deadline()).await,
+        }
+    }
+
+    /// Connections to agents that no call is using.
+    pub fn idle(&self) -> usize {
+        self.http.idle()
+    }
+}
+
+#[cfg(test)]
+mod tests;

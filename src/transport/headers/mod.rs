@@ -1,0 +1,136 @@
+//! Which header fields cross the gateway, in both directions (RFC 9110 §7.6.1).
+//! Credentials and hop-by-hop fields never cross; what is not named here is end-to-end and passes.
+
+mod names;
+mod reply;
+
+pub use reply::incoming_headers;
+pub(super) use reply::keeps_alive_for;
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use names::{ours, stays_here};
+use std::{borrow::Cow, fmt::Write as _, net::IpAddr, time::Duration};
+
+/// What is told to the agent about the caller's connection, and how the caller showed its key.
+#[derive(Clone, Copy, Debug)]
+pub struct Passage<'a> {
+    /// The caller's address, behind trusted proxies the real one. `None` hides it.
+    pub peer: Option<IpAddr>,
+    /// Whether the caller came over TLS.
+    pub secure: bool,
+    /// The `Host` that the caller asked for.
+    pub host: Option<&'a str>,
+    /// The header in which callers show API keys, besides `X-API-Key`.
+    pub key_header: Option<&'a HeaderName>,
+    /// Whether the peer is a trusted proxy: its `Forwarded` is kept, and ours follows it.
+    pub trusted: bool,
+    /// Fields that the gateway says of this call, such as `X-Request-ID`; they replace the caller's.
+    pub fields: &'a [(HeaderName, HeaderValue)],
+}
+
+/// What the gateway itself says to one agent.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) host: HeaderValue,
+    pub(super) credential: Option<(HeaderName, HeaderValue)>,
+}
+
+/// How much of the time is left, in milliseconds with their unit: `29500ms`.
+const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
+
+/// The headers for the agent: the caller's end-to-end fields, then the gateway's own.
+pub(super) fn outgoing_headers(caller: &HeaderMap, own: &Own, passage: &Passage<'_>, left: Duration) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(caller.len() + 8);
+    // The order in which they are written; agents that log the first line see where it was meant for.
+    headers.append(header::HOST, own.host.clone());
+    let nominated = Nominated::of(caller);
+    for (name, value) in caller {
+        if !stays_here(name.as_str()) && !nominated.has(name.as_str()) && passage.key_header != Some(name) {
+            headers.append(name, value.clone());
+        }
+    }
+    // An answer must be readable to be checked and normalised, so it comes uncompressed.
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if let Some(forwarded) = forwarded(caller, passage) {
+        headers.insert(header::FORWARDED, forwarded);
+    }
+    // RFC 9110 §7.6.3: a gateway names itself towards the inside.
+    headers.append(header::VIA, HeaderValue::from_static("1.1 gatepost"));
+    let mut text = String::with_capacity(16);
+    let _ = write!(text, "{}ms", left.as_millis());
+    if let Ok(left) = HeaderValue::try_from(text) {
+        headers.insert(TIMEOUT, left);
+    }
+    for (name, value) in passage.fields {
+        headers.insert(name, value.clone());
+    }
+    if let Some((name, value)) = &own.credential {
+        headers.insert(name, value.clone());
+    }
+    headers
+}
+
+/// The fields that `Connection` names: they are for this hop only.
+struct Nominated<'a>(Vec<&'a str>);
+
+impl<'a> Nominated<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let values = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+        let names = values.flat_map(|value| value.split(',')).map(str::trim);
+        // Neither is a field that could pass, and one of them stands in most requests.
+        Self(
+            names
+                .filter(|name| !name.eq_ignore_ascii_case("keep-alive") && !name.eq_ignore_ascii_case("close"))
+                .collect(),
+        )
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|nominated| nominated.eq_ignore_ascii_case(name))
+    }
+}
+
+/// `Forwarded` (RFC 7239), after what a trusted proxy wrote.
+fn forwarded(caller: &HeaderMap, passage: &Passage<'_>) -> Option<HeaderValue> {
+    let mut text = String::with_capacity(96);
+    if passage.trusted {
+        let before = caller.get_all(header::FORWARDED).into_iter().filter_map(|value| value.to_str().ok());
+        for element in before.filter(|element| !element.trim().is_empty()) {
+            let _ = write!(text, "{element}, ");
+        }
+    }
+    let _ = match passage.peer.map(|peer| peer.to_canonical()) {
+        Some(IpAddr::V4(ip)) => write!(text, "for={ip}"),
+        // RFC 7239 §6: brackets and colons are not token characters.
+        Some(IpAddr::V6(ip)) => write!(text, "for=\"[{ip}]\""),
+        None => write!(text, "for=unknown"),
+    };
+    text.push_str(if passage.secure { ";proto=https" } else { ";proto=http" });
+    if let Some(host) = passage.host.filter(|host| host.len() <= 255) {
+        let _ = write!(text, ";host={}", quoted(host));
+    }
+    HeaderValue::try_from(text).ok()
+}
+
+/// A token as it is, anything else as a quoted string (RFC 9110 §5.6.2, §5.6.4).
+fn quoted(text: &str) -> Cow<'_, str> {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if !text.is_empty() && text.bytes().all(is_token) {
+        return text.into();
+    }
+    let mut inner = String::with_capacity(text.len() + 2);
+    inner.push('"');
+    for c in text.chars().filter(|c| (' '..='~').contains(c)) {
+        if matches!(c, '"' | '\\') {
+            inner.push('\\');
+        }
+        inner.push(c);
+    }
+    inner.push('"');
+    inner.into()
+}
+
+/// Whether the gateway may show its credential to agents in `name`.
+pub(super) fn may_carry_credential(name: &HeaderName) -> bool {
+    !ours(name.as_str())
+}

@@ -1,0 +1,203 @@
+//! The fields by name. A name with underscores counts as the one with hyphens, because many agents'
+//! frameworks cannot tell them apart.
+
+/// Fields that only one hop may say, or that the gateway writes itself.
+pub(super) fn ours(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "http2-settings"
+            | "content-length"
+            | "host"
+            | "expect"
+            | "accept-encoding"
+            | "forwarded"
+            | "max-forwards"
+            | "x-request-timeout"
+    )
+}
+
+/// Whether a caller's field ends at the gateway.
+pub(super) fn stays_here(name: &str) -> bool {
+    if name.contains('_') {
+        return judged(&name.replace('_', "-"));
+    }
+    judged(name)
+}
+
+fn judged(name: &str) -> bool {
+    ours(name) || is_credential(name) || is_steering(name)
+}
+
+/// What proves, or claims, who the caller is. Claims that proxies make are no less dangerous than
+/// passwords: an agent may believe them.
+fn is_credential(name: &str) -> bool {
+    matches!(
+        name,
+        "authorization"
+            | "proxy-authorization"
+            | "proxy-authenticate"
+            | "x-api-key"
+            | "api-key"
+            | "apikey"
+            | "cookie"
+            | "cookie2"
+            | "dpop"
+            | "x-auth-token"
+            | "x-access-token"
+            | "x-csrf-token"
+            | "x-xsrf-token"
+            | "client-cert"
+            | "client-cert-chain"
+            | "ssl-client-cert"
+            | "ssl-client-verify"
+            | "x-client-cert"
+            | "x-client-dn"
+            | "x-client-verify"
+            | "x-real-ip"
+            | "true-client-ip"
+            | "cf-connecting-ip"
+            | "x-client-ip"
+            | "x-cluster-client-ip"
+            | "remote-user"
+            | "x-remote-user"
+            | "x-remote-group"
+            | "x-authenticated-user"
+            | "x-goog-iap-jwt-assertion"
+            | "x-amzn-oidc-data"
+            | "x-amzn-oidc-identity"
+            | "x-amzn-oidc-accesstoken"
+            | "x-webauth-user"
+    ) || ["x-forwarded-", "x-ssl-", "x-auth-request-", "x-gatepost-", "x-envoy-", "x-original-forwarded-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// What would make the agent do another thing than the one that was checked, or answer with a part or
+/// with nothing (conditions and ranges).
+fn is_steering(name: &str) -> bool {
+    matches!(
+        name,
+        "x-http-method-override"
+            | "x-http-method"
+            | "x-method-override"
+            | "x-original-url"
+            | "x-rewrite-url"
+            | "x-original-method"
+            | "x-original-uri"
+            | "range"
+            | "if-range"
+            | "if-match"
+            | "if-none-match"
+            | "if-modified-since"
+            | "if-unmodified-since"
+    )
+}
+
+/// Whether an agent's field ends at the gateway: hop-by-hop, the connection's security, credentials and
+/// cookies (which would cross from caller to caller), and what tells of the machinery behind.
+pub(super) fn ends_here(name: &str) -> bool {
+    ours(name) || is_machinery(name) || is_policy(name)
+}
+
+fn is_machinery(name: &str) -> bool {
+    matches!(
+        name,
+        "server"
+            | "x-powered-by"
+            | "via"
+            | "date"
+            | "server-timing"
+            | "x-runtime"
+            | "x-generator"
+            | "x-served-by"
+            | "x-timer"
+            | "x-varnish"
+            | "x-cache"
+            | "x-cache-hits"
+            | "x-hits"
+            | "x-drupal-cache"
+            | "x-process-time"
+            | "x-response-time"
+            | "x-hostname"
+            | "x-host"
+            | "x-instance"
+            | "x-node"
+            | "x-pod"
+            | "x-backend"
+            | "x-backend-server"
+            | "x-upstream"
+            | "x-application-context"
+            | "x-real-ip"
+            | "x-sourcemap"
+            | "sourcemap"
+            | "cf-ray"
+            | "cf-cache-status"
+            | "x-request-id"
+            | "x-correlation-id"
+            | "x-stack-trace"
+            | "x-exception"
+            | "x-error"
+            | "x-modal-function-call-id"
+            | "fly-request-id"
+    ) || [
+        "x-aspnet",
+        "x-debug",
+        "x-envoy-",
+        "x-amz",
+        "x-azure-",
+        "x-ms-",
+        "x-cloud-",
+        "x-vercel-",
+        "x-railway-",
+        "x-render-",
+        "x-gatepost-",
+        "x-forwarded-",
+        "x-accel-",
+        "x-b3-",
+        "x-kong-",
+        "x-backend-",
+        "x-upstream-",
+    ]
+    .iter()
+    .any(|prefix| name.starts_with(prefix))
+}
+
+/// What is the gateway's to say to its callers: sessions, challenges, rates, browsers' policies.
+fn is_policy(name: &str) -> bool {
+    matches!(
+        name,
+        "set-cookie"
+            | "set-cookie2"
+            | "www-authenticate"
+            | "authentication-info"
+            | "authorization"
+            | "x-api-key"
+            | "strict-transport-security"
+            | "alt-svc"
+            | "clear-site-data"
+            | "refresh"
+            | "nel"
+            | "report-to"
+            | "reporting-endpoints"
+            | "public-key-pins"
+            | "expect-ct"
+            | "ratelimit"
+            | "ratelimit-policy"
+            | "accept-ranges"
+            | "content-range"
+            | "retry-after"
+            | "location"
+            | "content-location"
+            | "x-sendfile"
+            | "x-reproxy-url"
+    ) || ["proxy-", "access-control-", "ratelimit-", "x-ratelimit-", "x-rate-limit-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}

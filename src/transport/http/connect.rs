@@ -1,0 +1,143 @@
+//! A new connection: address, socket, TLS, protocol. All of it within the connect bound.
+
+use super::{
+    Target, failure,
+    line::{Line, Stream, Trunk},
+    pool::{Place, Pool, Security},
+    wire::{Carrier, Wire},
+};
+use crate::{
+    fault::Fault,
+    net::{self, AddressPolicy},
+};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+use tokio::{
+    net::{TcpStream, UnixStream},
+    time::{Instant, timeout_at},
+};
+use tokio_rustls::TlsConnector;
+
+/// What one stream may send before its reader has read; with the bound on streams, the connection's too.
+const STREAM_WINDOW: u32 = 128 << 10;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// A peer that went away without a word is noticed by these.
+const PING_EVERY: Duration = Duration::from_secs(15);
+const PING_ANSWER: Duration = Duration::from_secs(10);
+
+/// A connection that may carry one request now.
+pub(super) enum Way {
+    Line(Line),
+    Stream(Stream, /** Whether it carried others before. */ bool),
+}
+
+impl Way {
+    /// Whether the agent may have closed it meanwhile.
+    pub(super) fn is_reused(&self) -> bool {
+        match self {
+            Self::Line(line) => line.reused,
+            Self::Stream(_, reused) => *reused,
+        }
+    }
+}
+
+/// Connects, or waits for somebody who is connecting to a place that shares its connections.
+pub(super) async fn connect(target: &Target, policy: &AddressPolicy, deadline: Instant) -> Result<Way, Fault> {
+    let pool = &target.pool;
+    let until = deadline.min(Instant::now() + target.bounds.connect);
+    let late = || failure::too_late(format_args!("connecting to {} took too long", pool.key.place));
+    let work = async {
+        if !pool.shares.load(Ordering::Relaxed) {
+            return open(pool, policy, until).await;
+        }
+        let _turn = pool.connecting.lock().await;
+        match pool.take_trunk() {
+            Some(stream) => Ok(Way::Stream(stream, true)),
+            None => open(pool, policy, until).await,
+        }
+    };
+    timeout_at(until, work).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn open(pool: &Arc<Pool>, policy: &AddressPolicy, until: Instant) -> Result<Way, Fault> {
+    // Marked first: what changes while connecting must not be missed.
+    let plain = pool.mark(0);
+    match &pool.key.place {
+        Place::Unix(path) => {
+            let socket = UnixStream::connect(path).await.map_err(|why| failure::connecting(&pool.key.place, &why))?;
+            converse(pool, Carrier::Unix(socket), plain, pool.key.h2c).await
+        }
+        Place::Tcp { host, port } => {
+            let socket = dial(host, *port, policy, until).await?;
+            match &pool.security {
+                None => converse(pool, Carrier::Tcp(socket), plain, pool.key.h2c).await,
+                Some(security) => secure(pool, security, socket).await,
+            }
+        }
+    }
+}
+
+/// Every address in turn, each with its share of the time that is left.
+async fn dial(host: &str, port: u16, policy: &AddressPolicy, until: Instant) -> Result<TcpStream, Fault> {
+    let addresses = net::resolve(host, port, policy).await.map_err(|why| failure::unreachable(&why))?;
+    let mut left = addresses.len() as u32;
+    let mut last = None;
+    for at in addresses {
+        let share = until.saturating_duration_since(Instant::now()) / left.max(1);
+        let tried = timeout_at(Instant::now() + share, TcpStream::connect(at)).await;
+        let why = match tried {
+            Ok(Ok(socket)) => {
+                // Small writes must not wait for acknowledgements; where this fails, it is only slower.
+                let _ = socket.set_nodelay(true);
+                return Ok(socket);
+            }
+            Ok(Err(why)) => why,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        };
+        last = Some(failure::connecting(&at, &why));
+        left -= 1;
+    }
+    Err(last.unwrap_or_else(|| failure::too_late(format_args!("{host} has no address"))))
+}
+
+async fn secure(pool: &Arc<Pool>, security: &Security, socket: TcpStream) -> Result<Way, Fault> {
+    let live = security.profile.live();
+    let mark = pool.mark(live.generation);
+    let connector = TlsConnector::from(Arc::clone(&live.config));
+    let stream = connector.connect(security.name.clone(), socket).await;
+    let stream = stream.map_err(|why| failure::securing(&pool.key.place, &why))?;
+    let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    converse(pool, Carrier::Tls(Box::new(stream)), mark, h2).await
+}
+
+async fn converse(pool: &Arc<Pool>, carrier: Carrier, generation: u64, h2: bool) -> Result<Way, Fault> {
+    let (wire, ledger) = Wire::new(carrier);
+    if !h2 {
+        pool.shares.store(false, Ordering::Relaxed);
+        let line = Line::open(wire, ledger, generation).await;
+        return line.map(Way::Line).map_err(|why| failure::unanswered(&why));
+    }
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(super::LARGEST_HEAD as u32)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_ANSWER)
+        .handshake(TokioIo::new(wire))
+        .await
+        .map_err(|why| failure::unanswered(&why))?;
+    // It ends when the agent closes it, or when the last who may send on it is gone. What ended it
+    // reaches every call that it cut off.
+    tokio::spawn(async move { drop(connection.await) });
+    let stream = pool.put_trunk(Trunk::new(sender, generation));
+    stream
+        .map(|stream| Way::Stream(stream, false))
+        .ok_or_else(|| failure::unbelievable("a new connection had no place"))
+}

@@ -1,0 +1,197 @@
+//! One call over HTTP: a connection, the request, the head of the answer; tried once more only where
+//! that cannot make the agent do a thing twice (R45).
+
+use super::{
+    Http, Target,
+    answer::Answer,
+    connect::{Way, connect},
+    failure,
+    line::{Line, Stream},
+    message::{Exchange, Message, believable},
+};
+use crate::{
+    fault::Fault,
+    transport::{
+        Reply, Request,
+        body::{Body, Course, Outgoing},
+        headers,
+        reply::ReplyBody,
+    },
+};
+use http::{Response, Version};
+use hyper::{body::Incoming, client::conn::TrySendError};
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::Arc,
+    task::{Context as TaskContext, Poll, Waker},
+};
+use tokio::{
+    task::coop::unconstrained,
+    time::{Instant, timeout_at},
+};
+
+/// An exchange that came to nothing.
+struct Failed {
+    fault: Fault,
+    /// The request as it was, if nothing of it was sent.
+    unsent: Option<Message>,
+    reached: Reached,
+}
+
+/// How far a failed request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// Not a byte left, or the agent says that it has not looked at it.
+    Nobody,
+    /// The agent may have read it, and has answered nothing.
+    Maybe,
+    /// The agent has read it.
+    Agent,
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Self {
+        Self { fault, unsent: None, reached: Reached::Agent }
+    }
+}
+
+impl Http {
+    pub(in crate::transport) async fn call(
+        &self,
+        target: &Arc<Target>,
+        request: Request<'_>,
+        deadline: Instant,
+    ) -> Result<Reply, Fault> {
+        let Request { method, path, headers, body, passage } = request;
+        let exchange = Exchange { target, method, path, headers, passage, deadline };
+        let (copy, course) = match &body {
+            Body::Empty => (Some(None), None),
+            Body::Whole(bytes) => (Some(Some(bytes.clone())), None),
+            Body::Stream(intake) => (None, Some(intake.course())),
+        };
+        let way = self.way(target, deadline).await?;
+        let reused = way.is_reused();
+        let Failed { fault, unsent, reached } = match exchange.send(way, body.into(), course.as_deref()).await {
+            Ok(reply) => return Ok(reply),
+            Err(failed) => failed,
+        };
+        let safe = reached == Reached::Nobody || (reached == Reached::Maybe && exchange.is_repeatable());
+        let again = unsent.map(Message::into_body).or_else(|| copy.filter(|_| safe).map(Outgoing::Whole));
+        // On a fresh connection the same would happen again.
+        let Some(again) = again.filter(|_| reused) else {
+            return Err(fault);
+        };
+        // Other unused connections are probably as dead as that one.
+        let way = connect(target, &self.policy(), deadline).await?;
+        exchange.send(way, again, course.as_deref()).await.map_err(|failed| failed.fault)
+    }
+
+    async fn way(&self, target: &Arc<Target>, deadline: Instant) -> Result<Way, Fault> {
+        if deadline <= Instant::now() {
+            return Err(failure::too_late("no time was left for the agent"));
+        }
+        if let Some(stream) = target.pool.take_trunk() {
+            return Ok(Way::Stream(stream, true));
+        }
+        while let Some(mut line) = target.pool.take_line() {
+            if poll_fn(|cx| Poll::Ready(line.is_usable(cx))).await {
+                line.reused = true;
+                return Ok(Way::Line(line));
+            }
+        }
+        connect(target, &self.policy(), deadline).await
+    }
+}
+
+impl Exchange<'_> {
+    async fn send(&self, way: Way, body: Outgoing, course: Option<&Course>) -> Result<Reply, Failed> {
+        let sent = match way {
+            Way::Line(line) => self.on_line(line, body, course).await,
+            Way::Stream(stream, _) => self.on_stream(stream, body, course).await,
+        };
+        // That the caller's own body broke off explains whatever else happened.
+        sent.map_err(|failed| match course.and_then(Course::fault) {
+            Some(fault) => fault.into(),
+            None => failed,
+        })
+    }
+
+    async fn on_line(&self, mut line: Line, body: Outgoing, course: Option<&Course>) -> Result<Reply, Failed> {
+        let message = self.message(body, Version::HTTP_11)?;
+        let before = line.ledger.read();
+        // Only driving the line can bring the answer, so nothing else needs to wake this call. The answer
+        // is polled outside tokio's budget: put off for lack of it, it would wake nobody.
+        let mut answer = pin!(unconstrained(line.sender.try_send_request(message)));
+        let head = poll_fn(|cx| {
+            // An ended line has told the answer why.
+            let _ = line.drive(cx);
+            answer.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
+        });
+        let head = self.in_time(head, course).await?;
+        let response = match head {
+            Ok(response) => response,
+            Err(failed) => {
+                let now = line.ledger.read();
+                let reached = match now {
+                    _ if now == before => Reached::Nobody,
+                    (_, received) if received == before.1 => Reached::Maybe,
+                    _ => Reached::Agent,
+                };
+                return Err(lost(failed, reached));
+            }
+        };
+        believable(&response)?;
+        let hint = headers::keeps_alive_for(response.headers());
+        let pool = Arc::clone(&self.target.pool);
+        Ok(self.reply(response, |body| Answer::on_line(body, line, pool, hint)))
+    }
+
+    async fn on_stream(&self, stream: Stream, body: Outgoing, course: Option<&Course>) -> Result<Reply, Failed> {
+        let message = self.message(body, Version::HTTP_2)?;
+        let answer = stream.sender().try_send_request(message);
+        match self.in_time(answer, course).await? {
+            Ok(response) => {
+                believable(&response)?;
+                Ok(self.reply(response, |body| Answer::on_stream(body, stream)))
+            }
+            Err(failed) => {
+                let reached = match failure::is_unprocessed(failed.error()) {
+                    true => Reached::Nobody,
+                    false => Reached::Maybe,
+                };
+                Err(lost(failed, reached))
+            }
+        }
+    }
+
+    /// Waits for the head: within the call's time, and within the first-byte bound, which begins anew
+    /// while the caller is still sending.
+    async fn in_time<T>(&self, head: impl Future<Output = T>, course: Option<&Course>) -> Result<T, Fault> {
+        let mut head = pin!(head);
+        loop {
+            let until = Instant::now() + self.target.bounds.first_byte;
+            match timeout_at(until.min(self.deadline), head.as_mut()).await {
+                Ok(head) => return Ok(head),
+                Err(_) if until >= self.deadline => {
+                    return Err(failure::too_late("the call's whole time was used before the head of the answer came"));
+                }
+                Err(_) if course.is_some_and(Course::has_moved) => {}
+                Err(_) => {
+                    let bound = self.target.bounds.first_byte;
+                    return Err(failure::too_late(format_args!("no complete head of an answer within {bound:?}")));
+                }
+            }
+        }
+    }
+
+    fn reply(&self, response: Response<Incoming>, answer: impl FnOnce(Incoming) -> Answer) -> Reply {
+        let (head, body) = response.into_parts();
+        let body = answer(body).bounded(self.target.bounds.idle, self.deadline);
+        Reply { status: head.status, headers: head.headers, body: ReplyBody::from(body) }
+    }
+}
+
+fn lost(mut failed: TrySendError<Message>, reached: Reached) -> Failed {
+    Failed { fault: failure::unanswered(failed.error()), unsent: failed.take_message(), reached }
+}

@@ -1,0 +1,99 @@
+//! What went wrong with an agent, as a fault: the caller reads one sentence, the log the whole story.
+
+use crate::{
+    fault::{Code, Fault},
+    net::Unreachable,
+};
+use std::{error::Error, fmt::Display, io, time::Duration};
+
+/// An agent that refuses connections may be back soon; more is not known.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Errors of this machine, not of the agent: no descriptors (EMFILE, ENFILE), no port, no buffers, no memory.
+const OURS: [i32; 5] = [24, 23, 99, 105, 12];
+
+pub(super) fn unreachable(why: &Unreachable) -> Fault {
+    unavailable(match why {
+        Unreachable::Refused { .. } => format!("address refused by policy: {why}"),
+        Unreachable::Unknown { .. } => why.to_string(),
+    })
+}
+
+fn unavailable(detail: impl Display) -> Fault {
+    Fault::new(Code::AgentUnavailable, "The agent cannot be reached.").detail(detail).retry_after(SOON)
+}
+
+/// The connection could not be made.
+pub(super) fn connecting(at: &dyn Display, why: &io::Error) -> Fault {
+    if why.raw_os_error().is_some_and(|errno| OURS.contains(&errno)) {
+        return Fault::new(Code::Overloaded, "The gateway has no connection free.")
+            .detail(format_args!("connecting to {at}: {why}"))
+            .retry_after(SOON);
+    }
+    match why.kind() {
+        io::ErrorKind::TimedOut => too_late(format_args!("connecting to {at}: {why}")),
+        _ => unavailable(format_args!("connecting to {at}: {why}")),
+    }
+}
+
+/// TLS could not be agreed on: a wrong certificate, a wrong name, or no TLS at all.
+pub(super) fn securing(at: &dyn Display, why: &dyn Display) -> Fault {
+    Fault::new(Code::AgentError, "No secure connection to the agent could be made.")
+        .detail(format_args!("TLS to {at}: {why}"))
+}
+
+pub(super) fn too_late(detail: impl Display) -> Fault {
+    Fault::new(Code::Timeout, "The agent did not answer in time.").detail(detail)
+}
+
+/// There is no answer, or what came is none.
+pub(super) fn unanswered(why: &hyper::Error) -> Fault {
+    let message = match why.is_parse() {
+        true => "The agent's answer is not valid HTTP.",
+        false => "The agent closed the connection without an answer.",
+    };
+    broken(message, why)
+}
+
+/// The head came, and is one that cannot be believed.
+pub(super) fn unbelievable(detail: impl Display) -> Fault {
+    Fault::new(Code::AgentError, "The agent's answer is not valid HTTP.").detail(detail)
+}
+
+/// The body ends before it is complete.
+pub(super) fn cut_off(why: &hyper::Error) -> Fault {
+    broken("The agent's answer ended before it was complete.", why)
+}
+
+fn broken(message: &'static str, why: &hyper::Error) -> Fault {
+    if why.is_timeout() {
+        return too_late(chain(why));
+    }
+    Fault::new(Code::AgentError, message).detail(chain(why))
+}
+
+/// An error with its causes.
+pub(super) fn chain(why: &dyn Error) -> String {
+    let mut text = why.to_string();
+    let mut cause = why.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+/// Whether the agent says that it has not looked at the request: an HTTP/2 stream that it refused, or one
+/// above the last that a closing connection serves (RFC 9113 §8.7).
+pub(super) fn is_unprocessed(why: &hyper::Error) -> bool {
+    let mut cause = why.source();
+    while let Some(inner) = cause {
+        if let Some(inner) = inner.downcast_ref::<h2::Error>() {
+            let graceful = inner.is_go_away() && inner.is_remote() && inner.reason() == Some(h2::Reason::NO_ERROR);
+            return graceful || (inner.is_remote() && inner.reason() == Some(h2::Reason::REFUSED_STREAM));
+        }
+        cause = inner.source();
+    }
+    false
+}

@@ -1,0 +1,109 @@
+//! A connection's bytes, whatever carries them, and a ledger of how many went each way: whether a
+//! request may be sent again depends on it.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+};
+use tokio_rustls::client::TlsStream;
+
+#[derive(Debug)]
+pub(super) enum Carrier {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Bytes moved over one connection so far.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl Ledger {
+    pub(super) fn read(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
+}
+
+/// A carrier that keeps its ledger.
+#[derive(Debug)]
+pub(super) struct Wire {
+    carrier: Carrier,
+    ledger: Arc<Ledger>,
+}
+
+impl Wire {
+    pub(super) fn new(carrier: Carrier) -> (Self, Arc<Ledger>) {
+        let ledger = Arc::new(Ledger::default());
+        (Self { carrier, ledger: Arc::clone(&ledger) }, ledger)
+    }
+
+    fn wrote(&self, count: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = &count {
+            self.ledger.sent.fetch_add(*count as u64, Ordering::Relaxed);
+        }
+        count
+    }
+}
+
+macro_rules! carried {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match &mut $self.carrier {
+            Carrier::Tcp($stream) => $call,
+            Carrier::Unix($stream) => $call,
+            Carrier::Tls($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = to.filled().len();
+        ready!(carried!(self, stream => Pin::new(stream).poll_read(cx, to)))?;
+        self.ledger.received.fetch_add((to.filled().len() - before) as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        let count = carried!(self, stream => Pin::new(stream).poll_write(cx, from));
+        self.wrote(count)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let count = carried!(self, stream => Pin::new(stream).poll_write_vectored(cx, from));
+        self.wrote(count)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.carrier {
+            Carrier::Tcp(stream) => stream.is_write_vectored(),
+            Carrier::Unix(stream) => stream.is_write_vectored(),
+            Carrier::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        carried!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        carried!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}

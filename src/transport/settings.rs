@@ -1,0 +1,152 @@
+//! How agents are called, as a person writes it: bounds in time, TLS, the gateway's own credential.
+//! Every field may be left out; what is left out comes from the more general settings, then from here.
+
+use crate::unit::{FilePath, SecretRef, Span};
+use std::time::Duration;
+
+/// How agents are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// How long each part of a call may take.
+    pub timeouts: Timeouts,
+    /// TLS towards the agent.
+    pub tls: Tls,
+    /// The credential that the gateway shows to the agent. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<Credential>,
+    /// Whether plain `http` endpoints and sockets are spoken to in HTTP/2 without negotiation. Default: false.
+    /// Over `https`, HTTP/2 is used wherever the agent offers it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub h2c: Option<bool>,
+    /// Whether plain `http` may be used beyond this machine. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub insecure_plaintext: Option<bool>,
+    /// How long an unused connection is kept. Keep it below the agent's own bound (often 5s), or calls
+    /// race with the agent closing. A shorter `Keep-Alive: timeout` of the agent wins. Default: 4s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<Span>,
+    /// How many unused connections are kept per host. Default: 256; 0 opens one for each call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_connections: Option<usize>,
+}
+
+/// How long each part of a call may take. What is exceeded ends the call with 504.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// Finding the address, connecting and the TLS handshake together. Default: 5s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect: Option<Span>,
+    /// From the request until the whole head of the answer is there. Default: 60s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<Span>,
+    /// Between two pieces of the answer's body. Default: 60s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Span>,
+    /// The whole call, all tries together. `X-Request-Timeout` may shorten it. Default: 5m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<Span>,
+}
+
+/// TLS towards an agent. Certificates are always verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    /// A PEM file of the certificate authorities that are believed, instead of the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<FilePath>,
+    /// A PEM file with the gateway's own certificate chain, shown to the agent. Needs `key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<FilePath>,
+    /// A PEM file with the key of `certificate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<FilePath>,
+    /// The name that the agent's certificate must hold. Default: the endpoint's host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+}
+
+/// The gateway's credential, as a header of the request.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Credential {
+    /// The header. Default: `Authorization`.
+    #[serde(default = "authorization")]
+    pub header: String,
+    /// The word before the secret. Default: `Bearer` with `Authorization`, otherwise none; "" for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// Where the secret is.
+    pub value: SecretRef,
+}
+
+fn authorization() -> String {
+    "Authorization".to_owned()
+}
+
+impl Settings {
+    /// These settings, with what they leave open taken from `base`. A credential is taken whole, and so
+    /// is a client certificate with its key.
+    #[must_use]
+    pub fn over(&self, base: &Self) -> Self {
+        Self {
+            timeouts: self.timeouts.over(&base.timeouts),
+            tls: self.tls.over(&base.tls),
+            credential: self.credential.clone().or_else(|| base.credential.clone()),
+            h2c: self.h2c.or(base.h2c),
+            insecure_plaintext: self.insecure_plaintext.or(base.insecure_plaintext),
+            keep_alive: self.keep_alive.or(base.keep_alive),
+            idle_connections: self.idle_connections.or(base.idle_connections),
+        }
+    }
+}
+
+impl Timeouts {
+    fn over(&self, base: &Self) -> Self {
+        Self {
+            connect: self.connect.or(base.connect),
+            first_byte: self.first_byte.or(base.first_byte),
+            idle: self.idle.or(base.idle),
+            total: self.total.or(base.total),
+        }
+    }
+}
+
+impl Tls {
+    fn over(&self, base: &Self) -> Self {
+        let own = self.certificate.is_some() || self.key.is_some();
+        let identity = if own { self } else { base };
+        Self {
+            ca: self.ca.clone().or_else(|| base.ca.clone()),
+            certificate: identity.certificate.clone(),
+            key: identity.key.clone(),
+            server_name: self.server_name.clone().or_else(|| base.server_name.clone()),
+        }
+    }
+}
+
+/// The bounds in force for one agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Address, connection and TLS.
+    pub connect: Duration,
+    /// Until the head of the answer.
+    pub first_byte: Duration,
+    /// Between pieces of the body.
+    pub idle: Duration,
+    /// All of it.
+    pub total: Duration,
+}
+
+impl From<&Timeouts> for Bounds {
+    fn from(from: &Timeouts) -> Self {
+        let or = |span: Option<Span>, secs| span.unwrap_or(Span::secs(secs)).get();
+        Self {
+            connect: or(from.connect, 5),
+            first_byte: or(from.first_byte, 60),
+            idle: or(from.idle, 60),
+            total: or(from.total, 300),
+        }
+    }
+}

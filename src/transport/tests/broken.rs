@@ -1,0 +1,234 @@
+//! Agents that refuse, hang, break off or speak something else.
+
+use super::*;
+
+async fn answered(answer: impl Into<Vec<u8>>, close: bool) -> Result<Bytes, Fault> {
+    whole(Reach::at(says(answer, close).await).post().await).await
+}
+
+#[tokio::test]
+async fn r35_a_refused_connection_is_503_with_a_time_to_retry() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let fault = Reach::at(address).post().await.unwrap_err();
+    assert_eq!(fault.retry_after_secs(), Some(1));
+    is_fault(Err::<(), _>(fault), 503, "AgentUnavailable");
+}
+
+#[tokio::test]
+async fn r35_a_missing_socket_and_an_unknown_name_are_503() {
+    let missing = Reach::new("agent+unix:///nowhere/agent.sock#/run", &quick());
+    is_fault(missing.post().await, 503, "AgentUnavailable");
+    let settings = Settings { insecure_plaintext: Some(true), ..quick() };
+    is_fault(Reach::new("http://nowhere.invalid/", &settings).post().await, 503, "AgentUnavailable");
+}
+
+#[tokio::test]
+async fn r41_an_address_that_the_policy_refuses_is_never_connected_to() {
+    let (address, count) = raw(|_, _| async { Ok(()) }).await;
+    let closed = Transport::new(Arc::new(AddressPolicy::default()));
+    for host in
+        [address.to_string(), format!("localhost:{}", address.port()), format!("[::ffff:127.0.0.1]:{}", address.port())]
+    {
+        let reach = Reach::through(closed.clone(), &format!("http://{host}/"), &quick());
+        let detail = is_fault(reach.post().await, 503, "AgentUnavailable");
+        assert!(detail.contains("policy"), "{detail}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn r38_an_agent_that_closes_or_resets_without_an_answer_is_502() {
+    is_fault(answered("", true).await, 502, "AgentError");
+    let (at_once, _) = raw(|stream, _| async move { stream.set_zero_linger() }).await;
+    is_fault(Reach::at(at_once).post().await, 502, "AgentError");
+    let (after_reading, count) = raw(|mut stream, _| async move {
+        request(&mut stream).await?;
+        stream.set_zero_linger()
+    })
+    .await;
+    is_fault(Reach::at(after_reading).get().await, 502, "AgentError");
+    assert_eq!(count.load(Ordering::SeqCst), 1, "a fresh connection that dies is not tried again");
+}
+
+#[tokio::test]
+async fn r96_an_agent_that_never_answers_is_504_within_its_first_byte_bound() {
+    let start = Instant::now();
+    is_fault(answered("", false).await, 504, "Timeout");
+    assert!(start.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn r96_a_head_that_dribbles_in_is_504() {
+    let (address, _) = raw(|mut stream, _| async move {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nx: ").await?;
+        loop {
+            stream.write_all(b"a").await?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    is_fault(Reach::at(address).post().await, 504, "Timeout");
+}
+
+#[tokio::test]
+async fn r96_informational_answers_are_skipped_but_do_not_buy_time() {
+    assert_eq!(
+        answered(format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n{OK}"), false)
+            .await
+            .unwrap(),
+        "{}"
+    );
+    let (address, _) = raw(|mut stream, _| async move {
+        request(&mut stream).await?;
+        loop {
+            stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").await?;
+        }
+    })
+    .await;
+    is_fault(Reach::at(address).post().await, 504, "Timeout");
+}
+
+#[tokio::test]
+async fn r96_the_whole_time_of_the_call_bounds_head_and_body() {
+    let mut settings = quick();
+    settings.timeouts = Timeouts { total: Some(Span::millis(200)), ..Timeouts::default() };
+    let silent = Reach::new(&format!("http://{}/", says("", false).await), &settings);
+    assert!(is_fault(silent.post().await, 504, "Timeout").contains("whole time"));
+    let (dribble, _) = raw(|mut stream, _| async move {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await?;
+        loop {
+            stream.write_all(b"a").await?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let reach = Reach::new(&format!("http://{dribble}/"), &settings);
+    assert!(is_fault(whole(reach.post().await).await, 504, "Timeout").contains("whole time"));
+}
+
+#[tokio::test]
+async fn a_call_without_any_time_left_does_not_reach_the_agent() {
+    let (address, count) = raw(|_, _| async { Ok(()) }).await;
+    let mut settings = quick();
+    settings.timeouts.total = Some(Span::millis(0));
+    is_fault(Reach::new(&format!("http://{address}/"), &settings).post().await, 504, "Timeout");
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn r38_what_is_not_http_is_502() {
+    let garbage: &[&[u8]] = &[
+        b"hello\r\n\r\n",
+        b"<html>it works</html>",
+        b"HTTP/2.0 200 OK\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"\x16\x03\x01\x00\x05hello\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nbad header: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx : y\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: a\x00b\r\n\r\n",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"\0\0\0\0\0\0\0\0",
+    ];
+    for answer in garbage {
+        is_fault(answered(*answer, true).await, 502, "AgentError");
+    }
+}
+
+#[tokio::test]
+async fn r38_ambiguous_framing_is_502() {
+    let heads = [
+        "content-length: 2\r\ncontent-length: 3",
+        "content-length: 2, 3",
+        "content-length: -1",
+        "content-length: +2",
+        "content-length: 0x2",
+        "content-length: 99999999999999999999999",
+        "content-length: 2\r\ntransfer-encoding: chunked",
+        "transfer-encoding: gzip, chunked",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+        "transfer-encoding: identity",
+        "transfer-encoding: xchunked",
+        "content-length: 2\r\n folded: y",
+    ];
+    for head in heads {
+        let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{{}}");
+        let fault = answered(answer, true).await.expect_err(head);
+        assert_eq!(fault.http_status(), 502, "{head}: {fault}");
+    }
+    let old = answered("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", true).await;
+    is_fault(old, 502, "AgentError");
+}
+
+#[tokio::test]
+async fn r38_a_switch_of_protocols_or_a_status_beyond_http_is_502() {
+    for status in [
+        "101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket",
+        "600 Odd\r\ncontent-length: 0",
+        "999 Odd\r\ncontent-length: 0",
+    ] {
+        is_fault(answered(format!("HTTP/1.1 {status}\r\n\r\n"), false).await, 502, "AgentError");
+    }
+}
+
+#[tokio::test]
+async fn r38_a_head_beyond_its_bounds_is_502() {
+    let many = (0..200).map(|at| format!("x-{at}: 1\r\n")).collect::<String>();
+    is_fault(answered(format!("HTTP/1.1 200 OK\r\n{many}\r\n"), false).await, 502, "AgentError");
+    let long = "a".repeat(100 << 10);
+    is_fault(
+        answered(format!("HTTP/1.1 200 OK\r\nx: {long}\r\ncontent-length: 0\r\n\r\n"), false).await,
+        502,
+        "AgentError",
+    );
+    let (endless, _) = raw(|mut stream, _| async move {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nx: ").await?;
+        loop {
+            stream.write_all(&[b'a'; 4096]).await?;
+        }
+    })
+    .await;
+    is_fault(Reach::at(endless).post().await, 502, "AgentError");
+}
+
+#[tokio::test]
+async fn r40_a_body_that_ends_early_is_a_fault_and_never_a_shorter_body() {
+    let cut = [
+        "content-length: 10\r\n\r\n{\"a\"",
+        "transfer-encoding: chunked\r\n\r\n5\r\n{\"a\":",
+        "transfer-encoding: chunked\r\n\r\n4\r\n{\"a\"\r\n",
+        "transfer-encoding: chunked\r\n\r\n4\r\n{\"a\"\r\n0\r\n",
+        "transfer-encoding: chunked\r\n\r\nzz\r\n{}",
+        "content-length: 10\r\n\r\n",
+        "transfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
+    ];
+    for rest in cut {
+        let reply = Reach::at(says(format!("HTTP/1.1 200 OK\r\n{rest}"), true).await).post().await.expect(rest);
+        is_fault(whole(Ok(reply)).await, 502, "AgentError");
+    }
+}
+
+#[tokio::test]
+async fn r96_a_body_that_stalls_is_504() {
+    let reply = Reach::at(says("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{\"a\"", false).await).post().await;
+    let mut body = reply.unwrap().body;
+    assert_eq!(body.chunk().await.unwrap().unwrap(), "{\"a\"");
+    is_fault(body.chunk().await.unwrap(), 504, "Timeout");
+    assert!(body.chunk().await.is_none(), "after a fault there is nothing more");
+}
+
+#[tokio::test]
+async fn answers_without_a_body_and_until_the_end_of_the_connection_are_whole() {
+    assert_eq!(answered("HTTP/1.1 204 No Content\r\n\r\n", false).await.unwrap(), "");
+    assert_eq!(answered("HTTP/1.1 200 \r\ncontent-length: 0\r\n\r\n", false).await.unwrap(), "");
+    assert_eq!(answered("HTTP/1.0 200 OK\r\n\r\nhello", true).await.unwrap(), "hello");
+    assert_eq!(
+        answered("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\n{}", true).await.unwrap(),
+        "{}"
+    );
+    let chunked =
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n1;ext=1\r\n{\r\n1\r\n}\r\n0\r\ntrailer: x\r\n\r\n";
+    assert_eq!(answered(chunked, false).await.unwrap(), "{}");
+}

@@ -1,0 +1,238 @@
+//! Which fields cross, and what is written anew.
+
+use super::*;
+use crate::transport::headers::{Own, outgoing_headers};
+use std::io::Write;
+
+fn fields(lines: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+fn passage<'a>() -> Passage<'a> {
+    Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] }
+}
+
+fn sent(lines: &[(&str, &str)], passage: &Passage<'_>) -> HeaderMap {
+    let own = Own { host: HeaderValue::from_static("agent.example:8443"), credential: None };
+    outgoing_headers(&fields(lines), &own, passage, Duration::from_millis(29_500))
+}
+
+#[test]
+fn r4_the_callers_credentials_and_identity_claims_never_cross() {
+    let secrets = [
+        "authorization",
+        "proxy-authorization",
+        "x-api-key",
+        "cookie",
+        "x-forwarded-client-cert",
+        "client-cert",
+        "dpop",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "x-forwarded-user",
+        "x-real-ip",
+        "x-remote-user",
+        "x-auth-request-email",
+        "ssl-client-cert",
+        "x-ssl-client-dn",
+        "x-gatepost-caller",
+        "x_api_key",
+        "x_forwarded_for",
+        "x-original-url",
+        "x-http-method-override",
+        "x-team-key",
+        "forwarded",
+    ];
+    let lines: Vec<_> = secrets.iter().map(|name| (*name, "s3cret")).collect();
+    let key_header = HeaderName::from_static("x-team-key");
+    let headers = sent(&lines, &Passage { key_header: Some(&key_header), ..passage() });
+    assert!(headers.values().all(|value| value != "s3cret"), "{headers:?}");
+}
+
+#[test]
+fn hop_by_hop_fields_and_those_that_connection_names_never_cross() {
+    let lines = [
+        ("connection", "keep-alive, X-Hop"),
+        ("connection", "close, x-other"),
+        ("x-hop", "1"),
+        ("x-other", "1"),
+        ("keep-alive", "1"),
+        ("te", "trailers"),
+        ("trailer", "1"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "h2c"),
+        ("http2-settings", "1"),
+        ("proxy-connection", "1"),
+        ("content-length", "3"),
+        ("expect", "100-continue"),
+        ("host", "gateway.example"),
+        ("range", "bytes=0-1"),
+        ("if-none-match", "*"),
+    ];
+    let headers = sent(&lines, &passage());
+    let names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+    assert_eq!(names, ["host", "accept-encoding", "forwarded", "via", "x-request-timeout"]);
+    assert_eq!(headers["host"], "agent.example:8443");
+    assert_eq!(headers["accept-encoding"], "identity");
+    assert_eq!(headers["x-request-timeout"], "29500ms");
+    assert_eq!(headers["via"], "1.1 gatepost");
+}
+
+#[test]
+fn r34_r68_r76_ids_traces_versions_and_unknown_fields_cross() {
+    let names = [
+        "traceparent",
+        "tracestate",
+        "x-request-id",
+        "x-session-id",
+        "x-task-id",
+        "x-agent-version",
+        "idempotency-key",
+        "accept",
+        "accept-language",
+        "content-type",
+        "content-encoding",
+        "user-agent",
+        "a2a-version",
+        "mcp-session-id",
+        "x-delegation-chain",
+        "signature",
+        "x-whatever",
+    ];
+    let lines: Vec<_> = names.iter().map(|name| (*name, "v")).collect();
+    let headers = sent(&lines, &passage());
+    for name in names {
+        assert_eq!(headers[name], "v", "{name}");
+    }
+    let two = sent(&[("accept", "a"), ("accept", "b")], &passage());
+    assert_eq!(two.get_all("accept").iter().collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn forwarded_is_written_as_rfc_7239_wants_it() {
+    let told = |peer: &str, secure, host| {
+        let passage = Passage { peer: peer.parse().ok(), secure, host, ..passage() };
+        sent(&[("forwarded", "for=evil")], &passage)["forwarded"].to_str().unwrap().to_owned()
+    };
+    assert_eq!(told("192.0.2.7", true, Some("api.example")), "for=192.0.2.7;proto=https;host=api.example");
+    assert_eq!(
+        told("2001:db8::7", false, Some("api.example:8443")),
+        "for=\"[2001:db8::7]\";proto=http;host=\"api.example:8443\""
+    );
+    assert_eq!(told("::ffff:192.0.2.7", true, None), "for=192.0.2.7;proto=https");
+    assert_eq!(told("", true, Some("a\"b\\c;for=evil")), r#"for=unknown;proto=https;host="a\"b\\c;for=evil""#);
+    let trusted = Passage { trusted: true, ..passage() };
+    let chain = sent(&[("forwarded", "for=198.51.100.1"), ("forwarded", "for=198.51.100.2")], &trusted);
+    assert_eq!(chain["forwarded"], "for=198.51.100.1, for=198.51.100.2, for=unknown;proto=https");
+}
+
+#[test]
+fn what_the_gateway_says_of_a_call_replaces_what_the_caller_said() {
+    let own = [(HeaderName::from_static("x-request-id"), HeaderValue::from_static("ours"))];
+    let headers = sent(
+        &[("x-request-id", "theirs"), ("x-request-id", "too"), ("x-request-timeout", "9h")],
+        &Passage { fields: &own, ..passage() },
+    );
+    assert_eq!(headers.get_all("x-request-id").iter().collect::<Vec<_>>(), ["ours"]);
+    assert_eq!(headers.get_all("x-request-timeout").iter().count(), 1);
+}
+
+/// What an agent reads when the gateway has a credential for it and the caller shows its own.
+async fn read_with(header: &str, scheme: Option<&str>) -> String {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"own-s3cret\n").unwrap();
+    let value = format!("file:{}", file.path().display()).parse().unwrap();
+    let (header, scheme) = (header.to_owned(), scheme.map(str::to_owned));
+    let credential = Some(Credential { header, scheme, value });
+    let (address, _) = raw(|mut stream, _| async move {
+        let text = request(&mut stream).await?;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", text.len());
+        stream.write_all((head + &text).as_bytes()).await
+    })
+    .await;
+    let settings = Settings { credential, ..quick() };
+    let reach = Reach::new(&format!("http://{address}/"), &settings);
+    let caller = fields(&[("authorization", "Bearer callers"), ("x-api-key", "callers")]);
+    let body = Bytes::from_static(b"{}").into();
+    let text = whole(reach.send(Method::POST, &caller, body).await).await.unwrap();
+    String::from_utf8(text.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn r4_the_gateway_shows_its_own_credential_and_never_the_callers() {
+    let table = [
+        ("Authorization", None, "authorization: Bearer own-s3cret"),
+        ("X-API-Key", None, "x-api-key: own-s3cret"),
+        ("Authorization", Some("Token"), "authorization: Token own-s3cret"),
+        ("Authorization", Some(""), "authorization: own-s3cret"),
+    ];
+    for (header, scheme, line) in table {
+        let text = read_with(header, scheme).await;
+        assert!(text.contains(&format!("\r\n{line}\r\n")), "{text}");
+        assert!(!text.contains("callers"), "{text}");
+    }
+}
+
+#[test]
+fn r41_what_an_agent_tells_of_its_machinery_stays_here() {
+    let hidden = [
+        "server",
+        "x-powered-by",
+        "via",
+        "set-cookie",
+        "www-authenticate",
+        "strict-transport-security",
+        "alt-svc",
+        "connection",
+        "keep-alive",
+        "transfer-encoding",
+        "content-length",
+        "x-request-id",
+        "ratelimit",
+        "x-ratelimit-limit",
+        "retry-after",
+        "x-envoy-upstream-service-time",
+        "x-debug-trace",
+        "access-control-allow-origin",
+        "proxy-authenticate",
+        "x-amzn-requestid",
+        "x-backend-server",
+        "location",
+        "date",
+        "x-hop",
+    ];
+    let mut lines: Vec<_> = hidden.iter().map(|name| (*name, "x-hop")).collect();
+    lines.extend([
+        ("content-type", "application/json"),
+        ("cache-control", "no-store"),
+        ("etag", "\"1\""),
+        ("mcp-session-id", "s"),
+        ("x-custom", "1"),
+    ]);
+    let shown = incoming_headers(&fields(&lines), ::http::StatusCode::OK);
+    let mut names: Vec<_> = shown.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["cache-control", "content-type", "etag", "mcp-session-id", "x-custom"]);
+}
+
+#[test]
+fn r33_r79_a_relative_location_stays_where_something_was_made_or_begun() {
+    let shown = |status, location| incoming_headers(&fields(&[("location", location), ("retry-after", "3")]), status);
+    use ::http::StatusCode as Status;
+    assert_eq!(shown(Status::CREATED, "/runs/1")["location"], "/runs/1");
+    assert_eq!(shown(Status::ACCEPTED, "runs/1?x=a:b")["location"], "runs/1?x=a:b");
+    assert_eq!(shown(Status::ACCEPTED, "a")["retry-after"], "3");
+    for location in ["http://10.0.0.7/runs/1", "//10.0.0.7/runs", "javascript:x", "\\\\host\\x", "", "/\\evil.example"]
+    {
+        assert!(!shown(Status::CREATED, location).contains_key("location"), "{location}");
+    }
+    assert!(
+        !shown(Status::OK, "/runs/1").contains_key("location")
+            && !shown(Status::CREATED, "/").contains_key("retry-after")
+    );
+}

@@ -1,0 +1,167 @@
+//! Connections used again, connections found dead, and what may be sent twice.
+
+use super::*;
+
+/// Answers `per` requests on each connection, then closes it without a word.
+async fn closes_after(per: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    raw(move |mut stream, _| async move {
+        for _ in 0..per {
+            request(&mut stream).await?;
+            stream.write_all(OK.as_bytes()).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Answers one request, then reads the next and closes: the race that an agent closing idle connections loses.
+async fn dies_at_second() -> (SocketAddr, Arc<AtomicUsize>) {
+    raw(|mut stream, count| async move {
+        request(&mut stream).await?;
+        stream.write_all(OK.as_bytes()).await?;
+        request(&mut stream).await?;
+        match count {
+            0 => stream.set_zero_linger(),
+            _ => stream.write_all(OK.as_bytes()).await,
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let (address, count) = closes_after(usize::MAX).await;
+    let reach = Reach::at(address);
+    for _ in 0..20 {
+        assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+    }
+    assert_eq!((count.load(Ordering::SeqCst), reach.transport.idle()), (1, 1));
+}
+
+#[tokio::test]
+async fn r45_a_post_on_a_connection_that_was_closed_meanwhile_succeeds_on_another() {
+    let (address, count) = closes_after(1).await;
+    let reach = Reach::at(address);
+    for _ in 0..20 {
+        assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 20);
+}
+
+#[tokio::test]
+async fn r45_a_post_that_the_agent_may_have_read_is_not_sent_twice() {
+    let (address, count) = dies_at_second().await;
+    let reach = Reach::at(address);
+    assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+    is_fault(reach.post().await, 502, "AgentError");
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn r45_a_get_and_a_post_with_an_idempotency_key_are_sent_again() {
+    let mut keyed = HeaderMap::new();
+    keyed.insert("idempotency-key", HeaderValue::from_static("k1"));
+    for (method, headers) in [(Method::GET, HeaderMap::new()), (Method::POST, keyed)] {
+        let (address, count) = dies_at_second().await;
+        let reach = Reach::at(address);
+        for _ in 0..2 {
+            let body = if method == Method::GET { Body::Empty } else { Bytes::from_static(b"{}").into() };
+            assert_eq!(whole(reach.send(method.clone(), &headers, body).await).await.unwrap(), "{}");
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 2, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn r45_after_a_part_of_the_answer_nothing_is_sent_again() {
+    let (address, count) = raw(|mut stream, _| async move {
+        request(&mut stream).await?;
+        stream.write_all(OK.as_bytes()).await?;
+        request(&mut stream).await?;
+        stream.write_all(b"HTTP/1.1 200").await
+    })
+    .await;
+    let reach = Reach::at(address);
+    assert_eq!(whole(reach.get().await).await.unwrap(), "{}");
+    is_fault(reach.get().await, 502, "AgentError");
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_agent_wants_closed_or_that_says_too_much_is_not_used_again() {
+    let close = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+    let chatty = format!("{OK}HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison");
+    let none = "HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\n{}";
+    for answer in [close, &chatty, none] {
+        let reach = Reach::at(says(answer, false).await);
+        for _ in 0..3 {
+            assert_eq!(whole(reach.post().await).await.unwrap(), "{}", "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_read_to_its_end_takes_its_connection_with_it() {
+    let (address, count) = raw(|mut stream, _| async move {
+        request(&mut stream).await?;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nabc").await?;
+        std::future::pending().await
+    })
+    .await;
+    let reach = Reach::at(address);
+    for _ in 0..2 {
+        let mut reply = reach.post().await.unwrap();
+        assert_eq!(reply.body.chunk().await.unwrap().unwrap(), "abc");
+    }
+    assert_eq!((count.load(Ordering::SeqCst), reach.transport.idle()), (2, 0));
+}
+
+#[tokio::test]
+async fn unused_connections_are_bounded_and_let_go() {
+    let (address, _) = closes_after(usize::MAX).await;
+    let settings = Settings { idle_connections: Some(3), keep_alive: Some(Span::millis(50)), ..quick() };
+    let reach = Reach::new(&format!("http://{address}/"), &settings);
+    let replies: Vec<_> = futures_util::future::join_all((0..8).map(|_| reach.post())).await;
+    for reply in replies {
+        whole(reply).await.unwrap();
+    }
+    assert_eq!(reach.transport.idle(), 3);
+    swept(&reach.transport).await;
+}
+
+#[tokio::test]
+async fn a_changed_policy_holds_for_connections_that_are_open() {
+    let (address, count) = closes_after(usize::MAX).await;
+    let reach = Reach::at(address);
+    let mut busy = reach.post().await.unwrap();
+    whole(reach.post().await).await.unwrap();
+    reach.transport.set_policy(Arc::new(AddressPolicy::default()));
+    while let Some(piece) = busy.body.chunk().await {
+        piece.unwrap();
+    }
+    is_fault(reach.post().await, 503, "AgentUnavailable");
+    assert_eq!((count.load(Ordering::SeqCst), reach.transport.idle()), (2, 0));
+}
+
+#[tokio::test]
+async fn routes_of_another_configuration_share_the_connections() {
+    let (address, count) = closes_after(usize::MAX).await;
+    let reach = Reach::at(address);
+    whole(reach.post().await).await.unwrap();
+    let again = Reach::through(reach.transport.clone(), &format!("http://{address}/other"), &quick());
+    whole(again.post().await).await.unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn many_calls_at_once_all_come_back() {
+    let (address, _) = closes_after(7).await;
+    let reach = Arc::new(Reach::at(address));
+    let calls = (0..100).map(|_| {
+        let reach = Arc::clone(&reach);
+        tokio::spawn(async move { whole(reach.post().await).await })
+    });
+    for call in futures_util::future::join_all(calls).await {
+        assert_eq!(call.unwrap().unwrap(), "{}");
+    }
+}

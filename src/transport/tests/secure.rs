@@ -1,0 +1,227 @@
+//! TLS towards agents: who is believed, which certificate is shown, and that neither is ever mixed up.
+
+use super::*;
+use crate::unit::FilePath;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
+};
+use tempfile::TempDir;
+use tokio_rustls::TlsAcceptor;
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: rcgen::Certificate,
+    folder: TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        crate::net::install_crypto();
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ca.pem"), certificate.pem()).unwrap();
+        Self { issuer: Issuer::new(params, key), certificate, folder }
+    }
+
+    fn path(&self, name: &str) -> Option<FilePath> {
+        Some(self.folder.path().join(name).into())
+    }
+
+    fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+
+    /// Writes a client certificate and its key.
+    fn client(&self) -> (Option<FilePath>, Option<FilePath>) {
+        let (certificate, key) = self.issue("gateway");
+        std::fs::write(self.folder.path().join("client.pem"), certificate.pem()).unwrap();
+        std::fs::write(self.folder.path().join("client.key"), key.serialize_pem()).unwrap();
+        (self.path("client.pem"), self.path("client.key"))
+    }
+
+    /// Settings that believe this authority.
+    fn believed(&self) -> Settings {
+        Settings { tls: Tls { ca: self.path("ca.pem"), ..Tls::default() }, ..quick() }
+    }
+
+    /// An agent with a certificate for `name`, which asks for a client's where `clients` says by whom.
+    async fn agent(&self, name: &str, clients: Option<&Authority>) -> (SocketAddr, Arc<AtomicUsize>) {
+        let (certificate, key) = self.issue(name);
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let builder = ServerConfig::builder();
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(authority.certificate.der().clone()).unwrap();
+                builder.with_client_cert_verifier(WebPkiClientVerifier::builder(roots.into()).build().unwrap())
+            }
+        };
+        let config = builder.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        raw(move |stream, _| {
+            let acceptor = acceptor.clone();
+            async move {
+                let mut stream = acceptor.accept(stream).await?;
+                loop {
+                    request(&mut stream).await?;
+                    stream.write_all(OK.as_bytes()).await?;
+                    stream.flush().await?;
+                }
+            }
+        })
+        .await
+    }
+}
+
+fn url(address: SocketAddr) -> String {
+    format!("https://localhost:{}/run", address.port())
+}
+
+#[tokio::test]
+async fn r1_an_agent_with_the_right_certificate_is_reached_and_its_connection_used_again() {
+    let authority = Authority::new();
+    let (address, count) = authority.agent("localhost", None).await;
+    let reach = Reach::new(&url(address), &authority.believed());
+    for _ in 0..3 {
+        assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn r61_a_certificate_of_another_authority_or_for_another_name_is_502() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (address, _) = authority.agent("localhost", None).await;
+    is_fault(Reach::new(&url(address), &other.believed()).post().await, 502, "AgentError");
+    is_fault(Reach::new(&url(address), &quick()).post().await, 502, "AgentError");
+    let (elsewhere, _) = authority.agent("agent.example", None).await;
+    is_fault(Reach::new(&url(elsewhere), &authority.believed()).post().await, 502, "AgentError");
+    let mut named = authority.believed();
+    named.tls.server_name = Some("agent.example".to_owned());
+    assert_eq!(whole(Reach::new(&url(elsewhere), &named).post().await).await.unwrap(), "{}");
+}
+
+#[tokio::test]
+async fn r61_an_address_is_verified_like_a_name() {
+    let authority = Authority::new();
+    let (address, _) = authority.agent("127.0.0.1", None).await;
+    let reach = Reach::new(&format!("https://{address}/"), &authority.believed());
+    assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+}
+
+#[tokio::test]
+async fn a_connection_made_under_one_authority_is_never_used_under_another() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (address, _) = authority.agent("localhost", None).await;
+    let reach = Reach::new(&url(address), &authority.believed());
+    whole(reach.post().await).await.unwrap();
+    assert_eq!(reach.transport.idle(), 1);
+    let swapped = Reach::through(reach.transport.clone(), &url(address), &other.believed());
+    is_fault(swapped.post().await, 502, "AgentError");
+    let mut renamed = authority.believed();
+    renamed.tls.server_name = Some("agent.example".to_owned());
+    let renamed = Reach::through(reach.transport.clone(), &url(address), &renamed);
+    is_fault(renamed.post().await, 502, "AgentError");
+}
+
+#[tokio::test]
+async fn a_changed_file_of_authorities_holds_for_open_connections_too_and_a_broken_one_does_not() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (address, count) = authority.agent("localhost", None).await;
+    let reach = Reach::new(&url(address), &authority.believed());
+    whole(reach.post().await).await.unwrap();
+    let file = authority.path("ca.pem").unwrap();
+    std::fs::write(&file, "not a certificate").unwrap();
+    reach.transport.http.sweep().await;
+    whole(reach.post().await).await.unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    std::fs::write(&file, format!("\n\n{}", other.certificate.pem())).unwrap();
+    reach.transport.http.sweep().await;
+    is_fault(reach.post().await, 502, "AgentError");
+}
+
+#[tokio::test]
+async fn r4_the_gateway_shows_its_certificate_to_agents_that_ask() {
+    let authority = Authority::new();
+    let (address, _) = authority.agent("localhost", Some(&authority)).await;
+    is_fault(Reach::new(&url(address), &authority.believed()).post().await, 502, "AgentError");
+    let mut settings = authority.believed();
+    (settings.tls.certificate, settings.tls.key) = authority.client();
+    assert_eq!(whole(Reach::new(&url(address), &settings).post().await).await.unwrap(), "{}");
+    let stranger = Authority::new();
+    (settings.tls.certificate, settings.tls.key) = stranger.client();
+    is_fault(Reach::new(&url(address), &settings).post().await, 502, "AgentError");
+}
+
+#[tokio::test]
+async fn r38_what_does_not_speak_tls_is_502_and_what_says_nothing_is_504() {
+    let authority = Authority::new();
+    let mut settings = authority.believed();
+    settings.timeouts.connect = Some(Span::millis(300));
+    let (plain, _) =
+        raw(|mut stream, _| async move { stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await }).await;
+    is_fault(Reach::new(&url(plain), &settings).post().await, 502, "AgentError");
+    let (silent, _) = raw(|stream, _| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+        Ok(())
+    })
+    .await;
+    is_fault(Reach::new(&url(silent), &settings).post().await, 504, "Timeout");
+}
+
+#[tokio::test]
+async fn r40_a_body_cut_off_without_tls_saying_so_is_a_fault() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("localhost");
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let config =
+        ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let (address, _) = raw(move |stream, _| {
+        let acceptor = acceptor.clone();
+        async move {
+            let mut stream = acceptor.accept(stream).await?;
+            request(&mut stream).await?;
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"a\":").await?;
+            stream.flush().await
+        }
+    })
+    .await;
+    is_fault(whole(Reach::new(&url(address), &authority.believed()).post().await).await, 502, "AgentError");
+}
+
+#[tokio::test]
+async fn files_that_are_missing_or_do_not_fit_are_problems_with_their_field() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let problems = |tls: Tls| {
+        let settings = Settings { tls, ..Settings::default() };
+        transport().route(&agent("https://agent.example/"), &settings).unwrap_err()
+    };
+    let missing = Some(FilePath::from("/nowhere/x.pem"));
+    let both = problems(Tls { ca: missing.clone(), certificate: missing.clone(), ..Tls::default() });
+    assert!(both.len() == 2 && both[0].starts_with("tls.ca: ") && both[1].starts_with("tls.key: "), "{both:?}");
+    let (certificate, key) = authority.client();
+    let (_, foreign) = other.client();
+    assert!(problems(Tls { key: key.clone(), ..Tls::default() })[0].starts_with("tls.certificate: "));
+    assert!(
+        problems(Tls { certificate: certificate.clone(), key: foreign, ..Tls::default() })[0].starts_with("tls.key: ")
+    );
+    assert!(
+        problems(Tls { certificate: certificate.clone(), key: certificate, ..Tls::default() })[0]
+            .starts_with("tls.key: ")
+    );
+    assert!(problems(Tls { ca: key, ..Tls::default() })[0].starts_with("tls.ca: "));
+    assert!(
+        problems(Tls { server_name: Some("a b".to_owned()), ..Tls::default() })[0].starts_with("tls.server_name: ")
+    );
+}

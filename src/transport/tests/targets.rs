@@ -1,0 +1,128 @@
+//! Settings, and what is said about agents that cannot be reached as configured.
+
+use super::*;
+use std::io::Write;
+
+fn problems(endpoint: &str, settings: &Settings) -> Vec<String> {
+    transport().route(&agent(endpoint), settings).map(|_| Vec::new()).unwrap_or_else(|problems| problems)
+}
+
+#[tokio::test]
+async fn r1_plain_http_beyond_this_machine_must_be_spelled() {
+    for endpoint in [
+        "http://agent.example/",
+        "http://10.0.0.7/",
+        "http://[2001:db8::1]/",
+        "http://localhost.example/",
+        "http://127.evil.example/",
+    ] {
+        assert_eq!(problems(endpoint, &quick()).len(), 1, "{endpoint}");
+        let spelled = Settings { insecure_plaintext: Some(true), ..quick() };
+        assert!(problems(endpoint, &spelled).is_empty(), "{endpoint}");
+    }
+    for endpoint in [
+        "http://localhost:1/",
+        "http://127.0.0.1/",
+        "http://[::1]:1/",
+        "https://agent.example/",
+        "agent+unix:///run/a.sock",
+    ] {
+        assert!(problems(endpoint, &quick()).is_empty(), "{endpoint}");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_that_cannot_be_sent_is_a_problem_and_never_repeated() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"two\nlines").unwrap();
+    let named = |header: &str, value: &str| {
+        let value = value.parse().unwrap();
+        let credential = Some(Credential { header: header.to_owned(), scheme: None, value });
+        problems("http://localhost/", &Settings { credential, ..quick() })
+    };
+    let broken = named("Authorization", &format!("file:{}", file.path().display()));
+    assert!(
+        broken.len() == 1 && broken[0].starts_with("credential.value: ") && !broken[0].contains("lines"),
+        "{broken:?}"
+    );
+    assert!(named("Authorization", "file:/nowhere/secret")[0].starts_with("credential.value: "));
+    for header in ["a b", "", "Host", "content-length", "Transfer-Encoding", "X-Request-Timeout"] {
+        assert!(named(header, "file:/nowhere/secret")[0].starts_with("credential.header: "), "{header}");
+    }
+}
+
+#[test]
+fn what_a_rule_leaves_open_comes_from_the_defaults() {
+    let parse = |text: &str| serde_json::from_str::<Settings>(text).unwrap();
+    let base = parse(
+        r#"{"timeouts": {"connect": "1s", "idle": "2s"}, "tls": {"ca": "a.pem", "certificate": "c.pem", "key": "c.key"},
+        "credential": {"value": "env:A"}, "h2c": true}"#,
+    );
+    let rule = parse(
+        r#"{"timeouts": {"idle": "9s"}, "tls": {"certificate": "d.pem"}, "credential": {"header": "X-Key", "value": "env:B"}}"#,
+    );
+    let merged = rule.over(&base);
+    assert_eq!(
+        merged.timeouts,
+        Timeouts { connect: Some(Span::secs(1)), idle: Some(Span::secs(9)), ..Timeouts::default() }
+    );
+    let tls = merged.tls;
+    assert_eq!(
+        (tls.ca, tls.certificate, tls.key),
+        (Some("a.pem".into()), Some("d.pem".into()), None),
+        "a key belongs to its certificate"
+    );
+    assert_eq!(merged.credential.unwrap().header, "X-Key");
+    assert_eq!((merged.h2c, merged.keep_alive), (Some(true), None));
+    assert_eq!(Settings::default().over(&base), base);
+    assert!(serde_json::from_str::<Settings>(r#"{"timeout": {}}"#).is_err());
+    assert!(
+        serde_json::from_str::<Settings>(r#"{"tls": {"verify": false}}"#).is_err(),
+        "verification cannot be turned off"
+    );
+}
+
+#[tokio::test]
+async fn r51_an_agent_on_a_unix_socket_is_reached() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let seen = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let text = request(&mut stream).await.unwrap();
+        stream.write_all(OK.as_bytes()).await.unwrap();
+        text
+    });
+    let reach = Reach::new(&format!("agent+unix://{}#/run?x=1", path.display()), &quick());
+    assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+    let text = seen.await.unwrap();
+    assert!(text.starts_with("POST /run?x=1 HTTP/1.1\r\nhost: localhost\r\n"), "{text}");
+}
+
+#[tokio::test]
+async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
+    let (address, _) = raw(|mut stream, _| async move {
+        loop {
+            let text = request(&mut stream).await?;
+            let line = text.lines().next().unwrap_or_default();
+            stream
+                .write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{line}", line.len()).as_bytes())
+                .await?;
+        }
+    })
+    .await;
+    let reach = Reach::at(address);
+    assert_eq!(reach.route.path(), "/run");
+    assert_eq!(whole(reach.get().await).await.unwrap(), "GET /run HTTP/1.1");
+    let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(1) };
+    let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+    let headers = HeaderMap::new();
+    let request = Request {
+        method: Method::GET,
+        path: Some("/run/translate?q=a".parse().unwrap()),
+        headers: &headers,
+        body: Body::Empty,
+        passage,
+    };
+    assert_eq!(whole(reach.transport.call(&admitted, request).await).await.unwrap(), "GET /run/translate?q=a HTTP/1.1");
+}

@@ -1,0 +1,184 @@
+//! HTTP/2 towards agents: shared connections, streams that are reset, connections that say goodbye.
+
+use super::*;
+use h2::server::SendResponse;
+
+type Answers = SendResponse<Bytes>;
+
+fn settings() -> Settings {
+    Settings { h2c: Some(true), ..quick() }
+}
+
+/// An agent that does `serve` with every request; it is told how many connections and requests came before.
+async fn h2_agent<F, W>(serve: F) -> (SocketAddr, Arc<AtomicUsize>)
+where
+    F: Fn(::http::Request<h2::RecvStream>, Answers, (usize, usize)) -> W + Clone + Send + Sync + 'static,
+    W: Future<Output = ()> + Send + 'static,
+{
+    raw(move |stream, connections| {
+        let serve = serve.clone();
+        async move {
+            let mut connection = h2::server::handshake(stream).await.map_err(std::io::Error::other)?;
+            let mut requests = 0;
+            while let Some(Ok((request, answers))) = connection.accept().await {
+                tokio::spawn(serve(request, answers, (connections, requests)));
+                requests += 1;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
+fn say(mut answers: Answers, body: &'static [u8]) {
+    if let Ok(mut stream) = answers.send_response(::http::Response::new(()), false) {
+        let _ = stream.send_data(Bytes::from_static(body), true);
+    }
+}
+
+async fn body_of(request: &mut ::http::Request<h2::RecvStream>) -> Vec<u8> {
+    let mut all = Vec::new();
+    while let Some(Ok(piece)) = request.body_mut().data().await {
+        let _ = request.body_mut().flow_control().release_capacity(piece.len());
+        all.extend_from_slice(&piece);
+    }
+    all
+}
+
+#[tokio::test]
+async fn many_calls_share_one_connection() {
+    let (address, count) = h2_agent(|mut request, answers, _| async move {
+        assert_eq!(request.uri().path(), "/run");
+        assert!(request.uri().authority().is_some() && !request.headers().contains_key("host"));
+        assert_eq!(body_of(&mut request).await, b"{\"a\":1}");
+        say(answers, b"{}");
+    })
+    .await;
+    let reach = Reach::new(&format!("http://{address}/run"), &settings());
+    for reply in futures_util::future::join_all((0..50).map(|_| reach.post())).await {
+        assert_eq!(whole(reply).await.unwrap(), "{}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn slow_readers_do_not_keep_others_waiting() {
+    const BIG: &[u8] = &[b'x'; 4 << 20];
+    let (address, _) = h2_agent(|request, mut answers, _| async move {
+        let big = request.headers().contains_key("big");
+        let Ok(mut stream) = answers.send_response(::http::Response::new(()), false) else {
+            return;
+        };
+        let _ = stream.send_data(Bytes::from_static(if big { BIG } else { b"{}" }), true);
+    })
+    .await;
+    let reach = Reach::new(&format!("http://{address}/run"), &settings());
+    let mut big = HeaderMap::new();
+    big.insert("big", HeaderValue::from_static("1"));
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        held.push(reach.send(Method::GET, &big, Body::Empty).await.unwrap());
+    }
+    assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+    assert_eq!(whole(Ok(held.remove(0))).await.unwrap().len(), BIG.len());
+}
+
+#[tokio::test]
+async fn r38_a_stream_that_is_reset_is_502_before_the_head_and_a_fault_inside_the_body() {
+    for reason in [h2::Reason::INTERNAL_ERROR, h2::Reason::CANCEL, h2::Reason::NO_ERROR] {
+        let (address, _) = h2_agent(move |_, mut answers, _| async move { answers.send_reset(reason) }).await;
+        let reach = Reach::new(&format!("http://{address}/"), &settings());
+        is_fault(reach.post().await, 502, "AgentError");
+        let (address, _) = h2_agent(move |_, mut answers, _| async move {
+            let mut stream = answers.send_response(::http::Response::new(()), false).unwrap();
+            stream.send_data(Bytes::from_static(b"{\"a\":"), false).unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            stream.send_reset(reason);
+        })
+        .await;
+        let reach = Reach::new(&format!("http://{address}/"), &settings());
+        is_fault(whole(reach.post().await).await, 502, "AgentError");
+    }
+}
+
+#[tokio::test]
+async fn r45_a_stream_that_the_agent_refused_unseen_is_sent_again_even_for_a_post() {
+    let (address, count) = h2_agent(|_, mut answers, (connections, requests)| async move {
+        match (connections, requests) {
+            (0, 1) => answers.send_reset(h2::Reason::REFUSED_STREAM),
+            _ => say(answers, b"{}"),
+        }
+    })
+    .await;
+    let reach = Reach::new(&format!("http://{address}/"), &settings());
+    for _ in 0..3 {
+        assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+    }
+    assert!(count.load(Ordering::SeqCst) <= 2);
+}
+
+#[tokio::test]
+async fn r45_a_connection_that_says_goodbye_is_replaced() {
+    let (address, count) = raw(|stream, _| async move {
+        let mut connection = h2::server::handshake(stream).await.map_err(std::io::Error::other)?;
+        if let Some(Ok((_, answers))) = connection.accept().await {
+            say(answers, b"{}");
+        }
+        connection.graceful_shutdown();
+        while connection.accept().await.is_some() {}
+        Ok(())
+    })
+    .await;
+    let reach = Reach::new(&format!("http://{address}/"), &settings());
+    for _ in 0..5 {
+        assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 5);
+}
+
+#[tokio::test]
+async fn r38_what_is_not_http2_is_502_and_what_says_nothing_is_504() {
+    let (address, _) = raw(|mut stream, _| async move { stream.write_all(OK.as_bytes()).await }).await;
+    is_fault(Reach::new(&format!("http://{address}/"), &settings()).post().await, 502, "AgentError");
+    let (silent, _) = h2_agent(|_, answers, _| async move {
+        std::future::pending::<()>().await;
+        drop(answers)
+    })
+    .await;
+    is_fault(Reach::new(&format!("http://{silent}/"), &settings()).post().await, 504, "Timeout");
+}
+
+#[tokio::test]
+async fn streamed_bodies_cross_http2_and_a_broken_one_resets_the_stream() {
+    let (address, _) = h2_agent(|mut request, answers, _| async move {
+        let body = body_of(&mut request).await;
+        say(answers, Box::leak(body.into_boxed_slice()));
+    })
+    .await;
+    let reach = Reach::new(&format!("http://{address}/"), &settings());
+    let headers = HeaderMap::new();
+    let (feed, body) = Body::stream(None);
+    let feeding = async move {
+        for _ in 0..20 {
+            feed.send(Bytes::from(vec![b'x'; 50_000])).await.unwrap();
+        }
+        feed.finish().await;
+    };
+    let (reply, ()) = tokio::join!(reach.send(Method::POST, &headers, body), feeding);
+    assert_eq!(whole(reply).await.unwrap().len(), 1_000_000);
+    let (feed, body) = Body::stream(None);
+    feed.send(Bytes::from_static(b"ab")).await.unwrap();
+    drop(feed);
+    let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
+    assert_eq!(fault.http_status(), 400);
+}
+
+#[tokio::test]
+async fn unused_shared_connections_are_let_go() {
+    let (address, _) = h2_agent(|_, answers, _| async move { say(answers, b"{}") }).await;
+    let settings = Settings { keep_alive: Some(Span::millis(20)), ..settings() };
+    let reach = Reach::new(&format!("http://{address}/"), &settings);
+    whole(reach.post().await).await.unwrap();
+    assert_eq!(reach.transport.idle(), 1);
+    swept(&reach.transport).await;
+}
