@@ -8,6 +8,8 @@ TEST_NEEDS := $(BUILD_NEEDS) node=nodejs npm promtool=prometheus h2load=nghttp2-
 
 # `make test` covers the gateway; `make check` covers the whole workspace.
 PACKAGES ?=
+# More for the load test: ARGS="--calls 1000000".
+ARGS ?=
 
 .PHONY: demo test check loadtest fmt
 
@@ -42,10 +44,11 @@ check:
 	$(MAKE) test PACKAGES=--workspace
 
 # What a call costs, beside other proxies: loadtest/README.md says how to read it.
+# One build for both programs, so that they share their crates.
 loadtest:
-	@tests/setup $(BUILD_NEEDS) nginx taskset=util-linux
-	$(CARGO) build --locked --release --bin gatepost
-	$(CARGO) run --locked --release --package gatepost-loadtest -- run
+	@tests/setup $(BUILD_NEEDS)
+	$(CARGO) build --locked --release --package gatepost --package gatepost-loadtest
+	$${CARGO_TARGET_DIR:-target}/release/gatepost-loadtest run $(ARGS)
 
 fmt:
 	$(CARGO) fmt --all

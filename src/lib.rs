@@ -17,17 +17,18 @@
 //! # Rooms
 //! A room is a module here, and may name only rooms above it: `tests/it/tidy.rs` holds the table.
 
-pub mod unit;
-pub mod fault;
+pub mod admin;
 pub mod agent;
-pub mod telemetry;
+pub mod app;
+pub mod auth;
+pub mod config;
+pub mod contract;
+pub mod demo;
+pub mod fault;
+pub mod gateway;
+pub mod limit;
 pub mod net;
 pub mod registry;
-pub mod auth;
-pub mod limit;
-pub mod contract;
+pub mod telemetry;
 pub mod transport;
-pub mod gateway;
-pub mod admin;
-pub mod config;
-pub mod app;
+pub mod unit;

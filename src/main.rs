@@ -1,2 +1,117 @@
-//! x
-fn main(){}
+//! The command line: what may be typed, and which room does it.
+
+use anyhow::{Context, anyhow};
+use clap::{Parser, Subcommand};
+use gatepost::{app, auth, config, demo};
+use std::{path::PathBuf, process::ExitCode};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// One endpoint in front of many AI agents.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the gateway.
+    Run {
+        /// The configuration file.
+        #[arg(short, long, default_value = "gatepost.yaml")]
+        config: PathBuf,
+        /// Take over the listeners of the gateway that runs with the same configuration.
+        #[arg(long)]
+        upgrade: bool,
+    },
+    /// Check a configuration and everything it names, and report every problem.
+    Check {
+        /// The configuration file.
+        #[arg(short, long, default_value = "gatepost.yaml")]
+        config: PathBuf,
+    },
+    /// Print the JSON Schema of the configuration file.
+    Schema,
+    /// Try it: a gateway with three agents on loopback, and curl lines to paste.
+    Demo,
+    /// API keys.
+    Key {
+        #[command(subcommand)]
+        command: KeyCommand,
+    },
+}
+
+#[derive(Subcommand)]
+enum KeyCommand {
+    /// Make a key, print it once, and append its hash to the first file of keys that the configuration names.
+    New(KeyNew),
+}
+
+#[derive(clap::Args)]
+struct KeyNew {
+    /// The configuration file; it names the file of keys and the pepper.
+    #[arg(short, long, default_value = "gatepost.yaml")]
+    config: PathBuf,
+    /// Append to this file instead of the configuration's.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Whose key it is; grants name it as key:NAME.
+    #[arg(long)]
+    caller: String,
+    /// A group of the caller; may be repeated.
+    #[arg(long)]
+    group: Vec<String>,
+    /// The caller's tier.
+    #[arg(long)]
+    tier: Option<String>,
+    /// When it ends, as in RFC 3339.
+    #[arg(long)]
+    expires: Option<String>,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("gatepost: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    app::install();
+    match command {
+        Command::Run { config, upgrade } => app::run(&config, upgrade)?,
+        Command::Check { config } => return app::check(&config),
+        Command::Schema => println!("{:#}", config::schema()),
+        Command::Demo => app::runtime()?.block_on(async {
+            let demo = demo::Demo::start().await?;
+            println!("{}", demo.welcome());
+            demo.until_stopped().await
+        })?,
+        Command::Key { command: KeyCommand::New(new) } => key_new(new)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn key_new(new: KeyNew) -> anyhow::Result<()> {
+    let (file, pepper) = match new.file {
+        Some(file) => (file, None),
+        None => app::key_file(&new.config)?,
+    };
+    let moment = |text: String| {
+        OffsetDateTime::parse(&text, &Rfc3339).context("--expires is not a time as in RFC 3339 (2030-01-31T00:00:00Z)")
+    };
+    let expires = new.expires.map(moment).transpose()?;
+    let key = auth::NewKey { caller: new.caller, groups: new.group, tier: new.tier, expires };
+    let (secret, line) = auth::new_key(&key, pepper.as_ref()).map_err(|why| anyhow!(why))?;
+    auth::append_key(&file, &line).map_err(|why| anyhow!(why))?;
+    eprintln!("The key of {} is below; it is not shown again. Its hash is in {}.", key.caller, file.display());
+    println!("{}", secret.expose());
+    Ok(())
+}

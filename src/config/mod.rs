@@ -1,1 +1,138 @@
-//! x
+//! What the user typed: one YAML file, overridable by environment, judged as a whole (every problem at once).
+//! It holds no running thing; `app` makes those from a [`File`].
+
+mod file;
+mod problem;
+mod source;
+
+pub use file::{Admin, Agents, Errors, File, Rule, Shutdown};
+pub use problem::{Problem, Problems};
+
+use crate::{contract::Schema, unit::FilePath};
+use serde_json::Value;
+use source::Source;
+use std::path::{Path, PathBuf};
+
+/// Problems reported for one file.
+const MOST_PROBLEMS: usize = 100;
+
+/// A configuration that was read and whose form is right.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The settings.
+    pub file: File,
+    source: Source,
+}
+
+impl Loaded {
+    /// Reads the file at `path` with the process's environment over it.
+    ///
+    /// # Errors
+    /// Every problem of form, each with path and line.
+    pub fn read(path: &Path) -> Result<Self, Problems> {
+        let text =
+            std::fs::read_to_string(path).map_err(|why| whole(format!("{} cannot be read ({why})", path.display())))?;
+        let base = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
+        Self::parse(&text, &base.unwrap_or_default(), std::env::vars())
+    }
+
+    /// Reads `text`; relative paths in it are meant from `base`.
+    ///
+    /// # Errors
+    /// As [`Loaded::read`].
+    pub fn parse(
+        text: &str,
+        base: &Path,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, Problems> {
+        let mut source = Source::parse(text).map_err(|problem| Problems(vec![problem]))?;
+        source.overlay(environment);
+        let problems = malformed(&source);
+        if !problems.is_empty() {
+            return Err(Problems(problems));
+        }
+        let value = source.value.clone();
+        let file = FilePath::relative_to(base, || serde_path_to_error::deserialize(value));
+        match file {
+            Ok(file) => Ok(Self { file, source }),
+            Err(why) => {
+                let path = why.path().to_string();
+                Err(Problems(vec![placed(&source, if path == "." { "" } else { &path }, why.inner().to_string())]))
+            }
+        }
+    }
+
+    /// Problems that only showed when the settings were put to use, each written `path: message`.
+    pub fn problems(&self, found: Vec<String>) -> Problems {
+        let placed = found.into_iter().map(|text| match text.split_once(": ") {
+            Some((path, message)) if !path.contains(' ') => placed(&self.source, path, message.to_owned()),
+            _ => placed(&self.source, "", text),
+        });
+        Problems(placed.collect())
+    }
+}
+
+/// The JSON Schema of the file, for editors and for the check itself.
+pub fn schema() -> Value {
+    serde_json::to_value(schemars::schema_for!(File)).unwrap_or_default()
+}
+
+fn malformed(source: &Source) -> Vec<Problem> {
+    let schema = match Schema::compile(&schema()) {
+        Ok(schema) => schema,
+        Err(why) => {
+            return vec![Problem {
+                path: String::new(),
+                line: None,
+                message: format!("the schema of the file is broken ({why})"),
+            }];
+        }
+    };
+    let violations = schema.check_all(&source.value, MOST_PROBLEMS);
+    violations
+        .into_iter()
+        .map(|violation| placed(source, &dotted(&violation.pointer, &source.value), violation.message))
+        .collect()
+}
+
+/// A JSON Pointer as people read paths: `/agents/from/0` is `agents.from[0]`.
+fn dotted(pointer: &str, within: &Value) -> String {
+    let mut path = String::new();
+    let mut value = Some(within);
+    for step in pointer.split('/').skip(1) {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        match value {
+            Some(Value::Array(items)) => {
+                path.push_str(&format!("[{step}]"));
+                value = step.parse::<usize>().ok().and_then(|at| items.get(at));
+            }
+            Some(other) => {
+                path = source::join(&path, &step);
+                value = other.get(&step);
+            }
+            None => path = source::join(&path, &step),
+        }
+    }
+    path
+}
+
+fn placed(source: &Source, path: &str, message: String) -> Problem {
+    let (line, variable) = source.locate(path);
+    let message = match variable {
+        Some(variable) => format!("{message} (set by the environment variable {variable})"),
+        None => message,
+    };
+    Problem { path: path.to_owned(), line, message }
+}
+
+fn whole(message: String) -> Problems {
+    Problems(vec![Problem { path: String::new(), line: None, message }])
+}
+
+/// Where the configuration is looked for when none is named.
+pub fn default_path() -> PathBuf {
+    PathBuf::from("gatepost.yaml")
+}
+
+#[cfg(test)]
+mod tests;

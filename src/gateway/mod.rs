@@ -1,1 +1,85 @@
-//! x
+//! The path of a call, and the only room that touches a Pingora session or writes a response.
+//! `serve` reads like the list in the crate's documentation; each step has a file of its own.
+
+mod accept;
+mod admit;
+mod batch;
+mod body;
+mod call;
+mod events;
+mod forward;
+pub mod hygiene;
+mod input;
+pub mod listen;
+mod normalise;
+mod reply;
+mod route;
+mod serve;
+mod stream;
+mod target;
+
+pub use route::{Route, RouteRule, Routes};
+
+use crate::{
+    auth::Auth,
+    contract,
+    fault::{Fault, Format},
+    limit::Limits,
+    registry::Catalogue,
+    telemetry::{AccessLog, Metrics},
+    transport::Transport,
+    unit::Size,
+};
+use arc_swap::ArcSwap;
+use http::HeaderName;
+use std::{sync::Arc, time::Duration};
+
+/// What a configuration puts in force, all of it at once.
+pub struct World {
+    /// Who calls.
+    pub auth: Arc<Auth>,
+    /// How bodies are checked.
+    pub contract: contract::Config,
+    /// The error format where the caller prefers none.
+    pub format: Format,
+    /// The header in which callers show API keys.
+    pub key_header: Option<HeaderName>,
+    /// Bytes of a body that is streamed unchecked.
+    pub max_stream: Size,
+    /// Between two keep-alive comments on an idle event stream; zero for none.
+    pub stream_keep_alive: Duration,
+}
+
+/// The gateway: what is in force, and what outlives every configuration.
+pub struct Gateway {
+    /// What is in force.
+    pub world: ArcSwap<World>,
+    /// The agents.
+    pub catalogue: Arc<Catalogue<Route>>,
+    /// How much.
+    pub limits: Arc<Limits>,
+    /// The way out.
+    pub transport: Transport,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// What is written of each call.
+    pub log: Arc<AccessLog>,
+}
+
+/// Why a step did not finish.
+#[derive(Debug)]
+enum Stop {
+    /// There is something to answer.
+    Fault(Fault),
+    /// There is nobody to answer.
+    Gone,
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests;

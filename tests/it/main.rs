@@ -1,1 +1,7 @@
-//! x
+//! One integration binary: the real gateway, real servers, agents that misbehave.
+#![allow(missing_docs, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod calls;
+mod support;
+mod tidy;

@@ -1,0 +1,121 @@
+//! One HTTP/1.1 connection of the load: a prepared request out, one answer in. It reads only
+//! what it must know (status, and where the answer ends), because it shares its core with the
+//! agent.
+
+use anyhow::{Context as _, bail};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// How long an answer may take; a run must end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const ROOM: usize = 32 * 1024;
+
+/// A request as it goes over the wire.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Request {
+    /// A JSON POST. `headers` are whole lines, each with its line end.
+    pub(crate) fn post(path: &str, headers: &str, body: &str) -> Self {
+        let length = body.len();
+        let text = format!(
+            "POST {path} HTTP/1.1\r\nhost: loadtest.local\r\ncontent-type: application/json\r\n\
+             {headers}content-length: {length}\r\n\r\n{body}"
+        );
+        Self { bytes: text.into_bytes() }
+    }
+}
+
+pub(crate) struct Connection {
+    stream: TcpStream,
+    room: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address).context("connect")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, room: vec![0; ROOM] })
+    }
+
+    /// With no more room than an answer of the load needs, for connections by the thousand.
+    pub(crate) fn small(mut self) -> Self {
+        self.room = vec![0; 2048];
+        self
+    }
+
+    /// Sends the request, reads one whole answer, and returns its status.
+    pub(crate) fn call(&mut self, request: &Request) -> anyhow::Result<u16> {
+        self.answer(request).map(|(status, _)| status)
+    }
+
+    /// Like [`Self::call`], with the answer as it came: head and body.
+    pub(crate) fn answer(&mut self, request: &Request) -> anyhow::Result<(u16, &[u8])> {
+        self.stream.write_all(&request.bytes)?;
+        let mut filled = 0;
+        let mut head = None;
+        loop {
+            let free = self.room.get_mut(filled..).context("an answer larger than expected")?;
+            let count = self.stream.read(free)?;
+            if count == 0 {
+                bail!("closed inside an answer");
+            }
+            filled += count;
+            let got = self.room.get(..filled).unwrap_or_default();
+            if head.is_none() {
+                head = Head::read(got)?;
+            }
+            if let Some(head) = &head
+                && head.ends(got)
+            {
+                return Ok((head.status, self.room.get(..filled).unwrap_or_default()));
+            }
+        }
+    }
+
+    /// The connection itself, for an answer that is read as it comes.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+}
+
+struct Head {
+    status: u16,
+    length: usize,
+    /// `None` is a chunked body.
+    body: Option<usize>,
+}
+
+impl Head {
+    /// `None` until the head is whole.
+    fn read(got: &[u8]) -> anyhow::Result<Option<Self>> {
+        let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") else {
+            return Ok(None);
+        };
+        let text = std::str::from_utf8(got.get(..end).unwrap_or_default())?;
+        let mut lines = text.split("\r\n");
+        let first = lines.next().unwrap_or_default();
+        let status = first.split(' ').nth(1).context("a status line")?.parse()?;
+        let length = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse())?.ok()
+        };
+        Ok(Some(Self { status, length: end + 4, body: lines.find_map(length) }))
+    }
+
+    fn ends(&self, got: &[u8]) -> bool {
+        match self.body {
+            Some(body) => got.len() >= self.length + body,
+            // The last chunk ends the answer: nothing is pipelined behind it.
+            None => got.ends_with(b"\r\n0\r\n\r\n"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

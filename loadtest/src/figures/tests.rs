@@ -1,0 +1,25 @@
+//! The arithmetic behind the table.
+
+use super::{median, percentile, table};
+
+#[test]
+fn a_percentile_is_one_of_the_values() {
+    let values: Vec<u64> = (0..=100).collect();
+    assert_eq!(percentile(&values, 0.5), 50.0);
+    assert_eq!(percentile(&values, 0.99), 99.0);
+    assert!(percentile(&[], 0.5).is_nan());
+}
+
+#[test]
+fn a_median_ignores_one_wild_round() {
+    assert_eq!(median([3.0, 1.0, 900.0]), 3.0);
+    assert_eq!(median([1.0, 2.0, 3.0, 900.0]), 2.5);
+    assert!(median([]).is_nan());
+}
+
+#[test]
+fn a_table_lines_up() {
+    let rows = [vec!["direct".to_owned(), "1".to_owned()]];
+    let text = table(&["row", "calls"], &rows);
+    assert_eq!(text, "| row    | calls |\n| ------ | ----: |\n| direct |     1 |\n");
+}

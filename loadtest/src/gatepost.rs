@@ -1,0 +1,187 @@
+//! The gateway under measurement: everything that depends on the form of its configuration,
+//! its documents and its command line stands in this file.
+
+use crate::client::Request;
+use crate::load::Target;
+use crate::process::{Core, Process};
+use crate::token::{AUDIENCE, Issuer};
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What the caller sends: 200 bytes that satisfy [`schema`].
+const QUESTION: usize = 200;
+
+/// Who the key and the token belong to.
+const CALLER: &str = "loadtest";
+
+/// A program, a folder for its files, and the agent behind it.
+pub(crate) struct Gateway {
+    program: PathBuf,
+    folder: PathBuf,
+    agent: SocketAddr,
+}
+
+impl Gateway {
+    pub(crate) fn new(program: PathBuf, folder: PathBuf, agent: SocketAddr) -> Self {
+        Self { program, folder, agent }
+    }
+
+    /// With nothing to check: anyone may call, no limit, no schema.
+    pub(crate) fn open(&self) -> anyhow::Result<Process> {
+        let agents =
+            json!([self.document("open", "none", "/invoke", None), self.document("stream", "none", "/sse", None),]);
+        let config = format!("{}limits:\n  per_address: null\n", self.common("open", &agents)?);
+        self.start(&self.write("open", &config)?)
+    }
+
+    /// With everything: keys, tokens, a limit that holds and never refuses, a schema. With it
+    /// comes a key that it knows.
+    pub(crate) fn guarded(&self) -> anyhow::Result<(Process, String)> {
+        let agents = json!([
+            self.document("keyed", "api_key", "/invoke", Some(schema())),
+            self.document("signed", "oauth2_bearer", "/invoke", Some(schema())),
+        ]);
+        let issuer = self.issuer();
+        let config = format!(
+            "{common}auth:
+  api_keys:
+    files: [{keys}]
+  bearer:
+    issuers:
+      - issuer: {issuer}
+        jwks_url: {issuer}/jwks
+        audience: [{AUDIENCE}]
+        algorithms: [EdDSA]
+limits:
+  per_address: 1000000/s
+  per_caller: 1000000/s
+",
+            common = self.common("guarded", &agents)?,
+            keys = self.folder.join("keys.jsonl").display(),
+        );
+        let file = self.write("guarded", &config)?;
+        let key = self.key(&file)?;
+        Ok((self.start(&file)?, key))
+    }
+
+    /// The key, made by the gateway's own command before it starts.
+    fn key(&self, config: &Path) -> anyhow::Result<String> {
+        let mut command = Command::new(&self.program);
+        command.args(["key", "new", "--caller", CALLER, "--config"]).arg(config);
+        let output = command.stderr(Stdio::inherit()).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        ensure!(output.status.success(), "{command:?} failed: {text}");
+        let key = text.split_ascii_whitespace().last();
+        Ok(key.context("`gatepost key new` printed no key")?.to_owned())
+    }
+
+    /// A token of the one issuer that the gateway knows.
+    pub(crate) fn token(&self, issuer: &Issuer) -> anyhow::Result<String> {
+        issuer.token(&self.issuer())
+    }
+
+    fn issuer(&self) -> String {
+        format!("http://{}", self.agent)
+    }
+
+    fn common(&self, name: &str, agents: &Value) -> anyhow::Result<String> {
+        let documents = self.folder.join(format!("{name}-agents.json"));
+        fs::write(&documents, agents.to_string())?;
+        Ok(format!(
+            "listen:
+  - address: 127.0.0.1:0
+connections:
+  connections: 20000
+  idle: 10m
+admin:
+  address: 127.0.0.1:0
+agents:
+  from: [{documents}]
+network:
+  allow: [127.0.0.0/8]
+access:
+  grants:
+    - callers: [\"*\", anonymous]
+      agents: [\"*\"]
+access_log:
+  to: /dev/null
+",
+            documents = documents.display()
+        ))
+    }
+
+    fn document(&self, id: &str, auth: &str, path: &str, inputs: Option<Value>) -> Value {
+        let mut operation = json!({ "name": "ask", "description": "Answers" });
+        if let (Some(inputs), Some(fields)) = (inputs, operation.as_object_mut()) {
+            fields.insert("inputs".to_owned(), inputs);
+        }
+        json!({
+            "id": id, "name": id, "description": "An agent of the load test", "version": "1.0.0",
+            "endpoint": format!("http://{}{path}", self.agent),
+            "authentication": { "type": auth },
+            "operations": [operation],
+        })
+    }
+
+    fn write(&self, name: &str, config: &str) -> anyhow::Result<PathBuf> {
+        let file = self.folder.join(format!("{name}.yaml"));
+        fs::write(&file, config)?;
+        Ok(file)
+    }
+
+    fn start(&self, config: &Path) -> anyhow::Result<Process> {
+        let mut command = Command::new(&self.program);
+        command.arg("run").arg("--config").arg(config);
+        Process::telling(command, Core::Proxy)
+    }
+}
+
+fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "text": { "type": "string", "minLength": 1, "maxLength": 4000 },
+            "target_language": { "type": "string", "enum": ["en", "fr", "zh"] },
+            "formal": { "type": "boolean" },
+        },
+        "required": ["text", "target_language"],
+        "additionalProperties": false,
+    })
+}
+
+fn question() -> String {
+    let (head, tail) = ("{\"text\":\"", "\",\"target_language\":\"fr\",\"formal\":true}");
+    format!("{head}{}{tail}", "x".repeat(QUESTION - head.len() - tail.len()))
+}
+
+/// A call without credentials, for the agent itself, plain proxies and open agents.
+pub(crate) fn plain(address: SocketAddr, path: &str) -> Target {
+    Target { address, request: Request::post(path, "", &question()) }
+}
+
+/// A call that shows an API key.
+pub(crate) fn keyed(address: SocketAddr, key: &str) -> Target {
+    let header = format!("x-api-key: {key}\r\n");
+    Target { address, request: Request::post("/agents/keyed/invoke", &header, &question()) }
+}
+
+/// A call that shows a token.
+pub(crate) fn signed(address: SocketAddr, token: &str) -> Target {
+    let header = format!("authorization: Bearer {token}\r\n");
+    Target { address, request: Request::post("/agents/signed/invoke", &header, &question()) }
+}
+
+/// A program beside this one, as cargo leaves them.
+pub(crate) fn beside() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let program = own.with_file_name("gatepost");
+    ensure!(program.is_file(), "{} is missing (cargo build --release)", program.display());
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! The load: saturating (as fast as answers come) or at a constant rate of arrivals, where a
+//! call's latency counts from the moment it *should* have started, so that a proxy which
+//! stalls does not hide the calls that waited behind the stall.
+//!
+//! Each connection is a thread that blocks: cheaper per call than a runtime, and its clock is
+//! the kernel's.
+
+use crate::agent::now;
+use crate::client::{Connection, Request};
+use anyhow::Context as _;
+use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
+use rustix::time::{ClockId, Timespec};
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Where calls go, and what each one says.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    pub(crate) request: Request,
+}
+
+impl Target {
+    /// One call, with its answer as text: shows before a measurement that it measures the
+    /// right thing.
+    pub(crate) fn try_once(&self) -> anyhow::Result<()> {
+        let mut connection = Connection::open(self.address)?;
+        let (status, answer) = connection.answer(&self.request)?;
+        let answer = String::from_utf8_lossy(answer);
+        anyhow::ensure!(status == 200, "the first call was answered:\n{answer}");
+        Ok(())
+    }
+}
+
+/// What a saturating load saw.
+pub(crate) struct Saturated {
+    pub(crate) calls: u64,
+    pub(crate) failed: u64,
+    pub(crate) took: Duration,
+}
+
+/// Keeps `connections` busy until `time` is over or `most` calls are made.
+pub(crate) fn saturate(target: &Target, connections: u64, time: Duration, most: u64) -> anyhow::Result<Saturated> {
+    let started = Instant::now();
+    let left = Arc::new(AtomicU64::new(most));
+    let threads = (0..connections).map(|_| {
+        let (target, left) = (target.clone(), Arc::clone(&left));
+        std::thread::spawn(move || busy(&target, &left, started + time))
+    });
+    let (mut calls, mut failed) = (0, 0);
+    for (more, bad) in join(threads.collect())? {
+        calls += more;
+        failed += bad;
+    }
+    Ok(Saturated { calls, failed, took: started.elapsed() })
+}
+
+fn busy(target: &Target, left: &AtomicU64, end: Instant) -> anyhow::Result<(u64, u64)> {
+    let mut connection = Connection::open(target.address)?;
+    let (mut calls, mut failed) = (0, 0);
+    let take = || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+    while Instant::now() < end && take() {
+        calls += 1;
+        if !matches!(connection.call(&target.request), Ok(200)) {
+            failed += 1;
+            connection = Connection::open(target.address)?;
+        }
+    }
+    Ok((calls, failed))
+}
+
+/// What a load at a constant rate saw: latencies in nanoseconds, sorted.
+pub(crate) struct Paced {
+    pub(crate) latencies: Vec<u64>,
+    pub(crate) failed: u64,
+}
+
+/// `rate` calls a second for `time`, spread evenly over `connections`.
+pub(crate) fn pace(target: &Target, connections: u64, rate: u64, time: Duration) -> anyhow::Result<Paced> {
+    let period = 1_000_000_000 / rate.max(1);
+    // Every thread is up before the first call is due.
+    let first = now() + 50_000_000;
+    let end = first + u64::try_from(time.as_nanos())?;
+    let threads = (0..connections).map(|lane| {
+        let target = target.clone();
+        let due = (first + lane * period..end).step_by(usize::try_from(period * connections).unwrap_or(usize::MAX));
+        std::thread::spawn(move || punctual(&target, due))
+    });
+    let mut all = Paced { latencies: Vec::new(), failed: 0 };
+    for part in join(threads.collect())? {
+        all.latencies.extend(part.latencies);
+        all.failed += part.failed;
+    }
+    all.latencies.sort_unstable();
+    Ok(all)
+}
+
+fn punctual(target: &Target, due: impl Iterator<Item = u64>) -> anyhow::Result<Paced> {
+    set_current_timer_slack(NonZeroU64::new(1))?;
+    let mut connection = Connection::open(target.address)?;
+    let mut seen = Paced { latencies: Vec::new(), failed: 0 };
+    for moment in due {
+        wait_until(moment)?;
+        if matches!(connection.call(&target.request), Ok(200)) {
+            seen.latencies.push(now().saturating_sub(moment));
+        } else {
+            seen.failed += 1;
+            connection = Connection::open(target.address)?;
+        }
+    }
+    Ok(seen)
+}
+
+fn wait_until(moment: u64) -> anyhow::Result<()> {
+    let moment = i64::try_from(moment)?;
+    let time = Timespec { tv_sec: moment / 1_000_000_000, tv_nsec: moment % 1_000_000_000 };
+    Ok(clock_nanosleep_absolute(ClockId::Monotonic, &time)?)
+}
+
+/// What every thread brought, or the first failure.
+pub(crate) fn join<T>(threads: Vec<JoinHandle<anyhow::Result<T>>>) -> anyhow::Result<Vec<T>> {
+    let ended = threads.into_iter().map(JoinHandle::join);
+    ended.map(|end| end.ok().context("a thread of the load panicked")?).collect()
+}

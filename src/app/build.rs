@@ -1,0 +1,175 @@
+//! Wiring: what a configuration asks for, made. Problems of every part are gathered, not stopped at.
+
+use crate::{
+    auth::{Auth, Services},
+    config::File,
+    gateway::{Gateway, Route, RouteRule, Routes, World},
+    limit::Limits,
+    net::{AddressPolicy, Client},
+    registry::{self, Catalogue, Watch},
+    telemetry::{AccessLog, Metrics},
+    transport::Transport,
+};
+use arc_swap::ArcSwap;
+use http::HeaderName;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A gateway that does not listen yet, and what reconfigures it.
+pub struct Parts {
+    /// The gateway.
+    pub gateway: Arc<Gateway>,
+    /// Which addresses may be reached.
+    pub policy: Arc<ArcSwap<AddressPolicy>>,
+    watch: Mutex<Option<Watch>>,
+}
+
+impl Parts {
+    /// Makes everything; needs a tokio runtime.
+    ///
+    /// # Errors
+    /// Every problem, each written `path: message`.
+    pub async fn new(file: &File) -> Result<Self, Vec<String>> {
+        let metrics = Metrics::new().map_err(|why| vec![format!("the metrics cannot be made ({why})")])?;
+        let mut problems = form(file);
+        metrics.configure(&file.metrics);
+        let log =
+            AccessLog::new(file.access_log.to.clone(), Arc::clone(&metrics)).map_err(|why| vec![format!("to: {why}")]);
+        let log = keep(log, "access_log", &mut problems);
+        let limits = keep(Limits::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
+        let policy = Arc::new(AddressPolicy::new(file.network.allow.clone()));
+        let transport = Transport::new(Arc::clone(&policy));
+        let auth = keep(auth(file, &policy, &metrics, None), "", &mut problems);
+        problems.extend(settings(file, &transport));
+        let (Some(log), Some(limits), Some(auth), true) = (log, limits, auth, problems.is_empty()) else {
+            // A folder of agents that is not there is told in the same breath.
+            problems.extend(within("agents", feed(file).problems()));
+            return Err(problems);
+        };
+        let limits = Arc::new(limits);
+        let routes = routes(file, &auth, (&limits, &transport, &metrics));
+        let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
+        let watch = Watch::start(&catalogue, &feed(file)).await.map_err(|whys| within("agents", whys))?;
+        metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
+        let world = ArcSwap::from_pointee(world(file, auth));
+        let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
+        Ok(Self { gateway: Arc::new(gateway), policy: Arc::new(ArcSwap::new(policy)), watch: Mutex::new(Some(watch)) })
+    }
+
+    /// Puts a changed configuration in force without touching a connection. Listeners, the admin address and the
+    /// access log's target stay as they were at the start.
+    ///
+    /// # Errors
+    /// Every problem; then nothing has changed.
+    pub async fn reconfigure(&self, file: &File) -> Result<(), Vec<String>> {
+        let gateway = &self.gateway;
+        let policy = Arc::new(AddressPolicy::new(file.network.allow.clone()));
+        let mut problems = form(file);
+        problems.extend(within("agents", feed(file).problems()));
+        problems.extend(settings(file, &gateway.transport));
+        let before = gateway.world.load_full();
+        let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
+        let (Some(auth), true) = (auth, problems.is_empty()) else { return Err(problems) };
+        gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
+        policy.refuse_own(self.policy.load().own());
+        gateway.transport.set_policy(Arc::clone(&policy));
+        self.policy.store(policy);
+        gateway.metrics.configure(&file.metrics);
+        gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
+        let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
+        gateway.world.store(Arc::new(world(file, auth)));
+        let catalogue = Arc::clone(&gateway.catalogue);
+        let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
+        if let Err(why) = recompiled {
+            tracing::error!("the agents could not be prepared anew ({why})");
+        }
+        let watch = Watch::start(&gateway.catalogue, &feed(file)).await.map_err(|whys| within("agents", whys))?;
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
+        Ok(())
+    }
+
+    /// Documents that are not served, and why.
+    pub fn notes(&self) -> Vec<String> {
+        let snapshot = self.gateway.catalogue.snapshot();
+        let refused = snapshot.refused.iter().map(|refusal| format!("not served: {refusal}"));
+        refused.chain(snapshot.troubles.iter().map(|(part, why)| format!("not read: {part}: {why}"))).collect()
+    }
+}
+
+fn world(file: &File, auth: Arc<Auth>) -> World {
+    let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
+    World {
+        auth,
+        contract: file.contract.clone(),
+        format: file.errors.format,
+        key_header,
+        max_stream: file.agents.max_stream,
+        stream_keep_alive: file.agents.stream_keep_alive.get(),
+    }
+}
+
+fn auth(
+    file: &File,
+    policy: &Arc<AddressPolicy>,
+    metrics: &Arc<Metrics>,
+    before: Option<&Auth>,
+) -> Result<Arc<Auth>, Vec<String>> {
+    let client = Client::build(&file.network, Arc::clone(policy)).map_err(|whys| within("network", whys))?;
+    let services = Services { client, metrics: Arc::clone(metrics) };
+    Auth::build(&file.auth, &file.access, &services, before).map(Arc::new)
+}
+
+type Lasting<'a> = (&'a Arc<Limits>, &'a Transport, &'a Arc<Metrics>);
+
+fn routes(file: &File, auth: &Arc<Auth>, (limits, transport, metrics): Lasting<'_>) -> Routes {
+    let rules = file.agents.rules.iter().map(|rule| RouteRule {
+        agents: rule.agents.clone(),
+        settings: rule.settings.clone(),
+        rate: rule.rate,
+        concurrency: rule.concurrency,
+    });
+    Routes {
+        contract: file.contract.clone(),
+        defaults: file.agents.defaults.clone(),
+        rules: rules.collect(),
+        auth: Arc::clone(auth),
+        limits: Arc::clone(limits),
+        transport: transport.clone(),
+        metrics: Arc::clone(metrics),
+    }
+}
+
+fn feed(file: &File) -> registry::Config {
+    registry::Config { from: file.agents.from.iter().map(|path| path.to_path_buf()).collect(), poll: file.agents.poll }
+}
+
+/// What each room can tell of its own settings without running anything.
+fn form(file: &File) -> Vec<String> {
+    let mut problems = within("connections", file.connections.problems());
+    for (at, listener) in file.listen.iter().enumerate() {
+        problems.extend(within(&format!("listen[{at}]"), listener.problems()));
+    }
+    problems.extend(within("contract", file.contract.problems()));
+    problems
+}
+
+/// Secrets and files that the agents' settings name.
+fn settings(file: &File, transport: &Transport) -> Vec<String> {
+    let mut problems = within("agents.defaults", transport.check(&file.agents.defaults));
+    for (at, rule) in file.agents.rules.iter().enumerate() {
+        let settings = rule.settings.over(&file.agents.defaults);
+        problems.extend(within(&format!("agents.rules[{at}].settings"), transport.check(&settings)));
+    }
+    problems
+}
+
+fn keep<T>(made: Result<T, Vec<String>>, section: &str, problems: &mut Vec<String>) -> Option<T> {
+    made.map_err(|whys| problems.extend(within(section, whys))).ok()
+}
+
+/// Problems as seen from the whole file.
+fn within(section: &str, problems: Vec<String>) -> Vec<String> {
+    match section {
+        "" => problems,
+        section => problems.into_iter().map(|problem| format!("{section}.{problem}")).collect(),
+    }
+}

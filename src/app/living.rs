@@ -1,0 +1,117 @@
+//! A running gateway's days: signals, changed files, housekeeping, a successor.
+
+use super::Running;
+use crate::{config::Loaded, gateway::listen::upgrade};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How often files are looked at and idle state is dropped.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What makes a file another file; a replaced symlink changes it too.
+type Signature = Option<(SystemTime, u64)>;
+
+impl Running {
+    /// Runs until SIGTERM or SIGINT, or until a successor has taken over; then drains.
+    ///
+    /// # Errors
+    /// Signals cannot be received.
+    pub async fn live(self, config: &Path) -> anyhow::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut seen = signature(config);
+        let succeeded = self.succeeded();
+        tokio::pin!(succeeded);
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                () = &mut succeeded => break,
+                _ = hangup.recv() => {
+                    self.parts.gateway.log.reopen();
+                    seen = signature(config);
+                    self.reload(config).await;
+                }
+                _ = tick.tick() => {
+                    let now = signature(config);
+                    if now.is_some() && now != seen {
+                        seen = now;
+                        self.reload(config).await;
+                    }
+                    self.housekeeping().await;
+                }
+            }
+        }
+        tracing::info!("draining");
+        self.stop().await;
+        Ok(())
+    }
+
+    /// Resolves when a second process has taken over; never without an upgrade socket.
+    fn succeeded(&self) -> impl Future<Output = ()> + use<> {
+        let offer = self.upgrade_socket().map(|path: PathBuf| (path, self.server.sockets()));
+        async move {
+            let failed = match offer {
+                Some((path, Ok(sockets))) => match upgrade::offer(&path, sockets).await {
+                    Ok(()) => return,
+                    Err(why) => why,
+                },
+                Some((_, Err(why))) => why,
+                None => return std::future::pending().await,
+            };
+            tracing::error!("no successor can take over ({failed})");
+            std::future::pending().await
+        }
+    }
+
+    /// Puts the changed file in force, or keeps what is and says why.
+    pub async fn reload(&self, config: &Path) {
+        let gateway = &self.parts.gateway;
+        let reloaded = match Loaded::read(config) {
+            Ok(loaded) => self.parts.reconfigure(&loaded.file).await.map_err(|found| loaded.problems(found)),
+            Err(problems) => Err(problems),
+        };
+        match reloaded {
+            Ok(()) => {
+                gateway.metrics.config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
+                self.condition.configured();
+                tracing::info!("the changed configuration is in force");
+            }
+            Err(problems) => {
+                gateway.metrics.config_refused();
+                tracing::error!("the changed configuration is refused, the last good one stays: {problems}");
+                self.condition.unconfigured(problems.to_string());
+            }
+        }
+    }
+
+    async fn housekeeping(&self) {
+        let gateway = &self.parts.gateway;
+        for problem in self.server.reload_if_changed() {
+            tracing::error!("changed certificates are refused, the last good ones stay: {problem}");
+        }
+        let auth = gateway.world.load().auth.clone();
+        auth.tick().await;
+        let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
+        let swept = tokio::task::spawn_blocking(move || {
+            limits.sweep();
+            let snapshot = catalogue.snapshot();
+            metrics.retain(|id| snapshot.get(id.as_str()).is_some());
+            limits.save(false)
+        });
+        if let Ok(Err(why)) = swept.await {
+            tracing::error!("the quotas could not be saved ({why})");
+        }
+    }
+}
+
+fn signature(path: &Path) -> Signature {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.modified().ok()?, meta.len()))
+}

@@ -1,0 +1,65 @@
+//! What the admin page shows of the gateway.
+
+use crate::{
+    admin::{AgentRow, Health, Refused, State, page},
+    gateway::Gateway,
+};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+/// The gateway's condition, as far as operators ask.
+pub(super) struct Condition {
+    gateway: Arc<Gateway>,
+    draining: AtomicBool,
+    refused: Mutex<Option<String>>,
+}
+
+impl Condition {
+    pub(super) fn new(gateway: &Arc<Gateway>) -> Self {
+        Self { gateway: Arc::clone(gateway), draining: AtomicBool::new(false), refused: Mutex::default() }
+    }
+
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(super) fn configured(&self) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(super) fn unconfigured(&self, why: String) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+}
+
+impl State for Condition {
+    fn health(&self) -> Health {
+        let snapshot = self.gateway.catalogue.snapshot();
+        Health {
+            draining: self.draining.load(Relaxed),
+            agents: Some(snapshot.len()),
+            refused: snapshot.refused.len(),
+            config_refused: self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            troubles: snapshot.troubles.iter().map(|(part, why)| format!("{part}: {why}")).collect(),
+        }
+    }
+
+    fn agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow> {
+        let snapshot = self.gateway.catalogue.snapshot();
+        let routes = page(snapshot.iter(), after, most);
+        routes.into_iter().map(|route| AgentRow::new(route.agent(), route.in_flight())).collect()
+    }
+
+    fn refused(&self, most: usize) -> Vec<Refused> {
+        let snapshot = self.gateway.catalogue.snapshot();
+        let shown = snapshot.refused.iter().take(most).map(|refusal| Refused {
+            source: refusal.source.to_string(),
+            index: refusal.index,
+            id: refusal.id.clone(),
+            reasons: refusal.reasons.clone(),
+        });
+        shown.collect()
+    }
+}

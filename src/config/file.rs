@@ -1,0 +1,158 @@
+//! The shape of the file: each room's own settings, composed.
+
+use crate::{
+    auth, contract,
+    fault::Format,
+    gateway::listen,
+    limit, net, telemetry,
+    transport::Settings,
+    unit::{FilePath, Glob, Rate, Size, Span},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+};
+
+/// Gatepost's configuration.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Where callers connect; at least one.
+    #[schemars(length(min = 1))]
+    pub listen: Vec<listen::Config>,
+    /// Bounds on every connection.
+    #[serde(default)]
+    pub connections: listen::Limits,
+    /// Where operators connect: metrics, health, state.
+    #[serde(default)]
+    pub admin: Admin,
+    /// The agents and how they are reached.
+    pub agents: Agents,
+    /// Which addresses agents, and whatever else is fetched, may have.
+    #[serde(default)]
+    pub network: net::Config,
+    /// How callers prove who they are.
+    #[serde(default)]
+    pub auth: auth::Config,
+    /// Who may call what. Nothing is granted unless it is written here.
+    #[serde(default)]
+    pub access: auth::AccessConfig,
+    /// How much a caller may call.
+    #[serde(default)]
+    pub limits: limit::Config,
+    /// How bodies are checked.
+    #[serde(default)]
+    pub contract: contract::Config,
+    /// How errors are written.
+    #[serde(default)]
+    pub errors: Errors,
+    /// Where the line of each call goes.
+    #[serde(default)]
+    pub access_log: telemetry::AccessLogConfig,
+    /// What is measured.
+    #[serde(default)]
+    pub metrics: telemetry::MetricsConfig,
+    /// How the process ends and is replaced.
+    #[serde(default)]
+    pub shutdown: Shutdown,
+}
+
+/// The operators' side.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Address of the admin listener; plain HTTP without authentication, so keep it on loopback or behind
+    /// something. Default 127.0.0.1:9901; port 0 takes any free one.
+    #[schemars(with = "String")]
+    pub address: SocketAddr,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9901)) }
+    }
+}
+
+/// The agents.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Agents {
+    /// Files or folders of AIDIP metadata documents (JSON or YAML), watched.
+    #[schemars(length(min = 1))]
+    pub from: Vec<FilePath>,
+    /// How often the files are looked at for changes; 50ms to 1h. Default 500ms.
+    #[serde(default = "poll")]
+    pub poll: Span,
+    /// How every agent is reached.
+    #[serde(default)]
+    pub defaults: Settings,
+    /// How certain agents are reached; of several that match, the later one wins, setting by setting.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+    /// The largest body that passes unchecked, because the operation has no schema or checking is off; it is
+    /// streamed, never held. Default 64MiB.
+    #[serde(default = "max_stream")]
+    pub max_stream: Size,
+    /// Interval of the keep-alive comment on an idle event stream; 0s sends none. Default 15s.
+    #[serde(default = "keep_alive")]
+    pub stream_keep_alive: Span,
+}
+
+fn poll() -> Span {
+    Span::millis(500)
+}
+
+fn max_stream() -> Size {
+    Size::kib(64 << 10)
+}
+
+fn keep_alive() -> Span {
+    Span::secs(15)
+}
+
+/// Settings for the agents that match.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Agents by id.
+    #[schemars(length(min = 1))]
+    pub agents: Vec<Glob>,
+    /// How they are reached.
+    #[serde(default)]
+    pub settings: Settings,
+    /// Calls per period to each of them, by all callers together.
+    #[serde(default)]
+    pub rate: Option<Rate>,
+    /// Calls at once to each of them.
+    #[serde(default)]
+    pub concurrency: Option<NonZeroU32>,
+}
+
+/// How errors are written.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Errors {
+    /// The format where `Accept` prefers none: `error` (AIDIP) or `problem` (RFC 9457). Default `error`.
+    pub format: Format,
+}
+
+/// How the process ends and is replaced.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Shutdown {
+    /// How long calls in flight may take to finish after SIGTERM. Default 30s.
+    pub drain: Span,
+    /// How long the listeners stay open after readiness has dropped, so that load balancers notice.
+    /// Default 0s.
+    pub delay: Span,
+    /// A unix socket over which a second process (`gatepost run --upgrade`) takes over the listeners.
+    pub upgrade_socket: Option<FilePath>,
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self { drain: Span::secs(30), delay: Span::secs(0), upgrade_socket: None }
+    }
+}

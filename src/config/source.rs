@@ -1,0 +1,194 @@
+//! The file as it was typed: YAML into JSON values, with the line of every path, and the environment laid over it.
+//! Nothing is judged here but YAML's own syntax.
+
+use super::Problem;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::Spanned;
+use std::{collections::HashMap, fmt};
+
+/// Variables that begin so override the file: `GATEPOST__LIMITS__PER_CALLER=10/s`.
+pub(super) const PREFIX: &str = "GATEPOST__";
+
+/// A configuration text: its value, and where each part of it stands.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pub(super) value: Value,
+    lines: HashMap<String, u64>,
+    overridden: HashMap<String, String>,
+}
+
+impl Source {
+    /// Reads YAML.
+    ///
+    /// # Errors
+    /// The one place where the text stops being YAML, or repeats a key.
+    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+        let mut source = Self { value: Value::Object(Map::new()), ..Self::default() };
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(source);
+        }
+        let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
+        let node: Spanned<Node> = serde_saphyr::from_str_with_options(text, options).map_err(|why| {
+            let line = why.location().map(|at| at.line());
+            let why = why.to_string();
+            Problem {
+                path: String::new(),
+                line,
+                message: format!("this is not YAML ({})", why.lines().next().unwrap_or_default()),
+            }
+        })?;
+        source.value = source.flatten(node, String::new());
+        Ok(source)
+    }
+
+    fn flatten(&mut self, node: Spanned<Node>, path: String) -> Value {
+        self.lines.insert(path.clone(), node.referenced.line());
+        match node.value {
+            Node::Scalar(value) => value,
+            Node::List(items) => {
+                let items = items.into_iter().enumerate();
+                Value::Array(items.map(|(at, item)| self.flatten(item, format!("{path}[{at}]"))).collect())
+            }
+            Node::Map(members) => {
+                let members = members.into_iter();
+                Value::Object(
+                    members.map(|(name, member)| (name.clone(), self.flatten(member, join(&path, &name)))).collect(),
+                )
+            }
+        }
+    }
+
+    /// Lays the environment over the file. A value is read as JSON where it is JSON (numbers, booleans,
+    /// lists, objects), and as a string otherwise.
+    pub(super) fn overlay(&mut self, variables: impl Iterator<Item = (String, String)>) {
+        let mut variables: Vec<_> = variables.filter(|(name, _)| name.starts_with(PREFIX)).collect();
+        variables.sort();
+        for (name, text) in variables {
+            let steps: Vec<String> = name.trim_start_matches(PREFIX).split("__").map(str::to_ascii_lowercase).collect();
+            let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+            let mut path = String::new();
+            let mut slot = &mut self.value;
+            for step in &steps {
+                slot = descend(slot, step, &mut path);
+            }
+            *slot = value;
+            self.overridden.insert(path, name);
+        }
+    }
+
+    /// Where `path` stands: its own line, or that of the nearest part above it that has one.
+    pub(super) fn locate(&self, path: &str) -> (Option<u64>, Option<&str>) {
+        let mut at = path;
+        loop {
+            if let Some(variable) = self.overridden.get(at) {
+                return (None, Some(variable));
+            }
+            if let Some(line) = self.lines.get(at).filter(|line| **line > 0) {
+                return (Some(*line), None);
+            }
+            match at.rfind(['.', '[']) {
+                Some(cut) => at = at.get(..cut).unwrap_or_default(),
+                None if at.is_empty() => return (None, None),
+                None => at = "",
+            }
+        }
+    }
+}
+
+pub(super) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// The member or item called `step`, made where it is missing; an item beyond the end is appended.
+fn descend<'a>(slot: &'a mut Value, step: &str, path: &mut String) -> &'a mut Value {
+    if let (Value::Array(_), Ok(at)) = (&*slot, step.parse::<usize>()) {
+        let Value::Array(items) = slot else { return slot };
+        let at = at.min(items.len());
+        if at == items.len() {
+            items.push(Value::Null);
+        }
+        path.push_str(&format!("[{at}]"));
+        return items.get_mut(at).unwrap_or_else(|| unreachable!("the item was just made"));
+    }
+    if !slot.is_object() {
+        *slot = Value::Object(Map::new());
+    }
+    *path = join(path, step);
+    let Value::Object(members) = slot else { return slot };
+    members.entry(step).or_insert(Value::Null)
+}
+
+/// Any YAML node; every child knows its line.
+enum Node {
+    Scalar(Value),
+    List(Vec<Spanned<Node>>),
+    Map(Vec<(String, Spanned<Node>)>),
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Nodes)
+    }
+}
+
+struct Nodes;
+
+impl<'de> Visitor<'de> for Nodes {
+    type Value = Node;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a YAML value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Node, D::Error> {
+        from.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = from.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
+        let mut members: Vec<(String, Spanned<Node>)> = Vec::new();
+        while let Some(name) = from.next_key::<String>()? {
+            if members.iter().any(|(known, _)| *known == name) {
+                return Err(de::Error::custom(format!("'{name}' stands twice")));
+            }
+            members.push((name, from.next_value()?));
+        }
+        Ok(Node::Map(members))
+    }
+}

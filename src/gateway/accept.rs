@@ -1,0 +1,103 @@
+//! Media types: which error format a caller reads, what it accepts, what it sent (R75, R90).
+
+use crate::fault::{Code, Fault, Format, Result};
+use http::{HeaderMap, header};
+
+/// What the gateway can always give.
+const OFFERED: &[&str] = &["application/json", "application/problem+json", "text/event-stream", "application/x-ndjson"];
+
+/// The error format: what `Accept` prefers, else the configured one.
+pub(super) fn error_format(headers: &HeaderMap, configured: Format) -> Format {
+    let problem = quality(headers, "application/problem+json", true);
+    let error = quality(headers, "application/json", true);
+    match (problem, error) {
+        (Some(problem), Some(error)) if error > problem => Format::Error,
+        (Some(problem), Some(error)) if problem > error => Format::Problem,
+        (Some(problem), None) if problem > 0 => Format::Problem,
+        (None, Some(error)) if error > 0 => Format::Error,
+        _ => configured,
+    }
+}
+
+/// Refuses an `Accept` that allows nothing an agent with declared JSON output can answer (R75).
+pub(super) fn acceptable(headers: &HeaderMap) -> Result<()> {
+    let accepted = !headers.contains_key(header::ACCEPT)
+        || OFFERED.iter().any(|media| quality(headers, media, false).is_some_and(|q| q > 0));
+    if accepted {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Code::NotAcceptable,
+        format!("no format in Accept can be served (this agent answers {})", OFFERED.join(", ")),
+    ))
+}
+
+/// The quality, in thousandths, that `Accept` gives to `media`; the most specific range decides. With
+/// `exact`, ranges with `*` say nothing.
+fn quality(headers: &HeaderMap, media: &str, exact: bool) -> Option<u16> {
+    let (kind, _) = media.split_once('/')?;
+    let mut best: Option<(u8, u16)> = None;
+    for range in headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+    {
+        let mut parts = range.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let weight = match name {
+            name if name.eq_ignore_ascii_case(media) => 3,
+            "*/*" | "*" => 1,
+            name => match name.split_once('/') {
+                Some((major, "*")) if major.eq_ignore_ascii_case(kind) => 2,
+                _ => continue,
+            },
+        };
+        if exact && weight < 3 {
+            continue;
+        }
+        let q = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q="))).map_or(1000, thousandths);
+        if best.is_none_or(|(known, _)| weight > known) {
+            best = Some((weight, q));
+        }
+    }
+    best.map(|(_, q)| q)
+}
+
+fn thousandths(q: &str) -> u16 {
+    q.parse::<f32>().ok().filter(|q| (0.0..=1.0).contains(q)).map_or(0, |q| (q * 1000.0) as u16)
+}
+
+/// Whether a body that will be checked is JSON in UTF-8, unencoded.
+///
+/// # Errors
+/// `UnsupportedMediaType` naming what would be right.
+pub(super) fn json_body(headers: &HeaderMap) -> Result<()> {
+    let refuse = |message| Err(Fault::new(Code::UnsupportedMediaType, message));
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        return refuse("the body must not be compressed (leave out Content-Encoding)");
+    }
+    match headers.get(header::CONTENT_TYPE).map(|media| media.to_str()) {
+        None => Ok(()),
+        Some(Ok(media)) if is_json(media) => match charset(media) {
+            None => Ok(()),
+            Some(charset) if charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8") => Ok(()),
+            Some(_) => refuse("the body must be UTF-8 (Content-Type: application/json)"),
+        },
+        Some(_) => refuse("the body must be JSON (Content-Type: application/json)"),
+    }
+}
+
+/// Whether `media` is JSON: `application/json`, `text/json` or any `+json`; not a sequence of JSON texts.
+pub(super) fn is_json(media: &str) -> bool {
+    let essence = media.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+        || essence.eq_ignore_ascii_case("text/json")
+        || essence.len() > 5 && essence.get(essence.len() - 5..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))
+}
+
+fn charset(media: &str) -> Option<&str> {
+    let (_, rest) = media.split_once(';')?;
+    rest.split(';').find_map(|part| part.trim().strip_prefix("charset=")).map(|value| value.trim_matches('"'))
+}

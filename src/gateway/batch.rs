@@ -1,0 +1,85 @@
+//! Batches for agents that take one input at a time: fanned out with a bound, answered in order, each item with
+//! its own result or its own error (R44).
+
+use super::{
+    Gateway,
+    admit::Admitted,
+    forward::Told,
+    normalise::{Answer, Verdict, verdict},
+};
+use crate::{
+    contract,
+    fault::{Code, Fault, Result},
+    limit::Account,
+    transport::{Beginning, Body, Reply},
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, stream};
+use std::num::NonZeroU32;
+
+/// A batch on its way.
+pub(super) struct Batch<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) admitted: &'a Admitted,
+    pub(super) account: Account<'a>,
+    pub(super) told: Told<'a>,
+    pub(super) rules: &'a contract::Config,
+}
+
+impl Batch<'_> {
+    /// Calls the agent for every item and writes the array of answers.
+    pub(super) async fn run(self, items: Vec<(Bytes, Result<()>)>, request_id: &str) -> Bytes {
+        let at_once = usize::from(self.rules.batch.concurrency).max(1);
+        let this = &self;
+        let answers = stream::iter(items.into_iter().enumerate())
+            .map(|(index, (item, checked))| async move { this.item(index, item, checked).await })
+            .buffered(at_once);
+        let mut answers = std::pin::pin!(answers);
+        let mut list = BytesMut::from("[");
+        while let Some(answer) = answers.next().await {
+            if list.len() > 1 {
+                list.extend_from_slice(b",");
+            }
+            match answer {
+                Ok(bytes) => list.extend_from_slice(&bytes),
+                Err(fault) => {
+                    tracing::debug!(request_id, "an item of a batch failed: {fault}");
+                    list.extend_from_slice(fault.error_object(request_id).to_string().as_bytes());
+                }
+            }
+        }
+        list.extend_from_slice(b"]");
+        list.freeze()
+    }
+
+    /// The first item's permit was taken when the call entered; every other costs its own.
+    async fn item(&self, index: usize, item: Bytes, checked: Result<()>) -> Result<Bytes> {
+        checked?;
+        if index > 0 {
+            self.gateway.limits.admit(&self.admitted.agent().limits, &self.account, NonZeroU32::MIN)?;
+        }
+        let reply = self.gateway.send(self.admitted, self.told, Body::Whole(item)).await?;
+        self.answer(reply).await
+    }
+
+    async fn answer(&self, mut reply: Reply) -> Result<Bytes> {
+        let most = self.rules.max_body.get();
+        let Beginning { bytes, complete } = reply.body.beginning(most).await?;
+        let operation = self.admitted.operation();
+        let answer = Answer {
+            status: reply.status,
+            headers: &reply.headers,
+            body: &bytes,
+            complete,
+            declares_error: operation.declares_error,
+        };
+        if let Verdict::Fault(fault) = verdict(&answer) {
+            return Err(fault);
+        }
+        let bounds = contract::Bounds { depth: self.rules.max_depth };
+        let value = contract::parse(&bytes, &bounds)
+            .map_err(|why| Fault::new(Code::AgentError, "the agent's answer is not JSON").detail(why))?;
+        operation.contract.admit_output(&value)?;
+        Ok(bytes)
+    }
+}

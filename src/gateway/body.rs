@@ -1,0 +1,106 @@
+//! The caller's body as it arrives: counted, bounded in size and time, never read before it is wanted.
+
+use super::listen::{self, Connection};
+use crate::fault::{Code, Fault, Result};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header};
+use pingora_core::protocols::http::ServerSession;
+use std::time::Instant;
+
+/// How long a body may take: the connection's bound between two reads, and a moment for all of it.
+#[derive(Clone, Copy)]
+pub(super) struct Pace<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) until: Instant,
+}
+
+/// A body that is being read.
+pub(super) struct Incoming<'a> {
+    session: &'a mut ServerSession,
+    pace: Pace<'a>,
+    put_back: Option<Bytes>,
+    read: u64,
+    continued: bool,
+}
+
+impl<'a> Incoming<'a> {
+    pub(super) fn new(session: &'a mut ServerSession, pace: Pace<'a>) -> Self {
+        Self { session, pace, put_back: None, read: 0, continued: false }
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.session.req_header().headers
+    }
+
+    /// Whether the request has no body at all.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.put_back.is_none() && self.session.is_body_empty()
+    }
+
+    /// `Content-Length`, which hygiene has seen to be one number.
+    pub(super) fn length(&self) -> Option<u64> {
+        let length = self.headers().get(header::CONTENT_LENGTH)?;
+        length.to_str().ok()?.parse().ok()
+    }
+
+    /// Bytes read so far.
+    pub(super) fn count(&self) -> u64 {
+        self.read
+    }
+
+    /// The next part; `None` at the end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        if let Some(bytes) = self.put_back.take() {
+            return Ok(Some(bytes));
+        }
+        if !std::mem::replace(&mut self.continued, true) {
+            listen::expect_continue(self.session).await;
+        }
+        let chunk = listen::read_chunk(self.session, self.pace.connection, Some(self.pace.until.into())).await?;
+        self.read += chunk.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        Ok(chunk)
+    }
+
+    /// The first part that has a byte; empty where there is none.
+    pub(super) async fn first(&mut self) -> Result<Bytes> {
+        while let Some(bytes) = self.chunk().await? {
+            if !bytes.is_empty() {
+                return Ok(bytes);
+            }
+        }
+        Ok(Bytes::new())
+    }
+
+    pub(super) fn put_back(&mut self, bytes: Bytes) {
+        self.put_back = Some(bytes);
+    }
+
+    /// The whole body, at most `most` bytes.
+    ///
+    /// # Errors
+    /// `PayloadTooLarge`, before reading where the length is told; `Timeout` with 408.
+    pub(super) async fn whole(&mut self, most: usize) -> Result<Bytes> {
+        let length = self.length().unwrap_or_default();
+        if length > most as u64 {
+            return Err(too_large(most));
+        }
+        let first = self.first().await?;
+        if first.len() as u64 == length && length > 0 {
+            return Ok(first);
+        }
+        let mut whole = BytesMut::with_capacity((length as usize).max(first.len()));
+        whole.extend_from_slice(&first);
+        while let Some(bytes) = self.chunk().await? {
+            if whole.len() + bytes.len() > most {
+                return Err(too_large(most));
+            }
+            whole.extend_from_slice(&bytes);
+        }
+        if whole.len() > most { Err(too_large(most)) } else { Ok(whole.freeze()) }
+    }
+}
+
+/// The refusal of a body beyond `most` bytes.
+pub(super) fn too_large(most: usize) -> Fault {
+    Fault::new(Code::PayloadTooLarge, format!("the body is too large (at most {most} bytes)"))
+}

@@ -1,0 +1,208 @@
+//! A call from its first byte to its record. Dropping it writes the record, so that a call is counted and logged
+//! once however it ends: answered, refused, panicked, cancelled, its caller gone.
+
+use super::{Gateway, route::Route};
+use crate::{
+    auth::{Caller, CallerKind},
+    fault::Fault,
+    telemetry::{Ended, Entry, Group, Tally},
+};
+use http::{HeaderMap, Method, Version};
+use pingora_http::RequestHeader;
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// How a call ends.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Nothing has been answered yet; dropped like this, it was cancelled or it panicked.
+    Open,
+    /// Served with this status.
+    Answered(u16),
+    /// Refused or failed before anything was answered.
+    Refused(Fault),
+    /// Failed after the head was written with this status.
+    Broken(u16, Fault),
+    /// The caller left.
+    Gone(u16),
+}
+
+/// A call.
+pub(super) struct Call {
+    gateway: Arc<Gateway>,
+    began: (Instant, SystemTime),
+    id: String,
+    peer: Option<IpAddr>,
+    asked: Option<Asked>,
+    route: Option<(Arc<Route>, Option<usize>)>,
+    caller: Option<Arc<Caller>>,
+    pub(super) stage: Stage,
+    pub(super) count: Count,
+    _flight: Tally,
+}
+
+/// What moved.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) agent_took: Option<Duration>,
+    pub(super) attempts: u32,
+}
+
+struct Asked {
+    method: Method,
+    path: Box<str>,
+    query_bytes: usize,
+    version: Version,
+    user_agent: Box<str>,
+    trace: Box<str>,
+}
+
+impl Call {
+    /// Step 1.
+    pub(super) fn arrive(gateway: &Arc<Gateway>, peer: Option<IpAddr>) -> Self {
+        Self {
+            _flight: gateway.metrics.call_begins(),
+            gateway: Arc::clone(gateway),
+            began: (Instant::now(), SystemTime::now()),
+            id: String::new(),
+            peer,
+            asked: None,
+            route: None,
+            caller: None,
+            stage: Stage::Open,
+            count: Count::default(),
+        }
+    }
+
+    /// What the head of the request says.
+    pub(super) fn asks(&mut self, head: &RequestHeader) {
+        let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        self.id = request_id(&head.headers);
+        self.asked = Some(Asked {
+            method: head.method.clone(),
+            path: head.uri.path().into(),
+            query_bytes: head.uri.query().map_or(0, str::len),
+            version: head.version,
+            user_agent: text("user-agent").into(),
+            trace: text("traceparent").split('-').nth(1).filter(|trace| trace.len() == 32).unwrap_or_default().into(),
+        });
+    }
+
+    /// The id under which the log has this call, and which the caller is told.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// When the call arrived.
+    pub(super) fn arrived(&self) -> Instant {
+        self.began.0
+    }
+
+    pub(super) fn is_from(&mut self, caller: &Arc<Caller>) {
+        self.caller = Some(Arc::clone(caller));
+    }
+
+    pub(super) fn is_for(&mut self, route: &Arc<Route>) {
+        self.route = Some((Arc::clone(route), None));
+    }
+
+    pub(super) fn operates(&mut self, operation: usize) {
+        if let Some((_, at)) = &mut self.route {
+            *at = Some(operation);
+        }
+    }
+
+    /// An id where the request had no readable head.
+    pub(super) fn ensure_id(&mut self) {
+        if self.id.is_empty() {
+            self.id = fresh_id();
+        }
+    }
+
+    fn group(&self) -> Group {
+        match &self.caller {
+            Some(caller) => self.gateway.metrics.group(group(caller.kind), caller.tier.as_deref()),
+            None => Group::NONE,
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let (status, fault, aborted) = match &self.stage {
+            Stage::Open if std::thread::panicking() => (0, None, "panicked"),
+            Stage::Open => (0, None, "cancelled"),
+            Stage::Answered(status) => (*status, None, ""),
+            Stage::Refused(fault) => (fault.http_status(), Some(fault), ""),
+            Stage::Broken(status, fault) => (*status, Some(fault), "broken off"),
+            Stage::Gone(status) => (*status, None, "caller gone"),
+        };
+        let total = self.began.0.elapsed();
+        let route = self.route.as_ref().map(|(route, _)| &**route);
+        let operation = self.route.as_ref().and_then(|(_, at)| *at);
+        let metrics = route.map_or(self.gateway.metrics.unknown(), |route| &route.metrics);
+        let code = fault.map(Fault::code);
+        let ended = Ended { operation, group: self.group(), code, total, agent: self.count.agent_took };
+        match self.stage {
+            Stage::Open | Stage::Gone(_) => metrics.record_aborted(&ended),
+            _ => metrics.record(&ended),
+        }
+        let mut entry = Entry::new(self.began.1, &self.id);
+        if let Some(asked) = &self.asked {
+            entry.method = asked.method.as_str();
+            entry.path = &asked.path;
+            entry.query_bytes = asked.query_bytes;
+            entry.protocol = protocol(asked.version);
+            entry.user_agent = &asked.user_agent;
+            entry.trace = &asked.trace;
+        }
+        if let Some(route) = route {
+            entry.agent = route.agent.id.as_str();
+            entry.operation = operation.and_then(|at| route.operations.get(at)).map_or("", |operation| &operation.name);
+        }
+        if let Some(caller) = &self.caller {
+            entry.caller = &caller.id;
+            entry.credential = caller.kind.as_str();
+        }
+        (entry.peer, entry.status, entry.fault, entry.aborted) = (self.peer, status, fault, aborted);
+        (entry.bytes_in, entry.bytes_out) = (self.count.bytes_in, self.count.bytes_out);
+        (entry.total, entry.agent_took, entry.attempts) = (total, self.count.agent_took, self.count.attempts);
+        self.gateway.log.write(&entry);
+    }
+}
+
+/// The caller's `X-Request-ID` where it is one that can be logged and told back, else a new one (R34).
+fn request_id(headers: &HeaderMap) -> String {
+    let safe = |id: &&str| {
+        (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
+    let given = headers.get("x-request-id").and_then(|id| id.to_str().ok()).filter(safe);
+    given.map_or_else(fresh_id, str::to_owned)
+}
+
+/// The label of a kind of credential.
+fn group(kind: CallerKind) -> Group {
+    match kind {
+        CallerKind::Key => Group::KEY,
+        CallerKind::Bearer => Group::BEARER,
+        CallerKind::Certificate => Group::CERTIFICATE,
+        CallerKind::Anonymous => Group::ANONYMOUS,
+    }
+}
+
+fn fresh_id() -> String {
+    uuid::Uuid::now_v7().simple().to_string()
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        _ => "HTTP/1.1",
+    }
+}

@@ -1,0 +1,139 @@
+//! Step 10: the call to the agent, with the caller's body pumped towards it while the caller is watched.
+//! [`Admitted`] is asked for by every way out of here.
+
+use super::{
+    Gateway, Stop,
+    admit::Admitted,
+    body::{Incoming, Pace, too_large},
+    input::Input,
+    listen,
+};
+use crate::{
+    fault::{Code, Fault, Result},
+    transport::{Body, Feed, Passage, Reply, Request},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, header};
+use pingora_core::protocols::http::ServerSession;
+
+impl Gateway {
+    /// Sends one input and waits for the head of the answer.
+    pub(super) async fn send(&self, admitted: &Admitted, told: Told<'_>, body: Body) -> Result<Reply> {
+        let request = Request { method: Method::POST, path: None, headers: told.headers, body, passage: told.passage };
+        self.transport.call(admitted, request).await
+    }
+
+    /// Sends the call's input, streaming it where it was not read, until the agent begins to answer or the
+    /// caller leaves. An agent may answer while the caller still sends: what is left comes back as a pump.
+    pub(super) async fn exchange<'a>(
+        &self,
+        session: &mut ServerSession,
+        admitted: &Admitted,
+        sending: Sending<'a>,
+    ) -> std::result::Result<(Reply, Pump<'a>), Stop> {
+        let Sending { told, input, pace, most } = sending;
+        let (body, mut pump) = match input {
+            Input::Whole(bytes) => (Body::from(bytes), Pump::done()),
+            Input::Stream(first) if first.is_empty() && session.is_body_empty() => (Body::Empty, Pump::done()),
+            Input::Stream(first) => {
+                let length = Incoming::new(session, pace).length();
+                if length.is_some_and(|length| length > most as u64) {
+                    return Err(too_large(most).into());
+                }
+                let (feed, body) = Body::stream(length);
+                let waiting = (!first.is_empty()).then_some(Waiting::Part(first));
+                (body, Pump { feed: Some((feed, pace)), waiting, left: most, most })
+            }
+            Input::Batch(_) => return Err(Fault::new(Code::Internal, "a batch has no single body").into()),
+        };
+        let call = self.send(admitted, told, body);
+        tokio::pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                reply = &mut call => return Ok((reply?, pump)),
+                moved = pump.step(session) => moved?,
+            }
+        }
+    }
+}
+
+/// What the agent is told besides the body.
+#[derive(Clone, Copy)]
+pub(super) struct Told<'a> {
+    /// The caller's fields; what may not pass is left out by the transport.
+    pub(super) headers: &'a HeaderMap,
+    pub(super) passage: Passage<'a>,
+}
+
+/// What is sent, apart from the admission.
+pub(super) struct Sending<'a> {
+    pub(super) told: Told<'a>,
+    pub(super) input: Input,
+    pub(super) pace: Pace<'a>,
+    /// Bytes that an unchecked body may have.
+    pub(super) most: usize,
+}
+
+/// Moves the caller's body to the agent, no faster than the agent takes it; once that is done, it watches
+/// whether the caller is still there.
+pub(super) struct Pump<'a> {
+    feed: Option<(Feed, Pace<'a>)>,
+    waiting: Option<Waiting>,
+    left: usize,
+    most: usize,
+}
+
+/// What was read and not yet handed over.
+enum Waiting {
+    Part(Bytes),
+    End,
+}
+
+impl Pump<'_> {
+    /// A pump with nothing to move.
+    pub(super) fn done() -> Self {
+        Self { feed: None, waiting: None, left: 0, most: 0 }
+    }
+
+    /// Moves one part. Nothing is lost when this is dropped half-way. An agent that stops listening is no
+    /// failure here: its answer says why.
+    pub(super) async fn step(&mut self, session: &mut ServerSession) -> std::result::Result<(), Stop> {
+        let Some((feed, pace)) = &self.feed else {
+            listen::gone(session).await;
+            return Err(Stop::Gone);
+        };
+        if self.waiting.is_none() {
+            self.waiting = match Incoming::new(session, *pace).chunk().await? {
+                None => Some(Waiting::End),
+                Some(bytes) if bytes.len() > self.left => return Err(too_large(self.most).into()),
+                Some(bytes) => {
+                    self.left -= bytes.len();
+                    (!bytes.is_empty()).then_some(Waiting::Part(bytes))
+                }
+            };
+        } else if feed.ready().await.is_err() {
+            self.feed = None;
+        } else {
+            match self.waiting.take() {
+                Some(Waiting::Part(bytes)) => feed.put(bytes),
+                _ => {
+                    feed.end();
+                    self.feed = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all of the caller's body has been moved.
+    pub(super) fn is_done(&self) -> bool {
+        self.feed.is_none()
+    }
+}
+
+/// The fields that say the body is JSON, for inputs that are not the caller's own body.
+pub(super) fn as_json(headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+}

@@ -1,0 +1,172 @@
+//! Header fields: their syntax, and those whose repetition or disguise makes a head ambiguous.
+
+use super::{is_tchar, refuse};
+use crate::fault::Fault;
+
+/// Fields that decide framing, routing or identity. With `_` for `-` some servers read them as these.
+const DISGUISED: &[&str] = &[
+    "content-length",
+    "transfer-encoding",
+    "host",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "proxy-connection",
+    "content-type",
+    "content-encoding",
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "x-api-key",
+    "api-key",
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-request-id",
+    "x-request-timeout",
+    "x-operation",
+    "x-session-id",
+    "x-task-id",
+    "x-agent-version",
+    "idempotency-key",
+];
+
+/// Families of such fields.
+const DISGUISED_FAMILIES: &[&str] = &["x-forwarded-", "x-client-", "x-gatepost-"];
+
+/// Name and trimmed value of a header line.
+pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+    if matches!(line.first(), Some(b' ' | b'\t')) {
+        return Err(refuse("A header line is folded (obsolete: write it in one line)."));
+    }
+    let colon = line.iter().position(|b| *b == b':').ok_or_else(|| refuse("A header line has no colon."))?;
+    let (name, value) = (line.get(..colon).unwrap_or_default(), line.get(colon + 1..).unwrap_or_default());
+    if name.is_empty() {
+        return Err(refuse("A header line has no name."));
+    }
+    if !name.iter().copied().all(is_tchar) {
+        return Err(refuse("A header name has a space or another character that names do not have."));
+    }
+    if value.iter().any(|b| matches!(b, 0..=8 | 0x0a..=0x1f | 0x7f)) {
+        return Err(refuse("A header value has a control character."));
+    }
+    Ok((name, value.trim_ascii()))
+}
+
+/// What has been seen of the fields that may come once.
+#[derive(Debug, Default)]
+pub(super) struct Seen(u8);
+
+const HOST: u8 = 1;
+const LENGTH: u8 = 2;
+const CODING: u8 = 4;
+const AUTHORIZATION: u8 = 8;
+const TYPE: u8 = 16;
+const EXPECT: u8 = 32;
+
+impl Seen {
+    /// Whether there was a `Content-Length`.
+    pub(super) fn length(&self) -> bool {
+        self.0 & LENGTH != 0
+    }
+
+    /// Whether there was a `Transfer-Encoding`, which then was `chunked`.
+    pub(super) fn chunked(&self) -> bool {
+        self.0 & CODING != 0
+    }
+
+    /// Judges one field among those before it.
+    pub(super) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+        if name.contains(&b'_') && is_disguised(name) {
+            return Err(refuse("A header name differs from a known one by '_' (write '-')."));
+        }
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match name.len() {
+            4 if is("host") => self.once(HOST, "There are several Host headers (exactly one is required)."),
+            6 if is("expect") => {
+                self.once(EXPECT, "There are several Expect headers.")?;
+                let known = value.eq_ignore_ascii_case(b"100-continue");
+                if known { Ok(()) } else { Err(refuse("This expectation is not known (only 100-continue is).")) }
+            }
+            10 if is("connection") => connection(value),
+            12 if is("content-type") => self.once(TYPE, "There are several Content-Type headers."),
+            13 if is("authorization") => self.once(AUTHORIZATION, "There are several Authorization headers."),
+            14 if is("content-length") => {
+                self.once(LENGTH, "There are several Content-Length headers.")?;
+                length(value)
+            }
+            17 if is("transfer-encoding") => {
+                self.once(CODING, "There are several Transfer-Encoding headers.")?;
+                let chunked = value.eq_ignore_ascii_case(b"chunked");
+                if chunked { Ok(()) } else { Err(refuse("This Transfer-Encoding is not served (only 'chunked' is).")) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn once(&mut self, bit: u8, message: &'static str) -> Result<(), Fault> {
+        if self.0 & bit != 0 {
+            return Err(refuse(message));
+        }
+        self.0 |= bit;
+        Ok(())
+    }
+}
+
+/// A number of bytes in digits only; a list of equal numbers is a list nevertheless.
+pub(super) fn length(value: &[u8]) -> Result<(), Fault> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let fits = || std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok_and(|n| n <= i64::MAX as u64));
+    if digits && fits() { Ok(()) } else { Err(refuse("Content-Length is not one number of bytes.")) }
+}
+
+/// `Connection` may not declare end-to-end fields to be hop-by-hop: the next hop would see another request.
+fn connection(value: &[u8]) -> Result<(), Fault> {
+    const KEPT: &[&str] =
+        &["host", "content-length", "content-type", "authorization", "x-api-key", "forwarded", "cookie"];
+    let nominates = |option: &[u8]| KEPT.iter().any(|kept| option.trim_ascii().eq_ignore_ascii_case(kept.as_bytes()));
+    if value.split(|b| *b == b',').any(nominates) {
+        return Err(refuse("Connection names a header that is not hop-by-hop."));
+    }
+    Ok(())
+}
+
+fn is_disguised(name: &[u8]) -> bool {
+    let same = |byte: &u8, known: u8| if *byte == b'_' { known == b'-' } else { byte.eq_ignore_ascii_case(&known) };
+    let begins = |known: &&str| {
+        name.len() >= known.len() && name.iter().zip(known.bytes()).all(|(byte, known)| same(byte, known))
+    };
+    DISGUISED.iter().any(|known| known.len() == name.len() && begins(known)) || DISGUISED_FAMILIES.iter().any(begins)
+}
+
+/// `host[:port]` without user information (RFC 3986 §3.2), the only form that is served.
+pub(super) fn authority(text: &[u8]) -> Result<(), Fault> {
+    let (host, port) = match text {
+        [b'[', ..] => {
+            let end = text.iter().position(|b| *b == b']').ok_or_else(bad_host)?;
+            let inner = text.get(1..end).unwrap_or_default();
+            let inner = std::str::from_utf8(inner).map_err(|_| bad_host())?;
+            inner.parse::<std::net::Ipv6Addr>().map_err(|_| bad_host())?;
+            (&b"v6"[..], text.get(end + 1..).unwrap_or_default())
+        }
+        _ => text.split_at(text.iter().position(|b| *b == b':').unwrap_or(text.len())),
+    };
+    let name =
+        !host.is_empty() && host.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'));
+    let port = match port {
+        [] => true,
+        [b':', digits @ ..] => {
+            std::str::from_utf8(digits).is_ok_and(|d| d.bytes().all(|b| b.is_ascii_digit()) && d.parse::<u16>().is_ok())
+        }
+        _ => false,
+    };
+    if name && port { Ok(()) } else { Err(bad_host()) }
+}
+
+#[cold]
+fn bad_host() -> Fault {
+    refuse("The host is not valid (a name or an address, and a port where it is not the usual one).")
+}

@@ -1,0 +1,182 @@
+//! Step 8: the input. Which operation it is for, whether it is what the operation declared, and what of it is
+//! forwarded: the bytes as they came, never a rewriting of them.
+
+use super::{
+    accept,
+    body::Incoming,
+    route::{Prepared, Route},
+};
+use crate::{
+    contract::{self, Bounds},
+    fault::{Code, Fault, Result, Violation},
+};
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::{Value, value::RawValue};
+
+/// The input, checked as far as the contract asks.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// One input, whole.
+    Whole(Bytes),
+    /// Several inputs, each checked for itself, in the order they came (R44).
+    Batch(Vec<(Bytes, Result<()>)>),
+    /// Not looked at: what was read already goes first, the rest is streamed.
+    Stream(Bytes),
+}
+
+/// An operation named before the body was read.
+pub(super) fn named(route: &Route, path: Option<&str>, headers: &HeaderMap) -> Result<Option<usize>> {
+    let header = headers.get("x-operation").map(|name| name.to_str().unwrap_or("?"));
+    let Some(name) = path.or(header) else {
+        return Ok(route.only().map(|_| 0));
+    };
+    route.named(name).map(Some).ok_or_else(|| unknown(route, name))
+}
+
+fn unknown(route: &Route, name: &str) -> Fault {
+    let name: String = name.chars().take(60).collect();
+    match route.names() {
+        names if names.is_empty() => {
+            Fault::new(Code::CapabilityNotFound, "this agent has one operation, which has no name")
+        }
+        names => {
+            Fault::new(Code::CapabilityNotFound, format!("this agent has no operation '{name}' (it has: {names})"))
+        }
+    }
+}
+
+/// What reading an input needs to know of the call.
+pub(super) struct Reading<'a> {
+    pub(super) route: &'a Route,
+    pub(super) rules: &'a contract::Config,
+    pub(super) named: Option<usize>,
+}
+
+impl Reading<'_> {
+    /// Reads and checks the body; answers the operation and the input.
+    pub(super) async fn body(&self, incoming: &mut Incoming<'_>) -> Result<(usize, Input)> {
+        let prepared = self.named.and_then(|at| self.route.operations.get(at));
+        let unchecked = prepared.is_some_and(|operation| operation.contract.input.is_none());
+        if !unchecked {
+            accept::json_body(incoming.headers())?;
+        } else if incoming.is_empty() || !is_json_list_possible(incoming.headers(), self.route) {
+            return Ok((self.named.unwrap_or_default(), Input::Stream(Bytes::new())));
+        } else {
+            let first = incoming.first().await?;
+            if first_byte(&first) != Some(b'[') {
+                return Ok((self.named.unwrap_or_default(), Input::Stream(first)));
+            }
+            incoming.put_back(first);
+        }
+        let bytes = incoming.whole(self.rules.max_body.get()).await?;
+        self.bytes(bytes)
+    }
+
+    /// Checks an input that is whole.
+    pub(super) fn bytes(&self, bytes: Bytes) -> Result<(usize, Input)> {
+        if bytes.is_empty() {
+            return Err(Fault::new(Code::InvalidInput, "the request has no body (send a JSON object)"));
+        }
+        let value = contract::parse(&bytes, &Bounds { depth: self.rules.max_depth })?;
+        let takes_list = |at: usize| {
+            self.route.agent.batch
+                || self.route.operations.get(at).is_some_and(|operation| operation.contract.takes_array())
+        };
+        match value {
+            Value::Array(items) if !self.named.is_some_and(takes_list) => self.batch(&bytes, items),
+            Value::Array(items) if self.route.agent.batch => {
+                let at = self.named.unwrap_or_default();
+                for (index, item) in items.into_iter().enumerate() {
+                    self.check(at, item).map_err(|fault| inside(fault, index))?;
+                }
+                Ok((at, Input::Whole(bytes)))
+            }
+            value => {
+                let at = self.select(&value)?;
+                self.check(at, value)?;
+                Ok((at, Input::Whole(bytes)))
+            }
+        }
+    }
+
+    /// Cuts an array into its items, byte for byte, and checks each (R44).
+    fn batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, Input)> {
+        let most = usize::from(self.rules.batch.max_items);
+        if items.len() > most {
+            return Err(Fault::new(
+                Code::InvalidInput,
+                format!("the batch has {} items (at most {most})", items.len()),
+            ));
+        }
+        let raw: Vec<&RawValue> = serde_json::from_slice(bytes)
+            .map_err(|why| Fault::new(Code::Internal, "the batch could not be cut").detail(why))?;
+        let mut operation = None;
+        let mut batch = Vec::with_capacity(items.len());
+        for (raw, item) in raw.into_iter().zip(items) {
+            let at = self.select(&item)?;
+            if *operation.get_or_insert(at) != at {
+                return Err(Fault::new(Code::InvalidInput, "all items of a batch must be for the same operation"));
+            }
+            batch.push((bytes.slice_ref(raw.get().as_bytes()), self.check(at, item)));
+        }
+        Ok((operation.or(self.named).unwrap_or_default(), Input::Batch(batch)))
+    }
+
+    /// The operation: named by path or header, else by the body's member `operation` (R30).
+    fn select(&self, value: &Value) -> Result<usize> {
+        let body = value.get("operation").and_then(Value::as_str);
+        match (self.named, body) {
+            (Some(at), Some(name)) => {
+                let only = self.route.only().filter(|only| !only.declares_operation && !only.name.is_empty());
+                match only {
+                    Some(_) if self.route.named(name).is_none() => Err(unknown(self.route, name)),
+                    _ => Ok(at),
+                }
+            }
+            (Some(at), None) => Ok(at),
+            (None, Some(name)) => self.route.named(name).ok_or_else(|| unknown(self.route, name)),
+            (None, None) => Err(Fault::new(
+                Code::InvalidInput,
+                format!(
+                    "the agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
+                    self.route.names()
+                ),
+            )),
+        }
+    }
+
+    fn check(&self, at: usize, mut value: Value) -> Result<()> {
+        let Some(operation) = self.route.operations.get(at) else { return Ok(()) };
+        if let Value::Object(members) = &mut value
+            && only_selects(operation, members.get("operation"))
+        {
+            members.remove("operation");
+        }
+        operation.contract.admit_input(&value).map(drop)
+    }
+}
+
+/// Whether the member `operation` is there to select, and so is no part of what is checked.
+fn only_selects(operation: &Prepared, member: Option<&Value>) -> bool {
+    !operation.name.is_empty() && !operation.declares_operation && member.is_some_and(Value::is_string)
+}
+
+/// Whether a body without a schema may be a batch that this agent cannot take itself.
+fn is_json_list_possible(headers: &HeaderMap, route: &Route) -> bool {
+    !route.agent.batch && super::route::looks_like_json(headers.get(http::header::CONTENT_TYPE))
+}
+
+fn first_byte(bytes: &[u8]) -> Option<u8> {
+    bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}
+
+/// The violations of one item, told from the whole array.
+fn inside(fault: Fault, index: usize) -> Fault {
+    let within = |violation: &Violation| Violation {
+        pointer: format!("/{index}{}", violation.pointer),
+        message: violation.message.clone(),
+    };
+    let violations = fault.broken().iter().map(within).collect();
+    Fault::new(fault.code(), format!("item {index}: {}", fault.message())).violations(violations)
+}

@@ -1,0 +1,87 @@
+//! One HTTP/1 connection: a head, a request, a response, and again.
+
+use super::{
+    Connection, Outcome, Service, answer,
+    head::{self, Head},
+    wire::Wire,
+};
+use crate::fault::{Code, Fault};
+use bytes::BytesMut;
+use pingora_core::protocols::http::ServerSession;
+use std::sync::Arc;
+use tokio::time::timeout;
+
+/// Serves `wire` until either side ends it.
+pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connection>, mut wire: Wire) {
+    let mut served: u32 = 0;
+    loop {
+        let head = head::read(&mut wire, connection).await;
+        let _call = connection.live.call();
+        let next = match head {
+            Head::Closed => None,
+            Head::Refused(fault) => refuse(service, connection, session(wire, None), fault).await,
+            Head::Whole(head) => {
+                served = served.saturating_add(1);
+                let last = connection.limits.requests_per_connection.is_some_and(|most| served >= most);
+                request(service, connection, session(wire, Some(head)), last).await
+            }
+        };
+        match next {
+            Some(kept) => wire = kept,
+            None => return,
+        }
+    }
+}
+
+fn session(wire: Wire, head: Option<BytesMut>) -> ServerSession {
+    let mut session = ServerSession::new_http1(Box::new(wire));
+    // Bounds on time are ours: see `body`.
+    session.set_read_timeout(None);
+    session.set_pipelining_enabled(true);
+    if let Some(head) = head {
+        session.set_pipelined_prefix(head);
+    }
+    session
+}
+
+async fn request<S: Service>(
+    service: &Arc<S>,
+    connection: &Arc<Connection>,
+    mut session: ServerSession,
+    last: bool,
+) -> Option<Wire> {
+    // The head is whole already; should the two parsers differ on that, this one does not wait for ever.
+    match timeout(connection.limits.header_deadline.get(), session.read_request()).await {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) | Err(_) => return None,
+        Ok(Err(error)) => {
+            session.set_keepalive(None);
+            let fault = Fault::new(Code::InvalidInput, "The request's head is not valid.").detail(error);
+            return refuse(service, connection, session, fault).await;
+        }
+    }
+    if last || connection.draining() {
+        session.set_keepalive(None);
+    }
+    session.set_write_timeout(Some(connection.limits.body_idle.get()));
+    let outcome = service.serve(&mut session, connection).await;
+    finish(session, outcome, connection).await
+}
+
+async fn refuse<S: Service>(
+    service: &Arc<S>,
+    connection: &Arc<Connection>,
+    mut session: ServerSession,
+    fault: Fault,
+) -> Option<Wire> {
+    service.refuse(&mut session, connection, fault).await;
+    session.set_keepalive(None);
+    finish(session, Outcome::Complete, connection).await
+}
+
+async fn finish(session: ServerSession, outcome: Outcome, connection: &Connection) -> Option<Wire> {
+    match session {
+        ServerSession::H1(session) => answer::finish1(Box::new(session), outcome, connection).await,
+        _ => None,
+    }
+}

@@ -1,0 +1,114 @@
+//! Listening sockets: bound here or taken over from the process before, and what accepted ones are set to.
+
+use super::{Config, Limits, tls::Certificates, upgrade::Taken};
+use rustix::net::{self as rx, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Connections that the system completes for us while we are busy.
+const BACKLOG: i32 = 4096;
+
+/// A peer that vanished is noticed after idle + interval × count.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_COUNT: u32 = 4;
+
+/// A bound socket with its certificates, not yet accepting.
+#[derive(Debug)]
+pub struct Listener {
+    /// The address as it was written, by which an upgrade finds the socket again.
+    pub(super) label: String,
+    pub(super) socket: TcpListener,
+    pub(super) certificates: Option<Arc<Certificates>>,
+}
+
+impl Listener {
+    /// Binds what `config` says, or takes the socket that `taken` has for it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, each with its path within the listener.
+    pub fn open(config: &Config, taken: Option<&mut Taken>) -> Result<Self, Vec<String>> {
+        let mut problems = config.problems();
+        let certificates = match config.tls.as_ref().map(Certificates::load).transpose() {
+            Ok(certificates) => certificates.map(Arc::new),
+            Err(more) => {
+                problems.extend(more);
+                None
+            }
+        };
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let label = config.address.to_string();
+        let socket = match taken.and_then(|taken| taken.listener(&label)) {
+            Some(socket) => Ok(socket),
+            None => bind(config.address),
+        };
+        let socket = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+        let socket = socket.map_err(|error| vec![format!("address: {label} cannot be bound ({error})")])?;
+        Ok(Self { label, socket, certificates })
+    }
+
+    /// Where it listens, with the port that the system chose for 0.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+}
+
+/// Reads what the listeners need without opening anything.
+///
+/// # Errors
+/// Everything that is wrong with any of their files, as `listen[i].…`.
+pub fn check_files(configs: &[Config]) -> Result<(), Vec<String>> {
+    let mut problems = Vec::new();
+    for (index, config) in configs.iter().enumerate() {
+        if let Some(Err(more)) = config.tls.as_ref().map(Certificates::load) {
+            problems.extend(more.into_iter().map(|problem| format!("listen[{index}].{problem}")));
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Opens every listener, from `taken` where it has the address.
+///
+/// # Errors
+/// Everything that is wrong with any of them, as `listen[i].…`.
+pub fn bind_all(configs: &[Config], mut taken: Option<&mut Taken>) -> Result<Vec<Listener>, Vec<String>> {
+    let mut listeners = Vec::new();
+    let mut problems = Vec::new();
+    for (index, config) in configs.iter().enumerate() {
+        match Listener::open(config, taken.as_deref_mut()) {
+            Ok(listener) => listeners.push(listener),
+            Err(more) => problems.extend(more.into_iter().map(|problem| format!("listen[{index}].{problem}"))),
+        }
+    }
+    if problems.is_empty() { Ok(listeners) } else { Err(problems) }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rx::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rx::bind(&socket, &address)?;
+    rx::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Sets an accepted socket: no delay for small writes, and two ways of noticing a peer that is gone.
+pub(super) fn prepare(socket: &tokio::net::TcpStream, limits: &Limits) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT)?;
+    // Bounds a peer that takes nothing of a response, on every protocol above.
+    let stall = u32::try_from(limits.body_idle.get().as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(socket, stall)?)
+}

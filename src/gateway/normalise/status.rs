@@ -1,0 +1,138 @@
+//! Failures that an agent admits by its status.
+
+use super::{
+    Answer, hidden, retry,
+    told::{Shape, Told},
+};
+use crate::fault::{Blame, Code, Fault};
+use serde_json::{Map, Value};
+
+pub(super) fn failure(answer: &Answer<'_>) -> Option<Fault> {
+    let status = answer.status.as_u16();
+    match status {
+        300..=399 => {
+            return Some(Fault::new(Code::AgentError, "The agent answered with a redirect, which is not followed."));
+        }
+        401 | 403 | 407 => {
+            return Some(Fault::new(Code::AgentError, "The agent refused the gateway's credential."));
+        }
+        _ => {}
+    }
+    let body = object(answer);
+    if body.as_ref().is_some_and(|body| hidden::is_rpc(body) || is_a2a(body, status)) {
+        return None;
+    }
+    let told = body.as_ref().map(Told::read).unwrap_or_default();
+    let code = code(status, &told);
+    let mut fault = faulted(code, &told);
+    if code == Code::AgentError && status == 500 {
+        fault = fault.status(500);
+    }
+    match retry::after(answer.headers) {
+        Some(wait) if matches!(code, Code::RateLimited | Code::AgentUnavailable) => Some(fault.retry_after(wait)),
+        _ => Some(fault),
+    }
+}
+
+/// The body, if it is a whole JSON object. What the body is counts, not what it is called.
+pub(super) fn object(answer: &Answer<'_>) -> Option<Map<String, Value>> {
+    let begins = answer.body.iter().find(|b| !b.is_ascii_whitespace());
+    if !answer.complete || begins != Some(&b'{') {
+        return None;
+    }
+    serde_json::from_slice(answer.body).ok()
+}
+
+/// A2A over REST: the same key as ours with a number for a code and one of the canonical names.
+fn is_a2a(body: &Map<String, Value>, status: u16) -> bool {
+    const NAMES: [&str; 16] = [
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    let Some(error) = body.get("error").and_then(Value::as_object) else {
+        return false;
+    };
+    let name = error.get("status").and_then(Value::as_str);
+    error.get("code").and_then(Value::as_u64) == Some(u64::from(status))
+        && name.is_some_and(|name| NAMES.contains(&name))
+}
+
+/// The code for a status. A code that the agent names itself counts where it fits the status.
+fn code(status: u16, told: &Told) -> Code {
+    let usual = match status {
+        400 | 422 => Code::InvalidInput,
+        404 | 410 if matches!(told.shape, Shape::Error | Shape::Problem | Shape::Detail) => Code::CapabilityNotFound,
+        406 => Code::NotAcceptable,
+        408 | 504 => return Code::Timeout,
+        409 => Code::Conflict,
+        413 => Code::PayloadTooLarge,
+        415 => Code::UnsupportedMediaType,
+        429 => return Code::RateLimited,
+        503 => Code::AgentUnavailable,
+        404 | 405 | 410 => Code::AgentError,
+        400..=499 if told.shape != Shape::None => Code::InvalidInput,
+        _ => Code::AgentError,
+    };
+    let blame = if status < 500 { Blame::Caller } else { Blame::Agent };
+    told.code.and_then(chosen).filter(|code| code.row().blame == blame).unwrap_or(usual)
+}
+
+/// What an agent's own code may become. Who the caller is, what it may do and how fast is for the gateway
+/// to say; an agent that uses those codes has failed.
+pub(super) fn chosen(code: Code) -> Option<Code> {
+    match code {
+        Code::NotFound => Some(Code::CapabilityNotFound),
+        Code::Overloaded => Some(Code::AgentUnavailable),
+        Code::InvalidInput
+        | Code::CapabilityNotFound
+        | Code::NotAcceptable
+        | Code::Conflict
+        | Code::PayloadTooLarge => Some(code),
+        Code::UnsupportedMediaType | Code::AgentUnavailable | Code::AgentError | Code::Timeout => Some(code),
+        Code::Unauthorized | Code::PermissionDenied | Code::RateLimited | Code::MethodNotAllowed | Code::Internal => {
+            None
+        }
+    }
+}
+
+/// The fault for a code. Where the caller can change something, the agent's own words help; otherwise they
+/// would only tell of its inside.
+pub(super) fn faulted(code: Code, told: &Told) -> Fault {
+    if code.row().blame != Blame::Caller {
+        return Fault::new(code, general(code));
+    }
+    let fault = match told.public_words() {
+        Some(words) => Fault::new(code, words.to_owned()),
+        None => Fault::new(code, general(code)),
+    };
+    if code == Code::InvalidInput { fault.violations(told.violations.clone()) } else { fault }
+}
+
+fn general(code: Code) -> &'static str {
+    match code {
+        Code::InvalidInput => "The agent refused the input.",
+        Code::CapabilityNotFound => "The agent does not know what was asked for.",
+        Code::NotAcceptable => "The agent cannot answer in an accepted format.",
+        Code::Conflict => "The agent reports a conflict with its present state.",
+        Code::PayloadTooLarge => "The input is too large for the agent.",
+        Code::UnsupportedMediaType => "The agent does not take this media type.",
+        Code::RateLimited => "The agent takes no more calls for now.",
+        Code::AgentUnavailable => "The agent is not available.",
+        Code::Timeout => "The agent did not finish in time.",
+        _ => "The agent failed.",
+    }
+}

@@ -1,0 +1,277 @@
+//! Step 11: what the caller gets. Every answer of the gateway's is written here and in `stream`; every fault
+//! through one function, from one table.
+
+use super::{
+    Stop, World,
+    admit::Admitted,
+    call::{Call, Stage},
+    forward::Pump,
+    listen::{self, Connection, Outcome},
+    normalise::{Answer, Verdict, may_hide_failure, verdict},
+    route::looks_like_json,
+    stream::Onward,
+};
+use crate::{
+    contract::{self, Mode},
+    fault::{Code, Fault, Format, Result},
+    limit::Standing,
+    transport::{Beginning, Reply, incoming_headers},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::ResponseHeader;
+
+/// An answer this small is looked at before its head is passed on.
+const LOOKED_AT: usize = 64 << 10;
+
+/// The caller's name for the call.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The way back to the caller of an admitted call.
+pub(super) struct Out<'a> {
+    pub(super) world: &'a World,
+    pub(super) connection: &'a Connection,
+    pub(super) admitted: &'a Admitted,
+    pub(super) standing: Option<&'a Standing>,
+}
+
+impl Out<'_> {
+    /// Passes on what the agent answered, or what its answer turns out to be.
+    pub(super) async fn answer(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        mut reply: Reply,
+        mut pump: Pump<'_>,
+    ) -> std::result::Result<Outcome, Stop> {
+        let is_json = looks_like_json(reply.headers.get(header::CONTENT_TYPE));
+        if !reply.status.is_success() {
+            // An agent that dies inside its error has still failed.
+            let Beginning { bytes, complete } =
+                self.begin(session, &mut reply, &mut pump, LOOKED_AT).await.or_else(|stop| match stop {
+                    Stop::Gone => Err(Stop::Gone),
+                    Stop::Fault(_) => Ok(Beginning { bytes: Bytes::new(), complete: false }),
+                })?;
+            self.judge(&reply, &bytes, complete)?;
+            return self.onward(session, call, reply, pump).await;
+        }
+        let enforced =
+            self.world.contract.output == Mode::Enforce && self.admitted.operation().contract.output.is_some();
+        let small = reply.body.length().is_some_and(|length| length <= LOOKED_AT as u64);
+        if is_json && (enforced || small) {
+            let most = if enforced { self.world.contract.max_body.get() } else { LOOKED_AT };
+            let Beginning { bytes, complete } = self.begin(session, &mut reply, &mut pump, most).await?;
+            if !complete {
+                return Err(Fault::new(Code::AgentError, "the agent's answer is too large to be checked").into());
+            }
+            self.judge(&reply, &bytes, true)?;
+            self.check(&bytes)?;
+            return self.whole(session, call, &reply, bytes).await;
+        }
+        if is_json && may_hide_failure(&self.begin(session, &mut reply, &mut pump, 0).await?.bytes) {
+            let Beginning { bytes, complete } = self.begin(session, &mut reply, &mut pump, LOOKED_AT).await?;
+            self.judge(&reply, &bytes, complete)?;
+        }
+        self.onward(session, call, reply, pump).await
+    }
+
+    async fn onward(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        reply: Reply,
+        pump: Pump<'_>,
+    ) -> std::result::Result<Outcome, Stop> {
+        let head = self.head(session, call, &reply, None);
+        Ok(Onward { out: self, reply, pump }.run(session, call, head).await)
+    }
+
+    /// Writes an answer of the gateway's own making.
+    pub(super) async fn json(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        body: Bytes,
+    ) -> std::result::Result<Outcome, Stop> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let head = self.fields(call, StatusCode::OK, headers, Some(body.len()));
+        write(session, self.connection, call, head, body).await
+    }
+
+    async fn whole(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        reply: &Reply,
+        body: Bytes,
+    ) -> std::result::Result<Outcome, Stop> {
+        let head = self.head(session, call, reply, Some(body.len()));
+        write(session, self.connection, call, head, body).await
+    }
+
+    fn head(&self, session: &ServerSession, call: &Call, reply: &Reply, length: Option<usize>) -> ResponseHeader {
+        let headers = incoming_headers(&reply.headers, reply.status);
+        let length = length.or_else(|| reply.body.length().map(|length| length as usize));
+        let mut head = self.fields(call, reply.status, headers, length);
+        if length.is_none() && session.req_header().version == Version::HTTP_11 {
+            let _ = head.insert_header(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        head
+    }
+
+    fn fields(&self, call: &Call, status: StatusCode, mut headers: HeaderMap, length: Option<usize>) -> ResponseHeader {
+        if let Ok(id) = HeaderValue::from_str(call.id()) {
+            headers.insert(REQUEST_ID, id);
+        }
+        if let Some(length) = length {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        for (name, value) in &self.admitted.agent().fields {
+            headers.append(name, value.clone());
+        }
+        if let Some(standing) = self.standing {
+            let (state, policy) = standing.fields();
+            insert(&mut headers, "ratelimit", &state);
+            insert(&mut headers, "ratelimit-policy", &policy);
+        }
+        head_of(status, headers)
+    }
+
+    fn judge(&self, reply: &Reply, body: &[u8], complete: bool) -> Result<()> {
+        let declares_error = self.admitted.operation().declares_error;
+        match verdict(&Answer { status: reply.status, headers: &reply.headers, body, complete, declares_error }) {
+            Verdict::Pass => Ok(()),
+            Verdict::Fault(fault) => Err(fault),
+        }
+    }
+
+    /// Logs an answer that breaks the agent's own contract.
+    pub(super) fn report(&self, body: &[u8]) {
+        let _ = self.check(body);
+    }
+
+    /// The agent's own contract (R33): what breaks it is logged or, where it is enforced, a fault of the agent.
+    fn check(&self, body: &[u8]) -> Result<()> {
+        let contract = &self.admitted.operation().contract;
+        if contract.output.is_none() || self.world.contract.output == Mode::Off {
+            return Ok(());
+        }
+        let bounds = contract::Bounds { depth: self.world.contract.max_depth };
+        let broken = match contract::parse(body, &bounds) {
+            Ok(value) => contract.admit_output(&value).map(drop),
+            Err(why) => Err(Fault::new(Code::AgentError, "the agent's answer is not valid JSON").detail(why)),
+        };
+        match (broken, self.world.contract.output) {
+            (Err(fault), Mode::Enforce) => Err(fault),
+            (Err(fault), _) => {
+                tracing::info!(agent = %self.admitted.agent().agent.id, "{fault}");
+                Ok(())
+            }
+            (Ok(()), _) => Ok(()),
+        }
+    }
+
+    /// The beginning of an answer, while the caller is watched.
+    async fn begin(
+        &self,
+        session: &mut ServerSession,
+        reply: &mut Reply,
+        pump: &mut Pump<'_>,
+        most: usize,
+    ) -> std::result::Result<Beginning, Stop> {
+        let begin = reply.body.beginning(most);
+        tokio::pin!(begin);
+        loop {
+            tokio::select! {
+                biased;
+                begun = &mut begin => return Ok(begun?),
+                moved = pump.step(session) => moved?,
+            }
+        }
+    }
+}
+
+/// Writes an answer that is whole.
+async fn write(
+    session: &mut ServerSession,
+    connection: &Connection,
+    call: &mut Call,
+    head: ResponseHeader,
+    body: Bytes,
+) -> std::result::Result<Outcome, Stop> {
+    let status = head.status.as_u16();
+    call.stage = match put(session, connection, head, body).await {
+        Some(length) => {
+            call.count.bytes_out += length;
+            Stage::Answered(status)
+        }
+        None => Stage::Gone(status),
+    };
+    Ok(if matches!(call.stage, Stage::Gone(_)) { Outcome::Aborted } else { Outcome::Complete })
+}
+
+/// Writes head and body; the number of bytes, unless the caller is gone.
+async fn put(session: &mut ServerSession, connection: &Connection, head: ResponseHeader, body: Bytes) -> Option<u64> {
+    listen::before_answer(session, connection).await;
+    let length = body.len() as u64;
+    session.set_write_timeout(Some(connection.limits.body_idle.get()));
+    session.write_response_header(Box::new(head)).await.ok()?;
+    session.write_response_body(body, true).await.ok()?;
+    Some(length)
+}
+
+/// Answers a fault: the one place where one becomes a response.
+pub(super) async fn refuse(
+    session: &mut ServerSession,
+    connection: &Connection,
+    call: &mut Call,
+    fault: Fault,
+    format: Format,
+) -> Outcome {
+    let (head, body) = refusal(call, &fault, format);
+    let written = put(session, connection, head, body).await;
+    call.count.bytes_out += written.unwrap_or_default();
+    call.stage = Stage::Refused(fault);
+    if written.is_some() { Outcome::Complete } else { Outcome::Aborted }
+}
+
+fn refusal(call: &Call, fault: &Fault, format: Format) -> (ResponseHeader, Bytes) {
+    let body = Bytes::from(fault.body(format, call.id()));
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(id) = HeaderValue::from_str(call.id()) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if let Some(secs) = fault.retry_after_secs() {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+    }
+    for (name, value) in fault.headers() {
+        append(&mut headers, name, value);
+    }
+    let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (head_of(status, headers), body)
+}
+
+fn head_of(status: StatusCode, headers: HeaderMap) -> ResponseHeader {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    parts.status = status;
+    parts.headers = headers;
+    parts.into()
+}
+
+fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+fn append(headers: &mut HeaderMap, name: &str, value: &str) {
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+        headers.append(name, value);
+    }
+}

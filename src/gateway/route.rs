@@ -1,0 +1,191 @@
+//! What the gateway knows of an agent before anyone calls it: contracts compiled, limits, address, grants and
+//! metrics resolved. A call computes nothing that stands here.
+
+use super::accept;
+use crate::{
+    agent::{Agent, AgentId, Status},
+    auth::{Auth, GrantSet},
+    contract::{self, Contract},
+    limit::{self, AgentLimits, Limits},
+    registry::Compile,
+    telemetry::{AgentMetrics, Metrics},
+    transport::{self, Settings, Transport},
+    unit::{Glob, Rate},
+};
+use http::{HeaderName, HeaderValue};
+use std::{num::NonZeroU32, sync::Arc};
+
+/// An agent, ready to be called.
+#[derive(Debug)]
+pub struct Route {
+    pub(super) agent: Arc<Agent>,
+    pub(super) operations: Vec<Prepared>,
+    pub(super) grants: GrantSet,
+    pub(super) limits: Arc<AgentLimits>,
+    pub(super) way: transport::Route,
+    pub(super) metrics: Arc<AgentMetrics>,
+    /// Fields of every answer: deprecation and the like.
+    pub(super) fields: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// An operation, ready to be called.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) name: Arc<str>,
+    pub(super) name_field: Option<HeaderValue>,
+    pub(super) contract: Contract,
+    /// The input schema itself speaks of a member `operation`: it is data then.
+    pub(super) declares_operation: bool,
+    /// The output schema speaks of a member `error`: it is data then.
+    pub(super) declares_error: bool,
+}
+
+/// Settings for the agents that match, in order.
+#[derive(Clone, Debug)]
+pub struct RouteRule {
+    /// Agents by id.
+    pub agents: Vec<Glob>,
+    /// How they are reached.
+    pub settings: Settings,
+    /// Calls per period to each.
+    pub rate: Option<Rate>,
+    /// Calls at once to each.
+    pub concurrency: Option<NonZeroU32>,
+}
+
+/// Makes routes; one for each configuration in force.
+#[derive(Debug)]
+pub struct Routes {
+    /// How bodies are checked.
+    pub contract: contract::Config,
+    /// How every agent is reached.
+    pub defaults: Settings,
+    /// How certain agents are reached.
+    pub rules: Vec<RouteRule>,
+    /// Who may call what.
+    pub auth: Arc<Auth>,
+    /// The limits, which outlive configurations.
+    pub limits: Arc<Limits>,
+    /// The way out.
+    pub transport: Transport,
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Compile for Routes {
+    type Route = Route;
+
+    fn compile(&self, agent: Arc<Agent>) -> Result<Route, Vec<String>> {
+        let mut problems = Vec::new();
+        let mut operations = Vec::with_capacity(agent.operations.len());
+        for (at, operation) in agent.operations.iter().enumerate() {
+            match Contract::compile(operation, &self.contract) {
+                Ok(contract) => operations.push(Prepared {
+                    name: Arc::clone(&operation.name),
+                    name_field: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
+                    contract,
+                    declares_operation: declares(operation.inputs.as_deref(), "operation"),
+                    declares_error: declares(operation.outputs.as_deref(), "error"),
+                }),
+                Err(found) => problems.extend(found.into_iter().map(|why| format!("operations[{at}].{why}"))),
+            }
+        }
+        let mut settings = self.defaults.clone();
+        let (mut rate, mut concurrency) = (None, None);
+        for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
+            settings = rule.settings.over(&settings);
+            rate = rule.rate.or(rate);
+            concurrency = rule.concurrency.or(concurrency);
+        }
+        let way = match self.transport.route(&agent, &settings) {
+            Ok(way) if problems.is_empty() => way,
+            Ok(_) => return Err(problems),
+            Err(found) => {
+                problems.extend(found);
+                return Err(problems);
+            }
+        };
+        let bounds = limit::Bounds { declared: agent.rates.clone(), rate, concurrency };
+        Ok(Route {
+            grants: self.auth.grants_of(&agent),
+            limits: self.limits.agent(&agent.id, bounds),
+            metrics: self.metrics.agent(&agent),
+            fields: fields(&agent),
+            operations,
+            way,
+            agent,
+        })
+    }
+}
+
+impl Route {
+    /// The agent behind it.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Calls that the agent has now.
+    pub fn in_flight(&self) -> u32 {
+        self.limits.in_flight()
+    }
+
+    /// The operation at `at`, which was found in this route: the first stands in for none.
+    pub(super) fn operation(&self, at: usize) -> &Prepared {
+        self.operations.get(at).unwrap_or_else(|| unreachable!("the place was found in this route"))
+    }
+
+    /// The one operation, where there is only one.
+    pub(super) fn only(&self) -> Option<&Prepared> {
+        match self.operations.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The operation called `name`.
+    pub(super) fn named(&self, name: &str) -> Option<usize> {
+        self.operations.iter().position(|operation| !name.is_empty() && &*operation.name == name)
+    }
+
+    /// The names of its operations, for a caller who may see it.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.operations.iter().map(|operation| &*operation.name).take(20).collect();
+        names.join(", ")
+    }
+}
+
+fn declares(schema: Option<&serde_json::Value>, name: &str) -> bool {
+    schema.and_then(|schema| schema.get("properties")).is_some_and(|properties| properties.get(name).is_some())
+}
+
+/// RFC 9745 `Deprecation`, RFC 8594 `Sunset` and a `Link` to the successor.
+fn fields(agent: &Agent) -> Vec<(HeaderName, HeaderValue)> {
+    let Status::Deprecated(deprecation) = &agent.status else { return Vec::new() };
+    let mut fields = vec![("deprecation", format!("@{}", deprecation.since.unwrap_or_default()))];
+    if let Some(sunset) = deprecation.sunset.and_then(http_date) {
+        fields.push(("sunset", sunset));
+    }
+    if let Some(successor) = &deprecation.successor {
+        fields.push(("link", successor_link(successor)));
+    }
+    let field = |(name, value): (&'static str, String)| {
+        Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
+    };
+    fields.into_iter().filter_map(field).collect()
+}
+
+fn successor_link(successor: &AgentId) -> String {
+    format!("</agents/{successor}/invoke>; rel=\"successor-version\"")
+}
+
+fn http_date(seconds: i64) -> Option<String> {
+    const FORM: &[time::format_description::BorrowedFormatItem<'_>] = time::macros::format_description!(
+        "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+    );
+    time::OffsetDateTime::from_unix_timestamp(seconds).ok()?.format(FORM).ok()
+}
+
+/// Whether an answer with this media type is looked into.
+pub(super) fn looks_like_json(media: Option<&HeaderValue>) -> bool {
+    media.and_then(|media| media.to_str().ok()).is_some_and(accept::is_json)
+}

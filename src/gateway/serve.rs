@@ -1,0 +1,200 @@
+//! A call, in order: the steps of the crate's documentation, one after the other.
+
+use super::{
+    Gateway, Stop, World, accept,
+    admit::{Admitted, Entry, Shown},
+    batch::Batch,
+    body::{Incoming, Pace},
+    call::{Call, Stage},
+    forward::{Sending, Told, as_json},
+    input::{self, Input, Reading},
+    listen::{Connection, Outcome, Service},
+    reply::{self, Out},
+    route::Route,
+    target::{self, Invoke},
+};
+use crate::{
+    contract,
+    fault::{Code, Fault, Result},
+    transport::Passage,
+};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use pingora_core::protocols::http::ServerSession;
+use std::{
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+impl Service for Gateway {
+    /// The books are kept here; the work is done in `handle`.
+    async fn serve(self: &Arc<Self>, session: &mut ServerSession, connection: &Arc<Connection>) -> Outcome {
+        let world = self.world.load_full();
+        let mut call = Call::arrive(self, Some(connection.peer.ip()));
+        call.asks(session.req_header());
+        let format = accept::error_format(&session.req_header().headers, world.format);
+        let serving = Serving { gateway: self, world: &world, connection };
+        let stop = match AssertUnwindSafe(serving.handle(session, &mut call)).catch_unwind().await {
+            Ok(Ok(outcome)) => return outcome,
+            Ok(Err(stop)) => stop,
+            Err(_) => Stop::Fault(
+                Fault::new(Code::Internal, "the gateway failed").detail("a panic; its message is on stderr"),
+            ),
+        };
+        let written = session.response_written().map(|head| head.status.as_u16()).filter(|status| *status >= 200);
+        match (stop, written) {
+            (Stop::Gone, _) => {
+                call.stage = Stage::Gone(0);
+                Outcome::Aborted
+            }
+            (Stop::Fault(fault), Some(status)) => {
+                call.stage = Stage::Broken(status, fault);
+                Outcome::Aborted
+            }
+            (Stop::Fault(fault), None) => reply::refuse(session, connection, &mut call, fault, format).await,
+        }
+    }
+
+    async fn refuse(self: &Arc<Self>, session: &mut ServerSession, connection: &Arc<Connection>, fault: Fault) {
+        let mut call = Call::arrive(self, Some(connection.peer.ip()));
+        call.ensure_id();
+        let format = self.world.load().format;
+        reply::refuse(session, connection, &mut call, fault, format).await;
+    }
+}
+
+struct Serving<'a> {
+    gateway: &'a Arc<Gateway>,
+    world: &'a World,
+    connection: &'a Connection,
+}
+
+impl Serving<'_> {
+    async fn handle(&self, session: &mut ServerSession, call: &mut Call) -> std::result::Result<Outcome, Stop> {
+        let Self { gateway, world, connection } = self;
+        let head = session.req_header();
+        let Invoke { agent, operation, from_query } = target::read(&head.method, head.uri.path())?;
+        gateway.limits.address(connection.peer.ip())?;
+        let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
+        let entry = gateway.enter(world, call, agent, shown).await?;
+        let named = input::named(&entry.route, operation, &head.headers)?;
+        if declares_output(&entry.route, named) {
+            accept::acceptable(&head.headers)?;
+        }
+        let until = deadline(call, &entry.route, &head.headers)?;
+        let pace = Pace { connection, until };
+        let reading = Reading { route: &entry.route, rules: &world.contract, named };
+        let (operation, input) = match from_query {
+            true => reading.bytes(query(head.uri.query().unwrap_or_default(), &entry.route, named)?)?,
+            false => {
+                let mut incoming = Incoming::new(session, pace);
+                let read = reading.body(&mut incoming).await;
+                call.count.bytes_in += incoming.count();
+                read?
+            }
+        };
+        call.operates(operation);
+        self.forward(session, call, entry, Step { operation, input, pace, from_query }).await
+    }
+
+    /// Steps 9 to 11, for a call whose input is good.
+    async fn forward(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        entry: Entry,
+        step: Step<'_>,
+    ) -> std::result::Result<Outcome, Stop> {
+        let Self { gateway, world, connection } = self;
+        let Step { operation, input, pace, from_query } = step;
+        let caller = Arc::clone(&entry.caller);
+        let standing = entry.standing;
+        let admitted: Admitted = entry.admit(operation, pace.until);
+        // A copy: the session goes on to be read from and watched while the agent is called.
+        let mut headers = session.req_header().headers.clone();
+        if from_query || matches!(input, Input::Batch(_)) {
+            as_json(&mut headers);
+        }
+        let fields = told_by_us(call, &admitted);
+        let host = session.req_header().uri.authority().map(|authority| authority.as_str().to_owned());
+        let host = host.or_else(|| headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
+        let passage = Passage {
+            peer: Some(connection.peer.ip()),
+            secure: connection.secured.is_some(),
+            host: host.as_deref(),
+            key_header: world.key_header.as_ref(),
+            trusted: false,
+            fields: &fields,
+        };
+        let told = Told { headers: &headers, passage };
+        let out = Out { world, connection, admitted: &admitted, standing: standing.as_ref() };
+        let asked = Instant::now();
+        if let Input::Batch(items) = input {
+            let account = gateway.account(&caller, connection.peer.ip());
+            let batch = Batch { gateway, admitted: &admitted, account, told, rules: &world.contract };
+            let answer = batch.run(items, call.id()).await;
+            call.count.agent_took = Some(asked.elapsed());
+            return out.json(session, call, answer).await;
+        }
+        let sending = Sending { told, input, pace, most: world.max_stream.get() };
+        let answer = match gateway.exchange(session, &admitted, sending).await {
+            Ok((reply, pump)) => out.answer(session, call, reply, pump).await,
+            Err(stop) => Err(stop),
+        };
+        call.count.agent_took = Some(asked.elapsed());
+        answer
+    }
+}
+
+/// What the gateway itself says of the call: its id, and the operation where it has a name.
+fn told_by_us(call: &Call, admitted: &Admitted) -> Vec<(HeaderName, HeaderValue)> {
+    let id = HeaderValue::from_str(call.id()).ok().map(|id| (HeaderName::from_static("x-request-id"), id));
+    let operation = admitted.operation().name_field.clone().map(|name| (HeaderName::from_static("x-operation"), name));
+    id.into_iter().chain(operation).collect()
+}
+
+struct Step<'a> {
+    operation: usize,
+    input: Input,
+    pace: Pace<'a>,
+    from_query: bool,
+}
+
+fn declares_output(route: &Route, named: Option<usize>) -> bool {
+    named.and_then(|at| route.operations.get(at)).is_some_and(|operation| operation.contract.output.is_some())
+}
+
+/// The input of a `GET`: the query as a JSON object, typed by the schema (R49).
+fn query(query: &str, route: &Route, named: Option<usize>) -> Result<Bytes> {
+    let schema = named.and_then(|at| route.agent.operations.get(at)).and_then(|operation| operation.inputs.as_deref());
+    let input = contract::from_query(query, schema)?;
+    Ok(Bytes::from(input.to_string()))
+}
+
+/// When the call must be over: the agent's own bound, or less where the caller asks for less.
+fn deadline(call: &Call, route: &Route, headers: &HeaderMap) -> Result<Instant> {
+    let most = route.way.bounds().total;
+    let asked = match headers.get("x-request-timeout") {
+        None => most,
+        Some(value) => timeout(value.to_str().unwrap_or_default())?,
+    };
+    Ok(call.arrived() + asked.min(most))
+}
+
+/// `X-Request-Timeout`: seconds (`2`, `0.5`, `2s`) or milliseconds (`1500ms`).
+fn timeout(text: &str) -> Result<Duration> {
+    let refuse =
+        || Fault::new(Code::InvalidInput, "X-Request-Timeout is not a time (seconds such as 2 or 0.5, or 1500ms)");
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 0.001),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let plain = !number.is_empty() && number.len() <= 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let seconds: f64 = number.parse().ok().filter(|_| plain).ok_or_else(refuse)?;
+    match Duration::try_from_secs_f64(seconds * unit) {
+        Ok(timeout) if !timeout.is_zero() => Ok(timeout),
+        _ => Err(refuse()),
+    }
+}

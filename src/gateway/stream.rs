@@ -1,0 +1,160 @@
+//! Answers that are passed on as they come: event streams with what keeps them alive and ends them well, and
+//! everything else byte for byte (R43).
+
+use super::{
+    Stop,
+    call::{Call, Stage},
+    events::Events,
+    forward::Pump,
+    listen::{self, Outcome},
+    reply::Out,
+};
+use crate::{contract::Mode, fault::Fault, transport::Reply};
+use bytes::Bytes;
+use http::header;
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::ResponseHeader;
+use std::time::Duration;
+
+/// An answer on its way to the caller.
+pub(super) struct Onward<'a> {
+    pub(super) out: &'a Out<'a>,
+    pub(super) reply: Reply,
+    pub(super) pump: Pump<'a>,
+}
+
+/// What happens next to a stream.
+enum Came {
+    Chunk(Bytes),
+    Idle,
+    End,
+    Died(Fault),
+    Gone,
+}
+
+impl Onward<'_> {
+    pub(super) async fn run(
+        mut self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        mut head: ResponseHeader,
+    ) -> Outcome {
+        let status = head.status.as_u16();
+        let media = self.reply.headers.get(header::CONTENT_TYPE);
+        let mut events =
+            media.is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream")).then(Events::default);
+        if events.is_some()
+            && head.remove_header(&header::CONTENT_LENGTH).is_some()
+            && session.req_header().version == http::Version::HTTP_11
+        {
+            // Comments of ours would break the length; one real server sends it.
+            let _ = head.insert_header(header::TRANSFER_ENCODING, "chunked");
+        }
+        match self.pump.is_done() {
+            true => listen::before_answer(session, self.out.connection).await,
+            // What the caller still sends belongs to the agent; the connection ends with this call.
+            false => session.set_keepalive(None),
+        }
+        session.set_write_timeout(Some(self.out.connection.limits.body_idle.get()));
+        if session.write_response_header(Box::new(head)).await.is_err() {
+            call.stage = Stage::Gone(status);
+            return Outcome::Aborted;
+        }
+        let mut seen = self.tee();
+        loop {
+            let came = self.next(session, events.as_ref()).await;
+            let (bytes, ends) = match came {
+                Came::Chunk(bytes) => {
+                    seen.push(&bytes);
+                    (events.as_mut().map_or(bytes.clone(), |events| events.push(bytes)), false)
+                }
+                Came::Idle => (Bytes::from_static(b": keep-alive\n\n"), false),
+                Came::End => (events.as_mut().map(Events::rest).unwrap_or_default(), true),
+                Came::Gone => {
+                    call.stage = Stage::Gone(status);
+                    return Outcome::Aborted;
+                }
+                Came::Died(fault) => return die(session, call, events, fault).await,
+            };
+            call.count.bytes_out += bytes.len() as u64;
+            if (ends || !bytes.is_empty()) && session.write_response_body(bytes, ends).await.is_err() {
+                call.stage = Stage::Gone(status);
+                return Outcome::Aborted;
+            }
+            if ends {
+                seen.check(self.out);
+                call.stage = Stage::Answered(status);
+                return Outcome::Complete;
+            }
+        }
+    }
+
+    /// Waits for the agent, moves what the caller still sends, and notices when the caller leaves.
+    async fn next(&mut self, session: &mut ServerSession, events: Option<&Events>) -> Came {
+        let keep_alive = self.out.world.stream_keep_alive;
+        let quiet = events.is_some_and(Events::between) && !keep_alive.is_zero();
+        let idle = tokio::time::sleep(if quiet { keep_alive } else { Duration::from_secs(86_400) });
+        tokio::pin!(idle);
+        loop {
+            tokio::select! {
+                biased;
+                chunk = self.reply.body.chunk() => return match chunk {
+                    Some(Ok(bytes)) => Came::Chunk(bytes),
+                    Some(Err(fault)) => Came::Died(fault),
+                    None => Came::End,
+                },
+                () = &mut idle, if quiet => return Came::Idle,
+                moved = self.pump.step(session) => match moved {
+                    Ok(()) => {}
+                    Err(Stop::Gone) => return Came::Gone,
+                    Err(Stop::Fault(fault)) => return Came::Died(fault),
+                },
+            }
+        }
+    }
+
+    /// A copy of an answer that is only reported on, not held back.
+    fn tee(&self) -> Seen {
+        let rules = &self.out.world.contract;
+        let json = super::route::looks_like_json(self.reply.headers.get(header::CONTENT_TYPE));
+        let wanted = json && rules.output == Mode::Report && self.out.admitted.operation().contract.output.is_some();
+        Seen { most: if wanted { rules.max_body.get() } else { 0 }, bytes: Vec::new() }
+    }
+}
+
+/// Ends a stream that its agent did not end: with an event of ours where that can be well formed, else by cutting
+/// the connection, so that nobody takes half an answer for a whole one.
+async fn die(session: &mut ServerSession, call: &mut Call, events: Option<Events>, fault: Fault) -> Outcome {
+    let mut outcome = Outcome::Aborted;
+    if events.is_some_and(|events| events.may_end_with_ours()) {
+        let event = Bytes::from(fault.event(call.id()));
+        call.count.bytes_out += event.len() as u64;
+        if session.write_response_body(event, true).await.is_ok() {
+            outcome = Outcome::Complete;
+        }
+    }
+    call.stage = Stage::Broken(200, fault);
+    outcome
+}
+
+/// What went by, up to a bound.
+struct Seen {
+    most: usize,
+    bytes: Vec<u8>,
+}
+
+impl Seen {
+    fn push(&mut self, bytes: &[u8]) {
+        if self.bytes.len() + bytes.len() <= self.most {
+            self.bytes.extend_from_slice(bytes);
+        } else {
+            self.most = 0;
+        }
+    }
+
+    fn check(self, out: &Out<'_>) {
+        if self.most > 0 {
+            out.report(&self.bytes);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! A call from end to end: selection, contract, batches, forwarding.
+
+use crate::support::{
+    agent::{self, Agent, answer, json_answer, write},
+    gateway::{gateway, send, translator},
+};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn r27_r33_an_invocation_reaches_the_agent_byte_for_byte_and_its_answer_comes_back() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(translator(&echo)).start().await;
+    let body = "{ \"text\":\"你好世界\", \"source_language\" : \"zh\",\n\"target_language\":\"en\"}";
+    let call = gate.post("/agents/agent-12345/invoke").header("content-type", "application/json").body(body);
+    let answer = send(call).await;
+    answer.is_ok();
+    assert_eq!(echo.got()[0].body, body.as_bytes());
+    assert!(answer.header("x-request-id").is_some());
+}
+
+#[tokio::test]
+async fn r32_the_drafts_own_example_breaks_its_own_schema_and_never_reaches_the_agent() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(translator(&echo)).start().await;
+    let input = json!({"text": "Hello, how are you?", "source_language": "en", "target_language": "fr"});
+    let error = gate.invoke("agent-12345", &input).await.is_fault(400, "InvalidInput");
+    assert_eq!(error["details"][0]["pointer"], "/target_language");
+    assert_eq!(echo.calls(), 0);
+}
+
+#[tokio::test]
+async fn r36_every_violation_is_told_at_once() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(translator(&echo)).start().await;
+    let error = gate.invoke("agent-12345", &json!({"text": 1})).await.is_fault(400, "InvalidInput");
+    assert_eq!(error["details"].as_array().unwrap().len(), 3, "{error}");
+}
+
+#[tokio::test]
+async fn malformed_bodies_are_refused_by_name() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(translator(&echo)).start().await;
+    let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
+    let bodies: &[(&[u8], u16)] = &[
+        (b"", 400),
+        (b"{", 400),
+        (b"{\"a\":1,\"a\":2}", 400),
+        (b"{\"a\":\"\xff\"}", 400),
+        (b"{} {}", 400),
+        (b"\xef\xbb\xbf{}", 400),
+        (b"NaN", 400),
+        (deep.as_bytes(), 400),
+    ];
+    for (body, status) in bodies {
+        let call =
+            gate.post("/agents/agent-12345/invoke").header("content-type", "application/json").body(body.to_vec());
+        send(call).await.is_fault(*status, "InvalidInput");
+    }
+    let large = vec![b' '; (1 << 20) + 1];
+    let call = gate.post("/agents/agent-12345/invoke").header("content-type", "application/json").body(large);
+    send(call).await.is_fault(413, "PayloadTooLarge");
+    let call = gate.post("/agents/agent-12345/invoke").header("content-type", "text/plain").body("{}");
+    send(call).await.is_fault(415, "UnsupportedMediaType");
+    assert_eq!(echo.calls(), 0);
+}
+
+fn two_operations(agent: &Agent) -> Value {
+    let mut document = agent.document("two");
+    document["operations"] = json!([
+        {"name": "translate", "inputs": {"type": "object", "required": ["text"], "additionalProperties": false, "properties": {"text": {"type": "string"}}}},
+        {"name": "detect", "inputs": {"type": "object", "required": ["sample"], "properties": {"sample": {"type": "string"}}}},
+    ]);
+    document
+}
+
+#[tokio::test]
+async fn r30_an_operation_is_named_by_path_header_or_body_in_that_order() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(two_operations(&echo)).start().await;
+    let text = json!({"text": "x"});
+    for path in ["/agents/two/translate", "/agents/two/invoke/translate", "/agents/two/translate/"] {
+        send(gate.post(path).json(&text)).await.is_ok();
+    }
+    send(gate.post("/agents/two/invoke").header("x-operation", "translate").json(&text)).await.is_ok();
+    send(gate.post("/agents/two/translate").header("x-operation", "detect").json(&text)).await.is_ok();
+    gate.invoke("two", &json!({"operation": "translate", "text": "x"})).await.is_ok();
+    assert_eq!(echo.got().last().unwrap().json()["operation"], "translate", "it is forwarded as it came");
+    assert_eq!(echo.got().last().unwrap().header("x-operation"), Some("translate"));
+}
+
+#[tokio::test]
+async fn r30_r95_an_operation_that_is_unknown_or_not_named_is_refused() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(two_operations(&echo)).document(translator(&echo)).start().await;
+    gate.invoke("two", &json!({"text": "x"})).await.is_fault(400, "InvalidInput");
+    gate.invoke("two", &json!({"operation": "fly"})).await.is_fault(404, "CapabilityNotFound");
+    send(gate.post("/agents/two/fly").json(&json!({}))).await.is_fault(404, "CapabilityNotFound");
+    gate.invoke("agent-12345", &json!({"operation": "fly"})).await.is_fault(404, "CapabilityNotFound");
+    assert_eq!(echo.calls(), 0);
+}
+
+#[tokio::test]
+async fn r49_a_get_maps_its_query_to_the_schemas_types() {
+    let echo = Agent::echo().await;
+    let mut document = echo.document("calc");
+    document["inputs"] = json!({"type": "object", "properties": {"n": {"type": "integer"}, "exact": {"type": "boolean"}}, "required": ["n"]});
+    let gate = gateway().document(document).start().await;
+    let get = |path: &str| gate.request("GET", path).header("x-api-key", gate.key("team-a"));
+    send(get("/agents/calc/invoke?n=3&exact=true&name=a%20b")).await.is_ok();
+    assert_eq!(echo.got()[0].json(), json!({"n": 3, "exact": true, "name": "a b"}));
+    assert!(echo.got()[0].head.starts_with("POST /invoke "));
+    send(get("/agents/calc/invoke?n=three")).await.is_fault(400, "InvalidInput");
+    send(get("/agents/calc/invoke")).await.is_fault(400, "InvalidInput");
+}
+
+#[tokio::test]
+async fn r44_an_array_is_a_batch_answered_in_order_each_item_for_itself() {
+    let agent = Agent::scripted(|got| match got.json()["text"].as_str() {
+        Some("fail") => answer("500 Internal Server Error", "text/plain", "boom at /srv/app.py"),
+        text => json_answer(&json!({"translated_text": text})),
+    })
+    .await;
+    let gate = gateway().document(translator(&agent)).start().await;
+    let item = |text: &str| json!({"text": text, "source_language": "en", "target_language": "zh"});
+    let batch = json!([item("a"), {"text": 1}, item("fail"), item("b")]);
+    let answer = gate.invoke("agent-12345", &batch).await;
+    let list = answer.is_ok();
+    assert_eq!(list[0]["translated_text"], "a");
+    assert_eq!(list[1]["error"]["code"], "InvalidInput");
+    assert_eq!(list[2]["error"]["code"], "AgentError");
+    assert_eq!(list[3]["translated_text"], "b");
+    answer.hides(&["boom", "app.py"]);
+    assert_eq!(agent.calls(), 3);
+    assert_eq!(gate.invoke("agent-12345", &json!([])).await.is_ok(), json!([]));
+    gate.invoke("agent-12345", &Value::Array(vec![item("a"); 101])).await.is_fault(400, "InvalidInput");
+}
+
+#[tokio::test]
+async fn r44_an_agent_that_takes_batches_gets_the_array_as_it_came() {
+    let echo = Agent::echo().await;
+    let mut document = translator(&echo);
+    document["batch"] = json!(true);
+    let gate = gateway().document(document).start().await;
+    let item = json!({"text": "a", "source_language": "en", "target_language": "zh"});
+    gate.invoke("agent-12345", &json!([item, item])).await.is_ok();
+    assert_eq!(echo.calls(), 1);
+    let error = gate.invoke("agent-12345", &json!([item, {}])).await.is_fault(400, "InvalidInput");
+    assert_eq!(error["details"][0]["pointer"], "/1");
+}
+
+#[tokio::test]
+async fn bodies_beyond_64_kib_are_forwarded_checked_and_unchecked() {
+    let agent = Agent::scripted(|got| json_answer(&json!({"bytes": got.body.len()}))).await;
+    let mut open = agent.document("open");
+    open["batch"] = json!(true);
+    let gate = gateway().document(translator(&agent)).document(open).start().await;
+    for size in [65_535, 65_536, 65_537, 900_000] {
+        let body = json!({"text": "x".repeat(size), "source_language": "en", "target_language": "zh"}).to_string();
+        let call =
+            gate.post("/agents/agent-12345/invoke").header("content-type", "application/json").body(body.clone());
+        assert_eq!(send(call).await.is_ok()["bytes"], body.len());
+        let call =
+            gate.post("/agents/open/invoke").header("content-type", "application/octet-stream").body(vec![7; size]);
+        assert_eq!(send(call).await.is_ok()["bytes"], size);
+    }
+}
+
+#[tokio::test]
+async fn r4_r34_credentials_stay_here_and_the_gateways_own_goes_to_the_agent() {
+    let echo = Agent::echo().await;
+    let gate = gateway()
+        .agent("echo", &echo)
+        .env("AGENT_TOKEN", "the-gateways-own")
+        .section("agents:\n  from: [agents.json]\n  defaults:\n    credential: {value: env:AGENT_TOKEN}\n")
+        .start()
+        .await;
+    let call = gate
+        .post("/agents/echo/invoke?secret=1")
+        .header("cookie", "a=b")
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let call = call
+        .header("x-request-id", "mine-1")
+        .header("x-session-id", "s1")
+        .header("connection", "x-hop")
+        .header("x-hop", "1");
+    let answer = send(call.json(&json!({}))).await;
+    answer.is_ok();
+    assert_eq!(answer.header("x-request-id"), Some("mine-1"));
+    let got = &echo.got()[0];
+    assert_eq!(got.header("authorization"), Some("Bearer the-gateways-own"));
+    assert!(got.head.starts_with("POST /invoke HTTP/1.1\r\n"), "{}", got.head);
+    for gone in ["x-api-key", "cookie", "x-hop"] {
+        assert_eq!(got.header(gone), None, "{gone}");
+    }
+    assert!(!got.head.contains("gp_"));
+    assert_eq!(got.header("x-session-id"), Some("s1"));
+    assert_eq!(got.header("x-request-id"), Some("mine-1"));
+    assert!(got.header("traceparent").is_some());
+    assert!(got.header("forwarded").unwrap().contains("for=127.0.0.1"));
+    assert!(got.header("x-request-timeout").is_some());
+}
+
+#[tokio::test]
+async fn r43_a_stream_passes_event_by_event() {
+    let steps = vec![
+        write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        write("9\r\ndata: 1\n\n\r\n"),
+        agent::Do::Wait(std::time::Duration::from_millis(200)),
+        write("9\r\ndata: 2\n\n\r\n0\r\n\r\n"),
+    ];
+    let agent = Agent::doing(steps).await;
+    let gate = gateway().agent("stream", &agent).start().await;
+    let mut response = gate.post("/agents/stream/invoke").json(&json!({})).send().await.unwrap();
+    let first = response.chunk().await.unwrap().unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(first, "data: 1\n\n");
+    let second = response.chunk().await.unwrap().unwrap();
+    assert!(began.elapsed().as_millis() > 100, "the first event was held back");
+    assert_eq!(second, "data: 2\n\n");
+    assert!(response.chunk().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn r43_an_agent_that_dies_inside_a_stream_ends_it_with_an_error_event() {
+    let steps = vec![
+        write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        write("11\r\ndata: 1\n\ndata: ha\r\n"),
+        agent::Do::Close,
+    ];
+    let agent = Agent::doing(steps).await;
+    let gate = gateway().agent("stream", &agent).start().await;
+    let text = send(gate.post("/agents/stream/invoke").json(&json!({}))).await.text();
+    let (good, error) = text.split_once("event: error\ndata: ").unwrap();
+    assert_eq!(good, "data: 1\n\n");
+    let error: Value = serde_json::from_str(error.trim_end()).unwrap();
+    assert_eq!(error["error"]["code"], "AgentError");
+    assert!(text.ends_with("\n\n"));
+}

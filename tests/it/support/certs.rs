@@ -1,0 +1,55 @@
+//! Certificates made for one test: an authority, servers, clients.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use std::path::{Path, PathBuf};
+
+/// A certificate authority.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, as PEM.
+#[derive(Clone)]
+pub struct Issued {
+    pub certificate: String,
+    pub key: String,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    pub fn server(&self, names: &[&str]) -> Issued {
+        self.issue(names, "server", ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    pub fn client(&self, name: &str) -> Issued {
+        self.issue(&[name], name, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn issue(&self, names: &[&str], common: &str, purpose: ExtendedKeyUsagePurpose) -> Issued {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common);
+        params.extended_key_usages.push(purpose);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+}
+
+impl Issued {
+    /// Writes both files as `name.pem` and `name.key`.
+    pub fn write(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+        std::fs::write(&certificate, &self.certificate).unwrap();
+        std::fs::write(&key, &self.key).unwrap();
+        (certificate, key)
+    }
+}

@@ -1,0 +1,270 @@
+//! The real binary with a configuration in a temporary folder, on free ports; ended when dropped.
+
+use super::{agent::Agent, reply::Answer};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// How a gateway under test is configured.
+pub struct Build {
+    documents: Vec<Value>,
+    sections: Vec<String>,
+    listen: String,
+    access: String,
+    keys: Vec<(String, Vec<String>)>,
+    environment: Vec<(String, String)>,
+    folder: TempDir,
+}
+
+/// A gateway in front of nothing yet; callers with the key `team-a` may call everything.
+pub fn gateway() -> Build {
+    Build {
+        documents: Vec::new(),
+        sections: Vec::new(),
+        listen: "listen:\n  - address: 127.0.0.1:0\n".into(),
+        access: "access:\n  grants:\n    - {callers: ['*'], agents: ['*']}\n".into(),
+        keys: vec![("team-a".into(), Vec::new())],
+        environment: Vec::new(),
+        folder: TempDir::new().unwrap(),
+    }
+}
+
+impl Build {
+    pub fn agent(self, id: &str, agent: &Agent) -> Self {
+        let document = agent.document(id);
+        self.document(document)
+    }
+
+    pub fn document(mut self, document: Value) -> Self {
+        self.documents.push(document);
+        self
+    }
+
+    /// A further top-level section of the configuration.
+    pub fn section(mut self, yaml: &str) -> Self {
+        self.sections.push(yaml.to_owned());
+        self
+    }
+
+    pub fn listen(mut self, yaml: &str) -> Self {
+        self.listen = yaml.to_owned();
+        self
+    }
+
+    pub fn access(mut self, yaml: &str) -> Self {
+        self.access = yaml.to_owned();
+        self
+    }
+
+    /// A further caller with a key; `args` go to `gatepost key new`.
+    pub fn caller(mut self, name: &str, args: &[&str]) -> Self {
+        self.keys.push((name.to_owned(), args.iter().map(ToString::to_string).collect()));
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The folder of the configuration, for files that it names.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts the binary and waits until it listens.
+    pub async fn start(self) -> Gate {
+        let folder = self.folder.path().to_owned();
+        std::fs::write(folder.join("agents.json"), serde_json::to_vec(&self.documents).unwrap()).unwrap();
+        let mut config =
+            format!("{}{}admin:\n  address: 127.0.0.1:0\naccess_log:\n  to: access.log\n", self.listen, self.access);
+        config.push_str("auth:\n  api_keys:\n    files: [keys.jsonl]\n");
+        if !self.sections.iter().any(|section| section.starts_with("network:")) {
+            config.push_str("network:\n  allow: [127.0.0.0/8]\n");
+        }
+        if !self.sections.iter().any(|section| section.starts_with("agents:")) {
+            config.push_str("agents:\n  from: [agents.json]\n");
+        }
+        for section in &self.sections {
+            // A section that begins with spaces continues the one before it: `auth`, whose keys are above.
+            let at =
+                if section.starts_with(' ') { config.find("network:\n").unwrap_or(config.len()) } else { config.len() };
+            config.insert_str(at, section);
+        }
+        std::fs::write(folder.join("gatepost.yaml"), &config).unwrap();
+        let keys = self.keys.iter().map(|(name, args)| (name.clone(), new_key(&folder, name, args))).collect();
+        tokio::task::spawn_blocking(move || Gate::spawn(self.folder, keys, &self.environment, &[])).await.unwrap()
+    }
+}
+
+/// Makes a key with the real command.
+pub fn new_key(folder: &Path, caller: &str, args: &[String]) -> String {
+    let output = command()
+        .args(["key", "new", "--file"])
+        .arg(folder.join("keys.jsonl"))
+        .args(["--caller", caller])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+pub fn command() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_gatepost"))
+}
+
+/// A gateway that runs.
+pub struct Gate {
+    pub addresses: Vec<SocketAddr>,
+    pub admin: SocketAddr,
+    pub keys: Vec<(String, String)>,
+    pub child: Child,
+    folder: Option<TempDir>,
+    client: reqwest::Client,
+}
+
+impl Gate {
+    /// Runs the binary in `folder`; blocks until it has said where it listens.
+    pub fn spawn(
+        folder: TempDir,
+        keys: Vec<(String, String)>,
+        environment: &[(String, String)],
+        args: &[&str],
+    ) -> Self {
+        let mut child = command()
+            .args(["run", "-c"])
+            .arg(folder.path().join("gatepost.yaml"))
+            .args(args)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (told, hears) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = told.send(line);
+            }
+        });
+        let (mut addresses, mut admin) = (Vec::new(), None);
+        while admin.is_none() {
+            let Ok(line) = hears.recv_timeout(Duration::from_secs(20)) else {
+                let _ = child.kill();
+                panic!("the gateway did not start; it ended with {:?}", child.wait());
+            };
+            let address = |line: &str| line.rsplit_once("//").and_then(|(_, address)| address.parse().ok());
+            match line.split_once(" on ") {
+                Some(("listening", at)) => addresses.extend(address(at)),
+                Some(("admin", at)) => admin = address(at),
+                _ => {}
+            }
+        }
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { addresses, admin: admin.unwrap(), keys, child, folder: Some(folder), client }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    pub fn folder(&self) -> PathBuf {
+        self.folder.as_ref().unwrap().path().to_owned()
+    }
+
+    pub fn key(&self, caller: &str) -> &str {
+        &self.keys.iter().find(|(name, _)| name == caller).unwrap().1
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address())
+    }
+
+    /// A request with the key of `team-a`.
+    pub fn post(&self, path: &str) -> reqwest::RequestBuilder {
+        self.client.post(self.url(path)).header("x-api-key", self.key("team-a"))
+    }
+
+    pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method.parse().unwrap(), self.url(path))
+    }
+
+    /// Invokes an agent with the key of `team-a`.
+    pub async fn invoke(&self, id: &str, input: &Value) -> Answer {
+        send(self.post(&format!("/agents/{id}/invoke")).json(input)).await
+    }
+
+    /// A page of the admin listener.
+    pub async fn admin(&self, path: &str) -> Answer {
+        send(self.client.get(format!("http://{}{path}", self.admin))).await
+    }
+
+    /// The access log, once it has at least `count` lines.
+    pub async fn log(&self, count: usize) -> Vec<Value> {
+        let path = self.folder().join("access.log");
+        let mut lines = Vec::new();
+        super::eventually("the access log has the calls", async || {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            lines.len() >= count
+        })
+        .await;
+        lines
+    }
+
+    /// Sends a signal to the process that this test started.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, signal).unwrap();
+    }
+
+    /// Takes the folder along, for a second process with the same configuration.
+    pub fn into_folder(mut self) -> (TempDir, Child) {
+        let folder = self.folder.take().unwrap();
+        let child = std::mem::replace(&mut self.child, Command::new("true").spawn().unwrap());
+        (folder, child)
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a request and reads the whole answer.
+pub async fn send(request: reqwest::RequestBuilder) -> Answer {
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    let text = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+        (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let headers = response.headers().iter().map(text).collect();
+    let body = response.bytes().await.map(|bytes| bytes.to_vec()).unwrap_or_default();
+    Answer { status, headers, body }
+}
+
+/// A schema for tests: text and two languages, as the AIDIP draft's translator has it.
+pub fn translator(agent: &Agent) -> Value {
+    let languages = json!({"type": "string", "enum": ["en", "zh"]});
+    let mut document = agent.document("agent-12345");
+    document["operations"] = json!([{
+        "name": "translateText",
+        "inputs": {
+            "type": "object",
+            "properties": {"text": {"type": "string"}, "source_language": languages, "target_language": languages},
+            "required": ["text", "source_language", "target_language"],
+        },
+        "outputs": {"type": "object", "properties": {"translated_text": {"type": "string"}}},
+    }]);
+    document
+}
