@@ -126,7 +126,8 @@ pub(super) struct Access {
 }
 
 impl Access {
-    pub(super) fn build(config: &AccessConfig) -> Result<Self, Vec<String>> {
+    /// All grants, and what is wrong with them.
+    pub(super) fn build(config: &AccessConfig) -> (Self, Vec<String>) {
         static EPOCH: AtomicU64 = AtomicU64::new(1);
         let (callers, groups, agents) = <(Patterns, Patterns, Patterns)>::default();
         let (tags, capabilities) = <(Patterns, Patterns)>::default();
@@ -149,7 +150,7 @@ impl Access {
             access.tags.add(&grant.tags, number);
             access.capabilities.add(&grant.capabilities, number);
         }
-        if problems.is_empty() { Ok(access) } else { Err(problems) }
+        (access, problems)
     }
 
     /// The grants that name this caller.

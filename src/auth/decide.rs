@@ -42,7 +42,7 @@ impl Auth {
     }
 
     /// The usual call: the credential that the agent asks for holds, is known, and is granted the agent.
-    fn at_once(&self, presented: &Presented<'_>, asked: &Asked<'_>) -> Option<Arc<Caller>> {
+    pub(super) fn at_once(&self, presented: &Presented<'_>, asked: &Asked<'_>) -> Option<Arc<Caller>> {
         let verdict = match asked.authentication.kind {
             AuthKind::ApiKey => self.by_key(presented),
             AuthKind::Mtls => self.by_certificate(presented),
@@ -56,8 +56,18 @@ impl Auth {
     }
 
     fn open_at_once(&self, presented: &Presented<'_>, asked: &Asked<'_>) -> Option<Arc<Caller>> {
+        let by_token = || match &self.bearer {
+            Some(bearer) => bearer.check_at_once(presented),
+            None => Some(Verdict::NotMine),
+        };
         let caller = match self.by_key(presented) {
             Verdict::Known(caller) => caller,
+            Verdict::NotMine => match (by_token()?, self.by_certificate(presented)) {
+                (Verdict::Known(caller), _) => caller,
+                (Verdict::NotMine, Verdict::Known(caller)) => caller,
+                (Verdict::NotMine, Verdict::NotMine) => Arc::clone(&self.anonymous),
+                _ => return None,
+            },
             _ => return None,
         };
         may(&caller, asked).then_some(caller)

@@ -63,16 +63,10 @@ impl Auth {
         services: &Services,
         previous: Option<&Self>,
     ) -> Result<Self, Vec<String>> {
-        let mut problems = Vec::new();
-        let mut keep = |whys: Vec<String>| {
-            problems.extend(whys.into_iter().map(|why| match why.starts_with("access") {
-                true => why,
-                false => format!("auth.{why}"),
-            }))
-        };
         // Problems of the credentials are reported beside those of the grants.
-        let (closed, grants) = (AccessConfig::default(), Access::build(access).map_err(&mut keep));
-        let grants = Arc::new(grants.or_else(|()| Access::build(&closed).map_err(&mut keep)).map_err(|()| Vec::new())?);
+        let (grants, mut problems) = Access::build(access);
+        let grants = Arc::new(grants);
+        let mut keep = |whys: Vec<String>| problems.extend(whys.iter().map(|why| format!("auth.{why}")));
         if !refuse::is_realm(&config.realm) {
             keep(vec!["realm: must be 1 to 64 letters, digits, spaces, dots or dashes".to_owned()]);
         }

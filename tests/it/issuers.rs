@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 fn auth(provider: &Provider, changes: &Value) -> Auth {
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), "gateway-secret").unwrap();
-    let mut issuer = json!({"issuer": provider.issuer(), "audience": ["gatepost"], "algorithms": ["RS256", "ES256", "EdDSA"]});
+    let mut issuer =
+        json!({"issuer": provider.issuer(), "audience": ["gatepost"], "algorithms": ["RS256", "ES256", "EdDSA"]});
     for (name, value) in changes.as_object().unwrap() {
         issuer[name] = value.clone();
     }
@@ -24,41 +25,18 @@ fn auth(provider: &Provider, changes: &Value) -> Auth {
     let config = json!({"bearer": {"issuers": [issuer], "introspection": introspection, "token_cache_for": "1s"}});
     let access = json!({"grants": [{"callers": ["oauth:app-1"], "agents": ["echo"]}]});
     let client = Client::build(&net::Config::default(), Default::default()).unwrap();
-    let services = Services {
-        client,
-        metrics: Metrics::new().unwrap(),
-    };
-    Auth::build(
-        &serde_json::from_value(config).unwrap(),
-        &serde_json::from_value(access).unwrap(),
-        &services,
-        None,
-    )
-    .unwrap()
+    let services = Services { client, metrics: Metrics::new().unwrap() };
+    Auth::build(&serde_json::from_value(config).unwrap(), &serde_json::from_value(access).unwrap(), &services, None)
+        .unwrap()
 }
 
 async fn status(auth: &Auth, token: &str) -> u16 {
     let document = json!({"id": "echo", "name": "Echo", "endpoint": "http://10.0.0.1/", "authentication": {"type": "oauth2_bearer", "scopes": ["read"]}});
     let agent = Agent::from_document(&document, [0; 32]).unwrap();
     let mut headers = HeaderMap::new();
-    headers.insert(
-        header::AUTHORIZATION,
-        HeaderValue::from_str(&format!("Bearer {token}")).unwrap(),
-    );
-    let asked = Asked {
-        authentication: &agent.authentication,
-        grants: &auth.grants_of(&agent),
-    };
-    match auth
-        .authorise(
-            &Presented {
-                headers: &headers,
-                peer: None,
-            },
-            Some(asked),
-        )
-        .await
-    {
+    headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
+    let asked = Asked { authentication: &agent.authentication, grants: &auth.grants_of(&agent) };
+    match auth.authorise(&Presented { headers: &headers, peer: None }, Some(asked)).await {
         Ok(caller) => {
             assert_eq!(&*caller.id, "oauth:app-1");
             200
@@ -70,10 +48,7 @@ async fn status(auth: &Auth, token: &str) -> u16 {
 async fn poll(auth: &Auth, token: &str, expected: u16) {
     let begun = Instant::now();
     while status(auth, token).await != expected {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "never {expected}"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(30), "never {expected}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -83,11 +58,7 @@ async fn r97_tokens_of_a_real_provider_count() {
     let provider = Provider::start().await;
     let auth = auth(&provider, &json!({}));
     for format in ["RS256", "ES256", "EdDSA", "opaque"] {
-        assert_eq!(
-            status(&auth, &provider.token(format).await).await,
-            200,
-            "{format}"
-        );
+        assert_eq!(status(&auth, &provider.token(format).await).await, 200, "{format}");
     }
     assert_eq!(status(&auth, &provider.token("elsewhere").await).await, 401);
     assert_eq!(status(&auth, "never-issued").await, 401);
@@ -117,24 +88,14 @@ async fn r97_new_keys_count_at_their_first_token() {
 #[tokio::test]
 async fn r97_known_keys_serve_while_the_provider_is_dead_and_what_cannot_be_told_is_503() {
     let mut provider = Provider::start().await;
-    let (first, second, opaque) = (
-        provider.token("ES256").await,
-        provider.token("RS256").await,
-        provider.token("opaque").await,
-    );
+    let (first, second, opaque) =
+        (provider.token("ES256").await, provider.token("RS256").await, provider.token("opaque").await);
     let (warm, cold) = (auth(&provider, &json!({})), auth(&provider, &json!({})));
-    let stale = auth(
-        &provider,
-        &json!({"keys_refresh": "1s", "keys_stale_after": "1s"}),
-    );
+    let stale = auth(&provider, &json!({"keys_refresh": "1s", "keys_stale_after": "1s"}));
     assert_eq!(status(&warm, &first).await, 200);
     assert_eq!(status(&stale, &first).await, 200);
     provider.kill();
-    assert_eq!(
-        status(&warm, &second).await,
-        200,
-        "a token first seen, a key known"
-    );
+    assert_eq!(status(&warm, &second).await, 200, "a token first seen, a key known");
     assert_eq!(status(&cold, &first).await, 503, "no key was ever known");
     assert_eq!(status(&warm, &opaque).await, 503);
     poll(&stale, &second, 503).await;

@@ -208,13 +208,25 @@ async fn the_usual_call_waits_for_nothing() {
     let world = World::new().await;
     let (made, mut config) = keys(&["team-a"]);
     config["bearer"] = json!({"issuers": [world.settings()]});
-    let auth = build(config);
+    let grants = json!({"grants": [{"callers": ["*", "anonymous"], "agents": ["*"]}]});
+    let auth = try_build(config, grants).unwrap();
     let token = bearer(&world.token(&world.claims()));
-    assert!(call(&auth, &token, None, Some(&kind("oauth2_bearer"))).await.is_ok());
-    let key = headers(&[("x-api-key", &made[0])]);
-    for (headers, kind_) in [(&key, "api_key"), (&token, "oauth2_bearer"), (&key, "none")] {
-        let agent = kind(kind_);
-        let known = futures_util::FutureExt::now_or_never(call(&auth, headers, None, Some(&agent)));
-        assert!(known.is_some_and(|outcome| outcome.is_ok()), "{kind_}");
+    let asks = kind("oauth2_bearer");
+    let first = call(&auth, &token, None, Some(&asks));
+    assert!(first.await.is_ok());
+    let (key, none) = (headers(&[("x-api-key", &made[0])]), HeaderMap::new());
+    for (headers, kind_) in
+        [(&key, "api_key"), (&token, "oauth2_bearer"), (&key, "none"), (&token, "none"), (&none, "none")]
+    {
+        let (agent, peer) = (kind(kind_), None);
+        let (authentication, grants) = (&agent.authentication, &auth.grants_of(&agent));
+        let asked = Asked { authentication, grants };
+        let known = auth.at_once(&Presented { headers, peer }, &asked);
+        assert!(known.is_some(), "{kind_}");
     }
+    let bad = Presented { headers: &bearer("bad"), peer: None };
+    let open = kind("none");
+    let grants = &auth.grants_of(&open);
+    let asked = Asked { authentication: &open.authentication, grants };
+    assert!(auth.at_once(&bad, &asked).is_none());
 }

@@ -332,7 +332,6 @@ async fn configurations_that_would_be_open_or_never_work_are_refused_all_at_once
     )
     .unwrap_err();
     for expected in [
-        "auth.bearer: ",
         "auth.bearer.issuers: ",
         "auth.bearer.token_cache_size: ",
         "auth.realm: ",

@@ -53,17 +53,10 @@ impl Provider {
     /// A token of `format`: RS256, ES256, EdDSA, opaque, or elsewhere for one meant for somebody else.
     pub async fn token(&self, format: &str) -> String {
         let resource = format!("urn:gatepost:{format}");
-        let fields = [
-            ("grant_type", "client_credentials"),
-            ("scope", "read"),
-            ("resource", &resource),
-        ];
+        let fields = [("grant_type", "client_credentials"), ("scope", "read"), ("resource", &resource)];
         let answer = self.post("/token", &fields).await;
         let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
-        answer["access_token"]
-            .as_str()
-            .unwrap_or_else(|| panic!("no token: {answer}"))
-            .to_owned()
+        answer["access_token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()
     }
 
     pub async fn revoke(&self, token: &str) {
@@ -72,19 +65,9 @@ impl Provider {
 
     async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
         let client = Client::build(&net::Config::default(), Default::default()).unwrap();
-        let form = Form {
-            fields,
-            basic: ("app-1", &Secret::new("app-1-secret")),
-        };
-        let bounds = Bounds {
-            size: Size::kib(64),
-            time: Span::secs(10),
-        };
-        client
-            .post(&format!("{}{path}", self.issuer()), &form, bounds)
-            .await
-            .unwrap()
-            .body
+        let form = Form { fields, basic: ("app-1", &Secret::new("app-1-secret")) };
+        let bounds = Bounds { size: Size::kib(64), time: Span::secs(10) };
+        client.post(&format!("{}{path}", self.issuer()), &form, bounds).await.unwrap().body
     }
 }
 
@@ -100,16 +83,9 @@ fn install() {
     if folder.join("node_modules/.package-lock.json").exists() {
         return;
     }
-    let npm = Command::new("npm")
-        .args(["ci", "--no-audit", "--no-fund"])
-        .current_dir(folder)
-        .output();
+    let npm = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder).output();
     let npm = npm.unwrap_or_else(|why| missing("npm", why.kind()));
-    assert!(
-        npm.status.success(),
-        "npm ci failed: {}",
-        String::from_utf8_lossy(&npm.stderr)
-    );
+    assert!(npm.status.success(), "npm ci failed: {}", String::from_utf8_lossy(&npm.stderr));
 }
 
 async fn start(port: u16) -> (u16, Child) {
@@ -123,31 +99,16 @@ async fn start(port: u16) -> (u16, Child) {
 fn run(port: u16) -> (u16, Child) {
     let mut command = Command::new("node");
     // Its standard input ends with this process, and it with its standard input.
-    command
-        .arg("provider.mjs")
-        .arg(port.to_string())
-        .current_dir(folder());
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut process = command
-        .spawn()
-        .unwrap_or_else(|why| missing("nodejs", why.kind()));
-    let mut lines = BufReader::new(process.stdout.take().unwrap())
-        .lines()
-        .map_while(Result::ok);
+    command.arg("provider.mjs").arg(port.to_string()).current_dir(folder());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut process = command.spawn().unwrap_or_else(|why| missing("nodejs", why.kind()));
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
     let port = lines.find_map(|line| line.strip_prefix("listening ")?.parse().ok());
     // Whatever else it says is read, so that it never waits for a reader.
     std::thread::spawn(move || lines.for_each(drop));
-    (
-        port.expect("the provider listens (node 20 or newer runs it)"),
-        process,
-    )
+    (port.expect("the provider listens (node 20 or newer runs it)"), process)
 }
 
 fn missing<T>(package: &str, why: ErrorKind) -> T {
-    panic!(
-        "the Debian package {package} is missing (run: sudo apt-get install nodejs npm) [{why}]"
-    );
+    panic!("the Debian package {package} is missing (run: sudo apt-get install nodejs npm) [{why}]");
 }
