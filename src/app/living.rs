@@ -3,6 +3,7 @@
 use super::Running;
 use crate::{config::Loaded, gateway::listen::upgrade};
 use std::{
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -12,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const TICK: Duration = Duration::from_secs(1);
 
 /// What makes a file another file; a replaced symlink changes it too.
-type Signature = Option<(SystemTime, u64)>;
+type Signature = Option<(SystemTime, u64, u64)>;
 
 impl Running {
     /// Runs until SIGTERM or SIGINT, or until a successor has taken over; then drains.
@@ -74,7 +75,12 @@ impl Running {
     pub async fn reload(&self, config: &Path) {
         let gateway = &self.parts.gateway;
         let reloaded = match Loaded::read(config) {
-            Ok(loaded) => self.parts.reconfigure(&loaded.file).await.map_err(|found| loaded.problems(found)),
+            Ok(loaded) => {
+                for section in loaded.file.fixed_but_changed(&self.file) {
+                    tracing::warn!("a change of '{section}' takes effect at the next start");
+                }
+                self.parts.reconfigure(&loaded.file).await.map_err(|found| loaded.problems(found))
+            }
             Err(problems) => Err(problems),
         };
         match reloaded {
@@ -113,5 +119,5 @@ impl Running {
 
 fn signature(path: &Path) -> Signature {
     let meta = std::fs::metadata(path).ok()?;
-    Some((meta.modified().ok()?, meta.len()))
+    Some((meta.modified().ok()?, meta.len(), meta.ino()))
 }

@@ -133,7 +133,8 @@ impl Serving<'_> {
         let asked = Instant::now();
         if let Input::Batch(items) = input {
             let account = gateway.account(&caller, connection.peer.ip());
-            let batch = Batch { gateway, admitted: &admitted, account, told, rules: &world.contract };
+            let (rules, own) = (&world.contract, tokio::sync::Mutex::default());
+            let batch = Batch { gateway, admitted: &admitted, account, told, rules, own };
             let answer = batch.run(items, call.id()).await;
             call.count.agent_took = Some(asked.elapsed());
             return out.json(session, call, answer).await;

@@ -70,7 +70,7 @@ impl Limits {
             plan: ArcSwap::from_pointee(Plan::new(config, None, (&clock, &metrics))),
             agents: Mutex::default(),
             quotas: Quotas::new(config.most_keys, Arc::clone(&metrics)),
-            keeper: Mutex::new(Keeper::new(config.state.clone())),
+            keeper: Mutex::new(Keeper::new(config.state.as_deref())),
             sweeps: AtomicUsize::new(0),
             seed: RandomState::new(),
             clock,
@@ -103,8 +103,8 @@ impl Limits {
         }
         drop(agents);
         let mut keeper = lock(&self.keeper);
-        if keeper.path != config.state {
-            *keeper = Keeper::new(config.state.clone());
+        if keeper.path.as_deref() != config.state.as_deref() {
+            *keeper = Keeper::new(config.state.as_deref());
             self.quotas.set_changed();
         }
         Ok(())
@@ -199,6 +199,14 @@ impl Limits {
         let plan = self.plan.load_full();
         let place = gate.enter(&plan.config().concurrency, (&agent.id, &self.metrics)).await?;
         Ok(agent.begin(Some(place)))
+    }
+
+    /// A place among the calls that the agent may have at once, if one is free now and nobody waits for it.
+    pub fn try_enter(&self, agent: &Arc<AgentLimits>) -> Option<Permit> {
+        match &agent.now.load().gate {
+            None => Some(agent.begin(None)),
+            Some(gate) => gate.try_enter().map(|place| agent.begin(Some(place))),
+        }
     }
 
     /// Forgets what is idle, a part at a time: to be called each second or so.

@@ -1,10 +1,10 @@
 //! Where the access log may go, as it is written in the configuration.
 
+use crate::unit::FilePath;
 use std::{
     fs::OpenOptions,
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
-    path::PathBuf,
     str::FromStr,
 };
 
@@ -30,7 +30,7 @@ pub enum Target {
     /// Nowhere.
     Off,
     /// A file.
-    File(PathBuf),
+    File(FilePath),
 }
 
 impl FromStr for Target {
@@ -42,7 +42,7 @@ impl FromStr for Target {
             "stdout" => Ok(Self::Stdout),
             "stderr" => Ok(Self::Stderr),
             "off" => Ok(Self::Off),
-            path => Ok(Self::File(path.into())),
+            path => path.parse().map(Self::File),
         }
     }
 }
