@@ -2,19 +2,16 @@
 //! It holds no running thing; `app` makes those from a [`File`].
 
 mod file;
+mod form;
 mod problem;
 mod source;
 
 pub use file::{Admin, Agents, Errors, File, Rule, Shutdown};
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, plain};
 
-use crate::{contract::Schema, unit::FilePath};
 use serde_json::Value;
 use source::Source;
-use std::path::{Path, PathBuf};
-
-/// Problems reported for one file.
-const MOST_PROBLEMS: usize = 100;
+use std::{io::ErrorKind, path::Path};
 
 /// A configuration that was read and whose form is right.
 #[derive(Debug)]
@@ -30,8 +27,13 @@ impl Loaded {
     /// # Errors
     /// Every problem of form, each with path and line.
     pub fn read(path: &Path) -> Result<Self, Problems> {
-        let text =
-            std::fs::read_to_string(path).map_err(|why| whole(format!("{} cannot be read ({why})", path.display())))?;
+        let text = std::fs::read_to_string(path).map_err(|why| {
+            whole(match why.kind() {
+                ErrorKind::NotFound => format!("cannot be read ({why}; name the file with -c FILE)"),
+                ErrorKind::InvalidData => "cannot be read (it is not text in UTF-8)".to_owned(),
+                _ => format!("cannot be read ({why})"),
+            })
+        })?;
         let base = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
         Self::parse(&text, &base.unwrap_or_default(), std::env::vars())
     }
@@ -47,19 +49,8 @@ impl Loaded {
     ) -> Result<Self, Problems> {
         let mut source = Source::parse(text).map_err(|problem| Problems(vec![problem]))?;
         source.overlay(environment);
-        let problems = malformed(&source);
-        if !problems.is_empty() {
-            return Err(Problems(problems));
-        }
-        let value = source.value.clone();
-        let file = FilePath::relative_to(base, || serde_path_to_error::deserialize(value));
-        match file {
-            Ok(file) => Ok(Self { file, source }),
-            Err(why) => {
-                let path = why.path().to_string();
-                Err(Problems(vec![placed(&source, if path == "." { "" } else { &path }, why.inner().to_string())]))
-            }
-        }
+        let file = form::judge(&source, base).map_err(Problems)?;
+        Ok(Self { file, source })
     }
 
     /// Problems that only showed when the settings were put to use, each written `path: message`.
@@ -68,31 +59,15 @@ impl Loaded {
             Some((path, message)) if !path.contains(' ') => placed(&self.source, path, message.to_owned()),
             _ => placed(&self.source, "", text),
         });
-        Problems(placed.collect())
+        let mut problems: Vec<Problem> = placed.collect();
+        problems.sort_by_key(|problem| problem.line);
+        Problems(problems)
     }
 }
 
 /// The JSON Schema of the file, for editors and for the check itself.
 pub fn schema() -> Value {
     serde_json::to_value(schemars::schema_for!(File)).unwrap_or_default()
-}
-
-fn malformed(source: &Source) -> Vec<Problem> {
-    let schema = match Schema::compile(&schema()) {
-        Ok(schema) => schema,
-        Err(why) => {
-            return vec![Problem {
-                path: String::new(),
-                line: None,
-                message: format!("the schema of the file is broken ({why})"),
-            }];
-        }
-    };
-    let violations = schema.check_all(&source.value, MOST_PROBLEMS);
-    violations
-        .into_iter()
-        .map(|violation| placed(source, &dotted(&violation.pointer, &source.value), violation.message))
-        .collect()
 }
 
 /// A JSON Pointer as people read paths: `/agents/from/0` is `agents.from[0]`.
@@ -127,11 +102,6 @@ fn placed(source: &Source, path: &str, message: String) -> Problem {
 
 fn whole(message: String) -> Problems {
     Problems(vec![Problem { path: String::new(), line: None, message }])
-}
-
-/// Where the configuration is looked for when none is named.
-pub fn default_path() -> PathBuf {
-    PathBuf::from("gatepost.yaml")
 }
 
 #[cfg(test)]
