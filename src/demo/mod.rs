@@ -61,13 +61,13 @@ Gatepost listens on http://{at}, in front of three agents: echo, agent-12345 (th
 of the AIDIP draft) and streamer. Paste these lines into another terminal.
 
 1. A call that succeeds: the translator answers.
-curl -sS {translator} -H 'X-API-Key: {key}' -d '{{"text":"你好世界","source_language":"zh","target_language":"en"}}'
+curl -sS -w '\n' {translator} -H 'X-API-Key: {key}' -d '{{"text":"你好世界","source_language":"zh","target_language":"en"}}'
 
 2. A call that breaks the translator's schema: 400, and the agent never sees it.
-curl -sS {translator} -H 'X-API-Key: {key}' -d '{{"text":"Hello","source_language":"en","target_language":"fr"}}'
+curl -sS -w '\n' {translator} -H 'X-API-Key: {key}' -d '{{"text":"Hello","source_language":"en","target_language":"fr"}}'
 
 3. A call without a key: 401.
-curl -sS {echo} -d '{{"hello":"world"}}'
+curl -sS -w '\n' {echo} -d '{{"hello":"world"}}'
 
 4. A stream, one event for each word.
 curl -sSN {streamer} -H 'X-API-Key: {key}' -d '{{"prompt":"Once upon a time"}}'
