@@ -3,7 +3,11 @@
 use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
 use gatepost::{app, auth, config, demo};
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io::{ErrorKind, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 #[global_allocator]
@@ -75,28 +79,36 @@ struct KeyNew {
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
-        Ok(code) => code,
+        Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("gatepost: {why:#}");
+            eprintln!("gatepost: {}", config::plain(&format!("{why:#}")));
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
-    app::install();
+fn run(command: Command) -> anyhow::Result<()> {
+    app::install(if matches!(command, Command::Run { .. }) { app::Log::Json } else { app::Log::Plain });
     match command {
-        Command::Run { config, upgrade } => app::run(&config, upgrade)?,
-        Command::Check { config } => return app::check(&config),
-        Command::Schema => println!("{:#}", config::schema()),
+        Command::Run { config, upgrade } => app::run(&config, upgrade),
+        Command::Check { config } => app::check(&config),
+        Command::Schema => show(&format!("{:#}", config::schema())),
         Command::Demo => app::runtime()?.block_on(async {
-            let demo = demo::Demo::start().await?;
-            println!("{}", demo.welcome());
-            demo.until_stopped().await
-        })?,
-        Command::Key { command: KeyCommand::New(new) } => key_new(new)?,
+            // Who does not read it may still want the agents: a closed pipe does not end the demo.
+            let tell = |text: &str| drop(show(text));
+            demo::Demo::start().await?.run(tell).await?;
+            show("\nThe demo has ended.")
+        }),
+        Command::Key { command: KeyCommand::New(new) } => key_new(new),
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints for people and pipes; who stops reading, as `head` does, is no failure.
+fn show(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(why) if why.kind() != ErrorKind::BrokenPipe => Err(why).context("stdout cannot be written"),
+        _ => Ok(()),
+    }
 }
 
 fn key_new(new: KeyNew) -> anyhow::Result<()> {
@@ -108,13 +120,13 @@ fn key_new(new: KeyNew) -> anyhow::Result<()> {
         }
     };
     let moment = |text: String| {
-        OffsetDateTime::parse(&text, &Rfc3339).context("--expires is not a time as in RFC 3339 (2030-01-31T00:00:00Z)")
+        OffsetDateTime::parse(&text, &Rfc3339)
+            .map_err(|_| anyhow!("--expires {text:?} is not a time (write it as in 2030-01-31T00:00:00Z)"))
     };
     let expires = new.expires.map(moment).transpose()?;
     let key = auth::NewKey { caller: new.caller, groups: new.group, tier: new.tier, expires };
     let (secret, line) = auth::new_key(&key, pepper.as_ref()).map_err(|why| anyhow!(why))?;
     auth::append_key(&file, &line).map_err(|why| anyhow!(why))?;
     eprintln!("The key of {} is below; it is not shown again. Its hash is in {}.", key.caller, file.display());
-    println!("{}", secret.expose());
-    Ok(())
+    writeln!(std::io::stdout(), "{}", secret.expose()).context("the key cannot be shown, so make another")
 }

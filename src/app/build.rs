@@ -32,8 +32,7 @@ impl Parts {
         let metrics = Metrics::new().map_err(|why| vec![format!("the metrics cannot be made ({why})")])?;
         let mut problems = form(file);
         metrics.configure(&file.metrics);
-        let log =
-            AccessLog::new(file.access_log.to.clone(), Arc::clone(&metrics)).map_err(|why| vec![format!("to: {why}")]);
+        let log = AccessLog::new(file.access_log.to.clone(), Arc::clone(&metrics)).map_err(|why| vec![why]);
         let log = keep(log, "access_log", &mut problems);
         let limits = keep(Limits::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
         let policy = Arc::new(AddressPolicy::new(file.network.allow.clone()));

@@ -9,24 +9,43 @@ mod state;
 pub use build::Parts;
 pub use running::Running;
 
-use crate::{config::Loaded, gateway::listen, telemetry, unit::Secret};
-use anyhow::{Context, anyhow};
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
+use crate::{
+    config::{self, Loaded},
+    gateway::listen,
+    telemetry,
+    unit::Secret,
 };
+use anyhow::{Context, anyhow};
+use std::path::{Path, PathBuf};
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
+/// How the log on stderr is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// A JSON object a line, for whatever gathers logs.
+    Json,
+    /// Warnings and errors as sentences, for whoever typed the command.
+    Plain,
+}
+
 /// What every command needs first: one provider of cryptography for the whole process, and a log on stderr.
-pub fn install() {
+pub fn install(log: Log) {
     // An error means that one is installed already, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-    // Pingora logs what clients can trigger as errors: only its own trouble is let through.
-    let filter = EnvFilter::try_from_env("GATEPOST_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,pingora_core=off,h2=off,hyper=off"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).json().try_init();
+    // Pingora logs what clients can trigger as errors: only its own trouble is let through. Refused documents are
+    // told by the commands for people themselves.
+    let usual = match log {
+        Log::Json => "info,pingora_core=off,h2=off,hyper=off",
+        Log::Plain => "warn,gatepost::registry=off,pingora_core=off,h2=off,hyper=off",
+    };
+    let filter = EnvFilter::try_from_env("GATEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let _ = match log {
+        Log::Json => lines.json().try_init(),
+        Log::Plain => lines.without_time().with_target(false).with_ansi(false).try_init(),
+    };
 }
 
 /// The runtime in which everything runs: a worker for each core.
@@ -42,9 +61,10 @@ pub fn runtime() -> anyhow::Result<Runtime> {
 /// # Errors
 /// Whatever keeps the gateway from starting, each problem with its place in the file.
 pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
-    let loaded = Loaded::read(config)?;
+    let named = || config.display().to_string();
+    let loaded = Loaded::read(config).with_context(named)?;
     runtime()?.block_on(async {
-        let running = Running::start(loaded, upgrade).await?;
+        let running = Running::start(loaded, upgrade).await.with_context(named)?;
         running.announce();
         running.live(config).await
     })
@@ -53,35 +73,36 @@ pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
 /// `gatepost check`: everything that `run` would look at, short of listening and of writing.
 ///
 /// # Errors
-/// The system has no threads left.
-pub fn check(config: &Path) -> anyhow::Result<ExitCode> {
+/// Every problem, each with its place in the file.
+pub fn check(config: &Path) -> anyhow::Result<()> {
     let checked = runtime()?.block_on(async {
         let mut loaded = Loaded::read(config)?;
-        loaded.file.access_log.to = telemetry::Target::Off;
+        let log = std::mem::replace(&mut loaded.file.access_log.to, telemetry::Target::Off);
         let parts = Parts::new(&loaded.file).await;
-        let files = listen::check_files(&loaded.file.listen);
-        match (parts, files) {
-            (Ok(parts), Ok(())) => Ok(parts.notes()),
-            (parts, files) => {
-                let mut found = parts.err().unwrap_or_default();
-                found.extend(files.err().unwrap_or_default());
+        let mut found: Vec<String> = listen::check_files(&loaded.file.listen).err().unwrap_or_default();
+        found.extend(nowhere(&log));
+        match parts {
+            Ok(parts) if found.is_empty() => Ok(parts),
+            parts => {
+                found.extend(parts.err().unwrap_or_default());
                 Err(loaded.problems(found))
             }
         }
     });
-    match checked {
-        Ok(notes) => {
-            for note in &notes {
-                println!("note: {note}");
-            }
-            println!("{}: good", config.display());
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(problems) => {
-            eprint!("{}: {problems}", config.display());
-            Ok(ExitCode::FAILURE)
-        }
+    let parts = checked.with_context(|| config.display().to_string())?;
+    for note in parts.notes() {
+        println!("note: {}", config::plain(&note));
     }
+    let agents = parts.gateway.catalogue.snapshot().len();
+    println!("{}: good, {agents} agent{}", config.display(), if agents == 1 { "" } else { "s" });
+    Ok(())
+}
+
+/// A file of the access log that could not be made because its folder is not there.
+fn nowhere(log: &telemetry::Target) -> Option<String> {
+    let telemetry::Target::File(path) = log else { return None };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())?;
+    Some(format!("access_log.to: {} cannot be made ({} is not a folder)", path.display(), folder.display()))
 }
 
 /// The file to which `gatepost key new` appends, if there is one, and the pepper with which it hashes.
@@ -89,7 +110,7 @@ pub fn check(config: &Path) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// The configuration cannot be read, or has no API keys.
 pub fn key_file(config: &Path) -> anyhow::Result<(Option<PathBuf>, Option<Secret>)> {
-    let loaded = Loaded::read(config)?;
+    let loaded = Loaded::read(config).with_context(|| config.display().to_string())?;
     let keys = loaded.file.auth.api_keys.as_ref().context("the configuration has no auth.api_keys")?;
     let pepper = keys
         .pepper

@@ -7,7 +7,7 @@ use crate::{
     gateway::listen::{self, Server, upgrade},
 };
 use anyhow::{Context, anyhow};
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{io::Write as _, net::SocketAddr, path::PathBuf, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
 
 /// A running gateway.
@@ -70,10 +70,13 @@ impl Running {
 
     /// Says on stdout where it listens, for people and for whoever started it with port 0.
     pub fn announce(&self) {
+        let mut lines = String::new();
         for (address, tls) in self.addresses().iter().zip(&self.tls) {
-            println!("listening on {}://{address}", if *tls { "https" } else { "http" });
+            lines.push_str(&format!("listening on {}://{address}\n", if *tls { "https" } else { "http" }));
         }
-        println!("admin on http://{}", self.admin);
+        lines.push_str(&format!("admin on http://{}\n", self.admin));
+        // Nobody may be reading: that is no reason not to run.
+        let _ = std::io::stdout().write_all(lines.as_bytes());
     }
 
     /// The socket over which a successor asks for the listeners.

@@ -7,11 +7,14 @@ mod problem;
 mod source;
 
 pub use file::{Admin, Agents, Errors, File, Rule, Shutdown};
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, plain};
 
 use serde_json::Value;
 use source::Source;
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::Path,
+};
 
 /// A configuration that was read and whose form is right.
 #[derive(Debug)]
@@ -27,8 +30,13 @@ impl Loaded {
     /// # Errors
     /// Every problem of form, each with path and line.
     pub fn read(path: &Path) -> Result<Self, Problems> {
-        let text =
-            std::fs::read_to_string(path).map_err(|why| whole(format!("{} cannot be read ({why})", path.display())))?;
+        let text = std::fs::read_to_string(path).map_err(|why| {
+            whole(match why.kind() {
+                ErrorKind::NotFound => format!("cannot be read ({why}; name the file with -c FILE)"),
+                ErrorKind::InvalidData => "cannot be read (it is not text in UTF-8)".to_owned(),
+                _ => format!("cannot be read ({why})"),
+            })
+        })?;
         let base = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
         let told = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         // `std::env::vars` would panic on a variable of somebody else's that is not UTF-8.
@@ -59,7 +67,9 @@ impl Loaded {
             Some((path, message)) if !path.contains(' ') => placed(&self.source, path, message.to_owned()),
             _ => placed(&self.source, "", text),
         });
-        Problems(placed.collect())
+        let mut problems: Vec<Problem> = placed.collect();
+        problems.sort_by_key(|problem| problem.line);
+        Problems(problems)
     }
 }
 
@@ -100,11 +110,6 @@ fn placed(source: &Source, path: &str, message: String) -> Problem {
 
 fn whole(message: String) -> Problems {
     Problems(vec![Problem { path: String::new(), line: None, message }])
-}
-
-/// Where the configuration is looked for when none is named.
-pub fn default_path() -> PathBuf {
-    PathBuf::from("gatepost.yaml")
 }
 
 #[cfg(test)]

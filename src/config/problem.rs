@@ -21,23 +21,32 @@ impl fmt::Display for Problem {
         if !self.path.is_empty() {
             write!(to, "{}: ", self.path)?;
         }
-        to.write_str(&self.message)
+        to.write_str(&plain(&self.message))
     }
 }
 
-/// Every problem of a configuration.
+/// Every problem of a configuration: one in a line, several below each other.
 #[derive(Debug)]
 pub struct Problems(pub Vec<Problem>);
 
 impl fmt::Display for Problems {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.0.len();
-        writeln!(to, "the configuration has {count} problem{}", if count == 1 { "" } else { "s" })?;
-        for problem in &self.0 {
-            writeln!(to, "  {problem}")?;
+        if let [problem] = self.0.as_slice() {
+            return problem.fmt(to);
         }
-        Ok(())
+        write!(to, "{} problems", self.0.len())?;
+        self.0.iter().try_for_each(|problem| write!(to, "\n  {problem}"))
     }
 }
 
 impl std::error::Error for Problems {}
+
+/// `text` without the numbers that the standard library adds to the system's words.
+pub fn plain(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push_str(part.split_once(')').map_or(part, |(_, rest)| rest));
+    }
+    plain
+}

@@ -18,6 +18,7 @@ pub enum Mode {
 
 /// How inputs and outputs are checked.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Contract")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Inputs against the operation's schema: enforce (default), report or off.

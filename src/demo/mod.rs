@@ -9,8 +9,11 @@ use crate::{
     config::Loaded,
 };
 use anyhow::{Context, anyhow};
-use std::path::PathBuf;
-use tokio::net::TcpListener;
+use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, path::PathBuf};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
 
 /// The demonstration, ready to run.
 pub struct Demo {
@@ -29,7 +32,8 @@ impl Demo {
     /// A port or the temporary folder cannot be had.
     pub async fn start() -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("gatepost-demo-{}", uuid::Uuid::new_v4().simple()));
-        std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        let made = DirBuilder::new().mode(0o700).create(&folder);
+        made.with_context(|| format!("the folder {} cannot be made", folder.display()))?;
         let held = Folder(folder.clone());
         let agents = TcpListener::bind("127.0.0.1:0").await?;
         let port = agents.local_addr()?.port();
@@ -46,45 +50,55 @@ impl Demo {
     }
 
     /// What to read and paste.
-    pub fn welcome(&self) -> String {
+    fn welcome(&self) -> String {
         let at = self.gateway.addresses().first().map(ToString::to_string).unwrap_or_default();
         let (key, admin, folder) = (&self.key, self.gateway.admin(), self.folder.0.display());
-        let call = |agent: &str| format!("http://{at}/agents/{agent}/invoke");
+        let call = |agent: &str| format!("http://{at}/agents/{agent}/invoke -H 'Content-Type: application/json'");
+        let (translator, echo, streamer) = (call("agent-12345"), call("echo"), call("streamer"));
         format!(
             r#"
-Gatepost is listening on http://{at}, in front of three agents: echo, agent-12345 (the
-translator of the AIDIP draft) and streamer. This demo's files are in {folder}.
+Gatepost listens on http://{at}, in front of three agents: echo, agent-12345 (the translator
+of the AIDIP draft) and streamer. Paste these lines into another terminal.
 
-A call that succeeds:
-  curl -s -H 'X-API-Key: {key}' -H 'Content-Type: application/json' {translator} -d '{{"text":"你好世界","source_language":"zh","target_language":"en"}}'
+1. A call that succeeds: the translator answers.
+curl -sS -w '\n' {translator} -H 'X-API-Key: {key}' -d '{{"text":"你好世界","source_language":"zh","target_language":"en"}}'
 
-A call that breaks the translator's schema, refused before the agent sees it:
-  curl -s -H 'X-API-Key: {key}' -H 'Content-Type: application/json' {translator} -d '{{"text":"Hello","source_language":"en","target_language":"fr"}}'
+2. A call that breaks the translator's schema: 400, and the agent never sees it.
+curl -sS -w '\n' {translator} -H 'X-API-Key: {key}' -d '{{"text":"Hello","source_language":"en","target_language":"fr"}}'
 
-A call without a key:
-  curl -s -H 'Content-Type: application/json' {echo} -d '{{"hello":"world"}}'
+3. A call without a key: 401.
+curl -sS -w '\n' {echo} -d '{{"hello":"world"}}'
 
-A stream, token by token:
-  curl -sN -H 'X-API-Key: {key}' -H 'Content-Type: application/json' {streamer} -d '{{"prompt":"Once upon a time"}}'
+4. A stream, one event for each word.
+curl -sSN {streamer} -H 'X-API-Key: {key}' -d '{{"prompt":"Once upon a time"}}'
 
-What it counted:
-  curl -s http://{admin}/metrics | grep gatepost_calls_total
+5. What the gateway counted.
+curl -sS http://{admin}/metrics | grep gatepost_calls_total
 
-Press Ctrl-C to stop.
-"#,
-            translator = call("agent-12345"),
-            echo = call("echo"),
-            streamer = call("streamer"),
+Its configuration, for you to read and change while it runs: {folder}/gatepost.yaml
+Press Ctrl-C to stop; the folder goes then."#
         )
     }
 
-    /// Runs until Ctrl-C or SIGTERM.
+    /// Gives what to read to `tell`, and runs until Ctrl-C or SIGTERM, or until the terminal is closed.
     ///
     /// # Errors
     /// Signals cannot be received.
-    pub async fn until_stopped(self) -> anyhow::Result<()> {
-        let config = self.folder.0.join("gatepost.yaml");
-        self.gateway.live(&config).await
+    pub async fn run(self, tell: impl FnOnce(&str)) -> anyhow::Result<()> {
+        let (config, welcome) = (self.folder.0.join("gatepost.yaml"), self.welcome());
+        let told = async {
+            tell(&welcome);
+            std::future::pending::<()>().await;
+        };
+        let mut hangup = signal(SignalKind::hangup())?;
+        tokio::select! {
+            // In this order: signals are received before anybody is told that they may be sent.
+            biased;
+            ended = self.gateway.live(&config) => ended,
+            // A service reads its configuration again; a demonstration ends with its terminal.
+            _ = hangup.recv() => Ok(()),
+            () = told => Ok(()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
 /// How much callers and agents may be asked for. A call must fit every bucket that it falls into, so the
 /// strictest of configuration, tier and agent's document decides.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "Limits")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Requests of one peer address, before any credential is looked at; IPv6 addresses count by their /64.

@@ -70,7 +70,7 @@ impl Limits {
             plan: ArcSwap::from_pointee(Plan::new(config, None, (&clock, &metrics))),
             agents: Mutex::default(),
             quotas: Quotas::new(config.most_keys, Arc::clone(&metrics)),
-            keeper: Mutex::new(Keeper::new(config.state.as_deref())),
+            keeper: Mutex::new(Keeper::new(config.state.clone())),
             sweeps: AtomicUsize::new(0),
             seed: RandomState::new(),
             clock,
@@ -104,7 +104,7 @@ impl Limits {
         drop(agents);
         let mut keeper = lock(&self.keeper);
         if keeper.path.as_deref() != config.state.as_deref() {
-            *keeper = Keeper::new(config.state.as_deref());
+            *keeper = Keeper::new(config.state.clone());
             self.quotas.set_changed();
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! time. A file that cannot be understood stops the start: to begin from zero would hand every quota out again.
 
 use super::quota::{Quotas, Used};
+use crate::unit::FilePath;
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{File, OpenOptions},
@@ -50,13 +51,13 @@ pub(super) fn read(path: &Path, quotas: &Quotas, key: impl Fn(&str) -> u64) -> R
 /// Where quotas are kept, and when that happened last.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
-    pub(super) path: Option<PathBuf>,
+    pub(super) path: Option<FilePath>,
     not_before: Option<Instant>,
 }
 
 impl Keeper {
-    pub(super) fn new(path: Option<&Path>) -> Self {
-        Self { path: path.map(Path::to_owned), not_before: None }
+    pub(super) fn new(path: Option<FilePath>) -> Self {
+        Self { path, not_before: None }
     }
 
     /// Writes the file if anything changed, and unless it was written just before; `now` does not wait for that.

@@ -17,6 +17,7 @@ use crate::unit::FilePath;
 
 /// Which addresses may be reached, and whom the gateway believes when it fetches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "Network")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Ranges that may be reached although they are refused by default: loopback, link-local

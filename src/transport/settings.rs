@@ -51,6 +51,7 @@ pub struct Timeouts {
 
 /// TLS towards an agent. Certificates are always verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "AgentTls")]
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
     /// A PEM file of the certificate authorities that are believed, instead of the system's.

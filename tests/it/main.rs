@@ -4,8 +4,12 @@
 
 mod callers;
 mod calls;
+mod commands;
 mod configuration;
+mod demo;
+mod examples;
 mod issuers;
 mod limits;
+mod readme;
 mod support;
 mod tidy;

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 /// The credentials that count. A kind that is left out counts nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Auth")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The realm in `WWW-Authenticate`: letters, digits, spaces, dots, dashes. Default: gatepost.

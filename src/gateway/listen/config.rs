@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 /// One address that callers reach the gateway at.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Listener")]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Address and port, such as `0.0.0.0:8443` or `[::]:8443`; port 0 lets the system choose.
@@ -22,6 +23,7 @@ pub struct Config {
 
 /// A listener's certificate, and whether callers are asked for theirs.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "ListenerTls")]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
     /// File with the certificate chain (PEM, leaf first). Read again when it changes.
@@ -51,6 +53,7 @@ pub enum Version {
 
 /// What bounds connections and the reading of requests; the same for every listener.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Connections")]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Open connections per listener; those beyond are closed at once. Default 10000.

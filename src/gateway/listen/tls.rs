@@ -68,8 +68,8 @@ fn build(files: &Tls) -> Result<ServerConfig, Vec<String>> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut problems = Vec::new();
     let chain = keep(certificates(&files.certificate), "tls.certificate", &mut problems);
-    let key =
-        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| format!("cannot be read as a private key ({error})"));
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| format!("{} cannot be read as a private key ({error})", files.key.display()));
     let key = keep(key, "tls.key", &mut problems);
     let verifier =
         files.client_ca.as_deref().map(|path| keep(client_verifier(path, &provider), "tls.client_ca", &mut problems));
@@ -106,10 +106,10 @@ fn keep<T>(result: Result<T, String>, at: &str, problems: &mut Vec<String>) -> O
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let unreadable = |error: &dyn Display| format!("cannot be read as certificates ({error})");
+    let unreadable = |error: &dyn Display| format!("{} cannot be read as certificates ({error})", path.display());
     let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?.collect();
     let found = found.map_err(|error| unreadable(&error))?;
-    if found.is_empty() { Err("has no certificate (PEM is required)".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err(format!("{} has no certificate (PEM is required)", path.display())) } else { Ok(found) }
 }
 
 /// Certificates are asked for and not required: agents say who needs one. One that is shown must hold.
