@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod calls;
+mod failures;
 mod issuers;
+mod malformed;
+mod pitfalls;
+mod streams;
 mod support;
 mod tidy;

@@ -5,6 +5,7 @@ pub mod certs;
 pub mod gateway;
 pub mod oidc;
 pub mod reply;
+pub mod served;
 
 use std::time::Duration;
 
