@@ -44,9 +44,10 @@ impl Running {
         let listeners = listen::bind_all(&file.listen, taken.as_mut()).map_err(|found| loaded.problems(found))?;
         let gateway = &parts.gateway;
         let server = Server::start(listeners, file.connections.clone(), gateway, &gateway.metrics)?;
-        parts.policy.load().refuse_own(server.addresses().to_vec());
         let condition = Arc::new(Condition::new(gateway));
         let (admin, admin_stop) = admin_page(file.admin.address, &condition, &parts).await?;
+        // No document may make the gateway call itself, its admin page included.
+        parts.policy.load().refuse_own([server.addresses(), &[admin]].concat());
         gateway.metrics.config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
         if let Some(taken) = taken {
             tokio::task::spawn_blocking(move || taken.ready()).await??;

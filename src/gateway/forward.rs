@@ -6,7 +6,7 @@ use super::{
     admit::Admitted,
     body::{Incoming, Pace, too_large},
     input::Input,
-    listen,
+    listen::{self, Left},
 };
 use crate::{
     fault::{Code, Fault, Result},
@@ -15,6 +15,10 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use pingora_core::protocols::http::ServerSession;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 impl Gateway {
     /// Sends one input and waits for the head of the answer.
@@ -31,7 +35,7 @@ impl Gateway {
         admitted: &Admitted,
         sending: Sending<'a>,
     ) -> std::result::Result<(Reply, Pump<'a>), Stop> {
-        let Sending { told, input, pace, most } = sending;
+        let Sending { told, input, pace, most, moved } = sending;
         let (body, mut pump) = match input {
             Input::Whole(bytes) => (Body::from(bytes), Pump::done()),
             Input::Stream(first) if first.is_empty() && session.is_body_empty() => (Body::Empty, Pump::done()),
@@ -42,7 +46,7 @@ impl Gateway {
                 }
                 let (feed, body) = Body::stream(length);
                 let waiting = (!first.is_empty()).then_some(Waiting::Part(first));
-                (body, Pump { feed: Some((feed, pace)), waiting, left: most, most })
+                (body, Pump { feed: Some((feed, pace)), waiting, left: most, most, moved: Some(moved), ..Pump::done() })
             }
             Input::Batch(_) => return Err(Fault::new(Code::Internal, "a batch has no single body").into()),
         };
@@ -73,6 +77,8 @@ pub(super) struct Sending<'a> {
     pub(super) pace: Pace<'a>,
     /// Bytes that an unchecked body may have.
     pub(super) most: usize,
+    /// Counts the bytes that come after what was read already.
+    pub(super) moved: &'a AtomicU64,
 }
 
 /// Moves the caller's body to the agent, no faster than the agent takes it; once that is done, it watches
@@ -82,7 +88,22 @@ pub(super) struct Pump<'a> {
     waiting: Option<Waiting>,
     left: usize,
     most: usize,
+    moved: Option<&'a AtomicU64>,
+    caller: Caller,
 }
+
+/// What is known of the caller once its body has been moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Caller {
+    Waits,
+    /// It sends nothing more, as one that has left.
+    Silent,
+    /// It was silent, and written to: only a reset says more.
+    Probed,
+}
+
+/// How long a caller that has stopped sending is left alone before it is written to.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// What was read and not yet handed over.
 enum Waiting {
@@ -93,15 +114,14 @@ enum Waiting {
 impl Pump<'_> {
     /// A pump with nothing to move.
     pub(super) fn done() -> Self {
-        Self { feed: None, waiting: None, left: 0, most: 0 }
+        Self { feed: None, waiting: None, left: 0, most: 0, moved: None, caller: Caller::Waits }
     }
 
     /// Moves one part. Nothing is lost when this is dropped half-way. An agent that stops listening is no
     /// failure here: its answer says why.
     pub(super) async fn step(&mut self, session: &mut ServerSession) -> std::result::Result<(), Stop> {
         let Some((feed, pace)) = &self.feed else {
-            listen::gone(session).await;
-            return Err(Stop::Gone);
+            return self.watch(session).await;
         };
         if self.waiting.is_none() {
             self.waiting = match Incoming::new(session, *pace).chunk().await? {
@@ -109,6 +129,9 @@ impl Pump<'_> {
                 Some(bytes) if bytes.len() > self.left => return Err(too_large(self.most).into()),
                 Some(bytes) => {
                     self.left -= bytes.len();
+                    if let Some(moved) = self.moved {
+                        moved.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    }
                     (!bytes.is_empty()).then_some(Waiting::Part(bytes))
                 }
             };
@@ -124,6 +147,34 @@ impl Pump<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Watches a caller that has nothing more to send.
+    async fn watch(&mut self, session: &mut ServerSession) -> std::result::Result<(), Stop> {
+        self.caller = match self.caller {
+            Caller::Waits => match listen::left(session).await {
+                Left::Gone => return Err(Stop::Gone),
+                Left::Silent => Caller::Silent,
+            },
+            Caller::Silent => {
+                tokio::select! {
+                    () = listen::gone(session) => return Err(Stop::Gone),
+                    () = tokio::time::sleep(SILENCE) => {}
+                }
+                listen::probe(session).await;
+                Caller::Probed
+            }
+            Caller::Probed => {
+                listen::gone(session).await;
+                return Err(Stop::Gone);
+            }
+        };
+        Ok(())
+    }
+
+    /// Whether the caller has stopped sending after all it had to send: it may have left.
+    pub(super) fn is_silent(&self) -> bool {
+        self.caller != Caller::Waits
     }
 
     /// Whether all of the caller's body has been moved.

@@ -9,7 +9,7 @@ use super::{
     listen::{self, Connection, Outcome},
     normalise::{Answer, Verdict, may_hide_failure, verdict},
     route::looks_like_json,
-    stream::Onward,
+    stream::{Onward, is_sequence},
 };
 use crate::{
     contract::{self, Mode},
@@ -58,8 +58,10 @@ impl Out<'_> {
         }
         let enforced =
             self.world.contract.output == Mode::Enforce && self.admitted.operation().contract.output.is_some();
+        // What declares JSON and answers a page breaks its contract too; a sequence has no one body to check.
+        let enforced = enforced && reply.status != StatusCode::NO_CONTENT && !is_sequence(&reply.headers);
         let small = reply.body.length().is_some_and(|length| length <= LOOKED_AT as u64);
-        if is_json && (enforced || small) {
+        if enforced || (is_json && small) {
             let most = if enforced { self.world.contract.max_body.get() } else { LOOKED_AT };
             let Beginning { bytes, complete } = self.begin(session, &mut reply, &mut pump, most).await?;
             if !complete {

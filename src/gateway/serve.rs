@@ -24,7 +24,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use pingora_core::protocols::http::ServerSession;
 use std::{
     panic::AssertUnwindSafe,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -139,11 +139,13 @@ impl Serving<'_> {
             call.count.agent_took = Some(asked.elapsed());
             return out.json(session, call, answer).await;
         }
-        let sending = Sending { told, input, pace, most: world.max_stream.get() };
+        let moved = AtomicU64::new(0);
+        let sending = Sending { told, input, pace, most: world.max_stream.get(), moved: &moved };
         let answer = match gateway.exchange(session, &admitted, sending).await {
             Ok((reply, pump)) => out.answer(session, call, reply, pump).await,
             Err(stop) => Err(stop),
         };
+        call.count.bytes_in += moved.into_inner();
         call.count.agent_took = Some(asked.elapsed());
         answer
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{contract::Mode, fault::Fault, transport::Reply};
 use bytes::Bytes;
-use http::header;
+use http::{HeaderMap, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 use std::time::Duration;
@@ -40,9 +40,7 @@ impl Onward<'_> {
         mut head: ResponseHeader,
     ) -> Outcome {
         let status = head.status.as_u16();
-        let media = self.reply.headers.get(header::CONTENT_TYPE);
-        let mut events =
-            media.is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream")).then(Events::default);
+        let mut events = is_events(&self.reply.headers).then(Events::default);
         if events.is_some()
             && head.remove_header(&header::CONTENT_LENGTH).is_some()
             && session.req_header().version == http::Version::HTTP_11
@@ -55,6 +53,7 @@ impl Onward<'_> {
             // What the caller still sends belongs to the agent; the connection ends with this call.
             false => session.set_keepalive(None),
         }
+        listen::write_through(session);
         session.set_write_timeout(Some(self.out.connection.limits.body_idle.get()));
         if session.write_response_header(Box::new(head)).await.is_err() {
             call.stage = Stage::Gone(status);
@@ -74,7 +73,7 @@ impl Onward<'_> {
                     call.stage = Stage::Gone(status);
                     return Outcome::Aborted;
                 }
-                Came::Died(fault) => return die(session, call, events, fault).await,
+                Came::Died(fault) => return die(session, call, events, (status, fault)).await,
             };
             call.count.bytes_out += bytes.len() as u64;
             if (ends || !bytes.is_empty()) && session.write_response_body(bytes, ends).await.is_err() {
@@ -92,8 +91,8 @@ impl Onward<'_> {
     /// Waits for the agent, moves what the caller still sends, and notices when the caller leaves.
     async fn next(&mut self, session: &mut ServerSession, events: Option<&Events>) -> Came {
         let keep_alive = self.out.world.stream_keep_alive;
-        let quiet = events.is_some_and(Events::between) && !keep_alive.is_zero();
-        let idle = tokio::time::sleep(if quiet { keep_alive } else { Duration::from_secs(86_400) });
+        let comments = events.is_some_and(Events::between) && !keep_alive.is_zero();
+        let idle = tokio::time::sleep(if comments { keep_alive } else { Duration::from_secs(86_400) });
         tokio::pin!(idle);
         loop {
             tokio::select! {
@@ -103,8 +102,10 @@ impl Onward<'_> {
                     Some(Err(fault)) => Came::Died(fault),
                     None => Came::End,
                 },
-                () = &mut idle, if quiet => return Came::Idle,
+                () = &mut idle, if comments => return Came::Idle,
                 moved = self.pump.step(session) => match moved {
+                    // A comment tells a caller that listens on from one that has left.
+                    Ok(()) if comments && self.pump.is_silent() => return Came::Idle,
                     Ok(()) => {}
                     Err(Stop::Gone) => return Came::Gone,
                     Err(Stop::Fault(fault)) => return Came::Died(fault),
@@ -122,9 +123,37 @@ impl Onward<'_> {
     }
 }
 
+/// Whether an answer is a stream of events.
+fn is_events(headers: &HeaderMap) -> bool {
+    essence(headers).eq_ignore_ascii_case(b"text/event-stream")
+}
+
+/// Whether an answer is a sequence of messages, not one body that a schema could describe.
+pub(super) fn is_sequence(headers: &HeaderMap) -> bool {
+    const SEQUENCES: [&[u8]; 5] = [
+        b"text/event-stream",
+        b"application/x-ndjson",
+        b"application/ndjson",
+        b"application/jsonl",
+        b"application/json-seq",
+    ];
+    SEQUENCES.iter().any(|media| essence(headers).eq_ignore_ascii_case(media))
+}
+
+/// The media type without parameters; it knows no case (RFC 9110 §8.3.1).
+fn essence(headers: &HeaderMap) -> &[u8] {
+    let media = headers.get(header::CONTENT_TYPE).map(|media| media.as_bytes());
+    media.and_then(|media| media.split(|byte| *byte == b';').next()).unwrap_or_default().trim_ascii()
+}
+
 /// Ends a stream that its agent did not end: with an event of ours where that can be well formed, else by cutting
 /// the connection, so that nobody takes half an answer for a whole one.
-async fn die(session: &mut ServerSession, call: &mut Call, events: Option<Events>, fault: Fault) -> Outcome {
+async fn die(
+    session: &mut ServerSession,
+    call: &mut Call,
+    events: Option<Events>,
+    (status, fault): (u16, Fault),
+) -> Outcome {
     let mut outcome = Outcome::Aborted;
     if events.is_some_and(|events| events.may_end_with_ours()) {
         let event = Bytes::from(fault.event(call.id()));
@@ -133,7 +162,7 @@ async fn die(session: &mut ServerSession, call: &mut Call, events: Option<Events
             outcome = Outcome::Complete;
         }
     }
-    call.stage = Stage::Broken(200, fault);
+    call.stage = Stage::Broken(status, fault);
     outcome
 }
 

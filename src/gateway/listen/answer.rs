@@ -56,20 +56,68 @@ async fn take(session: &mut ServerSession, most: usize, longest: Duration) -> bo
     false
 }
 
-/// Resolves when the caller has gone: a reset connection, or a reset stream of HTTP/2. A caller that only
-/// stopped sending still waits for its answer. Takes no byte of a next request, so it may be polled and
-/// dropped at any time.
+/// What became of a caller that was waiting for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It has gone: a reset connection, or a reset stream of HTTP/2.
+    Gone,
+    /// It sends nothing more. It may have left, or wait for its answer all the same.
+    Silent,
+}
+
+/// Resolves when the caller has stopped sending or gone. Takes no byte of a next request, so it may be polled
+/// and dropped at any time, like [`gone`].
+pub async fn left(session: &mut ServerSession) -> Left {
+    match session {
+        ServerSession::H1(session) => match wire(session) {
+            Some(wire) if !wire.silent().await => Left::Silent,
+            Some(_) => Left::Gone,
+            None => std::future::pending().await,
+        },
+        other => {
+            gone(other).await;
+            Left::Gone
+        }
+    }
+}
+
+/// Resolves when the caller has gone. A caller that only stopped sending still waits for its answer.
 pub async fn gone(session: &mut ServerSession) {
     match session {
         ServerSession::H2(stream) => {
             let _ = stream.idle().await;
         }
-        ServerSession::H1(session) => match (**session.stream()).as_any().downcast_ref::<Wire>() {
+        ServerSession::H1(session) => match wire(session) {
             Some(wire) => wire.reset().await,
             None => std::future::pending().await,
         },
         _ => std::future::pending().await,
     }
+}
+
+/// Writes something that means nothing to a caller that has stopped sending, where nothing was answered yet: an
+/// interim response (RFC 9110 §15.2). One that still waits reads on; the system of one that has left answers
+/// with a reset, which is the only way to tell the two apart.
+pub async fn probe(session: &mut ServerSession) {
+    let ServerSession::H1(session) = session else { return };
+    let unanswered = session.response_written().is_none_or(|head| head.status.is_informational());
+    if unanswered && session.req_header().version == http::Version::HTTP_11 {
+        // A failure shows as a reset.
+        let _ = session.write_continue_response().await;
+    }
+}
+
+/// To be called before the head of a response whose body comes piece by piece: each piece is sent as it comes.
+pub fn write_through(session: &ServerSession) {
+    if let ServerSession::H1(session) = session
+        && let Some(wire) = wire(session)
+    {
+        wire.write_through();
+    }
+}
+
+fn wire(session: &Http1) -> Option<&Wire> {
+    (**session.stream()).as_any().downcast_ref()
 }
 
 /// Ends an HTTP/1 request; the wire comes back if the connection can serve another.

@@ -19,7 +19,7 @@ mod tls;
 pub mod upgrade;
 mod wire;
 
-pub use answer::{before_answer, gone};
+pub use answer::{Left, before_answer, gone, left, probe, write_through};
 pub use body::{expect_continue, read_chunk};
 pub use config::{Config, Limits, Tls};
 pub use connection::{Connection, Secured};

@@ -11,7 +11,10 @@ use std::{
     io,
     os::fd::AsRawFd,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -24,6 +27,9 @@ use tokio_rustls::server::TlsStream;
 /// Writes up to this size wait for a flush, so that a response's head and its short body are one packet.
 const GATHER: usize = 8 << 10;
 
+/// How often a peer is looked after that has sent more than was read.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
 /// Bytes taken from the socket at a time while a head is read.
 const CHUNK: usize = 4 << 10;
 
@@ -33,6 +39,7 @@ pub(super) struct Wire {
     inner: Inner,
     ahead: BytesMut,
     gathered: BytesMut,
+    through: AtomicBool,
     h2: bool,
 }
 
@@ -52,7 +59,7 @@ impl Wire {
     }
 
     fn over(inner: Inner, h2: bool) -> Self {
-        Self { inner, ahead: BytesMut::new(), gathered: BytesMut::new(), h2 }
+        Self { inner, ahead: BytesMut::new(), gathered: BytesMut::new(), through: AtomicBool::new(false), h2 }
     }
 
     /// The wire inside what a session gives back.
@@ -73,6 +80,7 @@ impl Wire {
     /// Bytes already read, for whoever reads next.
     pub(super) fn give_back(&mut self, bytes: BytesMut) {
         self.ahead = bytes;
+        *self.through.get_mut() = false;
     }
 
     /// What was given back.
@@ -102,15 +110,36 @@ impl Wire {
 
     /// Resolves when the peer has reset the connection. A peer that only stops sending is still there.
     pub(super) async fn reset(&self) {
-        let tcp = match &self.inner {
-            Inner::Plain(tcp) => tcp,
-            Inner::Tls(tls) => tls.get_ref().0,
-        };
         loop {
-            match tcp.ready(Interest::ERROR).await {
+            match self.tcp().ready(Interest::ERROR).await {
                 Ok(ready) if !ready.is_error() => tokio::task::yield_now().await,
                 _ => return,
             }
+        }
+    }
+
+    /// Resolves when the peer has reset the connection (true), or only stopped sending (false).
+    pub(super) async fn silent(&self) -> bool {
+        loop {
+            match self.tcp().ready(Interest::READABLE.add(Interest::ERROR)).await {
+                Ok(ready) if ready.is_error() => return true,
+                Ok(ready) if ready.is_read_closed() => return false,
+                // Bytes of a next request, or of TLS, wait to be read: they hide what comes after them.
+                Ok(_) => tokio::time::sleep(LOOK_AGAIN).await,
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// From here on nothing is gathered: what is written is a stream, whose reader waits for every part of it.
+    pub(super) fn write_through(&self) {
+        self.through.store(true, Ordering::Relaxed);
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match &self.inner {
+            Inner::Plain(tcp) => tcp,
+            Inner::Tls(tls) => tls.get_ref().0,
         }
     }
 
@@ -193,9 +222,9 @@ impl AsyncWrite for Wire {
         if self.h2 {
             return self.inner.poll_write(task, from);
         }
-        if self.gathered.len() + from.len() > GATHER {
+        if self.gathered.len() + from.len() > GATHER || *self.through.get_mut() {
             ready!(self.poll_gathered(task))?;
-            if from.len() > GATHER {
+            if from.len() > GATHER || *self.through.get_mut() {
                 return self.inner.poll_write(task, from);
             }
         }
@@ -243,10 +272,7 @@ impl Shutdown for Wire {
 
 impl UniqueID for Wire {
     fn id(&self) -> UniqueIDType {
-        match &self.inner {
-            Inner::Plain(tcp) => tcp.as_raw_fd(),
-            Inner::Tls(tls) => tls.get_ref().0.as_raw_fd(),
-        }
+        self.tcp().as_raw_fd()
     }
 }
 

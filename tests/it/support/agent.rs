@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -40,8 +43,10 @@ pub enum Do {
     Reset,
     /// Ends the connection in order.
     Close,
-    /// Says nothing more, and keeps the connection.
+    /// Says nothing more, and keeps the connection until the other side ends it; see [`Agent::left`].
     Hang,
+    /// The same steps again and again, until the other side ends the connection.
+    Again(Vec<Do>),
 }
 
 pub fn write(bytes: impl Into<Vec<u8>>) -> Do {
@@ -63,6 +68,7 @@ type Script = dyn Fn(&Got) -> Vec<Do> + Send + Sync;
 pub struct Agent {
     pub address: SocketAddr,
     got: Arc<Mutex<Vec<Got>>>,
+    left: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -73,12 +79,19 @@ impl Agent {
         let address = listener.local_addr().unwrap();
         let got = Arc::new(Mutex::new(Vec::new()));
         let (script, seen): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&got));
+        let left = Arc::new(AtomicUsize::new(0));
+        let lost = Arc::clone(&left);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(talk(stream, Arc::clone(&script), Arc::clone(&seen)));
+                let (script, seen, lost) = (Arc::clone(&script), Arc::clone(&seen), Arc::clone(&lost));
+                tokio::spawn(async move {
+                    if talk(stream, script, seen).await.is_err() {
+                        lost.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
             }
         });
-        Self { address, got, task }
+        Self { address, got, left, task }
     }
 
     /// Always the same steps.
@@ -98,6 +111,11 @@ impl Agent {
     /// What it got so far.
     pub fn got(&self) -> Vec<Got> {
         self.got.lock().unwrap().clone()
+    }
+
+    /// How many connections the other side ended in the middle of an answer.
+    pub fn left(&self) -> usize {
+        self.left.load(Ordering::SeqCst)
     }
 
     /// How many requests reached it.
@@ -121,28 +139,39 @@ impl Drop for Agent {
     }
 }
 
-async fn talk(mut stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<Got>>>) {
+/// Answers requests until the connection ends; an error where the other side ended it inside an answer.
+async fn talk(mut stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<Got>>>) -> std::io::Result<()> {
     let mut buffer = Vec::new();
     while let Some(got) = read_request(&mut stream, &mut buffer).await {
         let steps = script(&got);
         seen.lock().unwrap().push(got);
-        for step in steps {
-            match step {
-                Do::Write(bytes) => {
-                    if stream.write_all(&bytes).await.is_err() {
-                        return;
-                    }
-                }
-                Do::Wait(time) => tokio::time::sleep(time).await,
-                Do::Close => return,
-                Do::Reset => {
-                    let _ = stream.set_zero_linger();
-                    return;
-                }
-                Do::Hang => std::future::pending().await,
-            }
+        if !perform(&mut stream, &steps).await? {
+            return Ok(());
         }
     }
+    Ok(())
+}
+
+/// Whether the connection goes on.
+async fn perform(stream: &mut TcpStream, steps: &[Do]) -> std::io::Result<bool> {
+    for step in steps {
+        match step {
+            Do::Write(bytes) => stream.write_all(bytes).await?,
+            Do::Wait(time) => tokio::time::sleep(*time).await,
+            Do::Close => return Ok(false),
+            Do::Reset => {
+                let _ = stream.set_zero_linger();
+                return Ok(false);
+            }
+            Do::Hang => {
+                let mut rest = [0; 1024];
+                while stream.read(&mut rest).await? > 0 {}
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            Do::Again(steps) => while Box::pin(perform(stream, steps)).await? {},
+        }
+    }
+    Ok(true)
 }
 
 /// Reads one request; HTTP/1.1 with a length or chunked.

@@ -6,6 +6,7 @@ pub mod gateway;
 pub mod issuer;
 pub mod oidc;
 pub mod reply;
+pub mod served;
 
 use std::time::Duration;
 

@@ -1,0 +1,388 @@
+//! The pitfalls of the ground that the gateway stands on, each as a test through the real gateway.
+
+use crate::support::{
+    agent::{Agent, Do, answer, json_answer, write},
+    certs::Authority,
+    eventually,
+    gateway::{Gate, gateway, send},
+    reply::{raw, read_answer},
+    served,
+};
+use serde_json::json;
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// A call as bytes, with these fields besides host and key.
+fn call(gate: &Gate, id: &str, fields: &str, body: &str) -> String {
+    format!(
+        "POST /agents/{id}/invoke HTTP/1.1\r\nHost: gate\r\nX-API-Key: {}\r\nContent-Type: application/json\r\n{fields}\r\n{body}",
+        gate.key("team-a")
+    )
+}
+
+fn whole(gate: &Gate, id: &str, body: &str) -> String {
+    call(gate, id, &format!("Content-Length: {}\r\n", body.len()), body)
+}
+
+async fn connect(gate: &Gate) -> TcpStream {
+    TcpStream::connect(gate.address()).await.unwrap()
+}
+
+/// Everything until the gateway ends the connection.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(8), stream.read_to_end(&mut bytes)).await;
+    let _ = read.expect("the connection is kept");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn a_connection_made_under_one_authority_is_never_used_under_another() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let server = served::tls(&ours.server(&["localhost", "127.0.0.1"]), None, &[b"http/1.1"]);
+    let agent = served::Served::echo(Some(server)).await;
+    let document = |id: &str| json!({"id": id, "name": id, "endpoint": format!("https://{}/", agent.address), "authentication": {"type": "api_key"}});
+    let build = gateway().document(document("trusts")).document(document("doubts"));
+    std::fs::write(build.folder().join("ours.pem"), ours.pem()).unwrap();
+    std::fs::write(build.folder().join("theirs.pem"), theirs.pem()).unwrap();
+    let rules = "agents:\n  from: [agents.json]\n  rules:\n    - {agents: [trusts], settings: {tls: {ca: ours.pem}}}\n    - {agents: [doubts], settings: {tls: {ca: theirs.pem}}}\n";
+    let gate = build.section(rules).start().await;
+    for _ in 0..3 {
+        gate.invoke("trusts", &json!({})).await.is_ok();
+        gate.invoke("doubts", &json!({})).await.is_fault(502, "AgentError");
+    }
+    // The file changes under a pooled connection: it is not used any more.
+    std::fs::write(gate.folder().join("ours.pem"), theirs.pem()).unwrap();
+    eventually("the changed authority holds", async || gate.invoke("trusts", &json!({})).await.status == 502).await;
+}
+
+#[tokio::test]
+async fn r38_an_empty_5xx_gets_a_body_and_the_connection_lives_on() {
+    let agent = Agent::doing(vec![write("HTTP/1.1 503 Away\r\nContent-Length: 0\r\n\r\n")]).await;
+    let gate = gateway().agent("empty", &agent).start().await;
+    let mut stream = connect(&gate).await;
+    for _ in 0..3 {
+        stream.write_all(whole(&gate, "empty", "{}").as_bytes()).await.unwrap();
+        read_answer(&mut stream).await.unwrap().is_fault(503, "AgentUnavailable");
+    }
+}
+
+#[tokio::test]
+async fn r96_headers_that_are_dribbled_do_not_outlive_the_calls_deadline() {
+    let drip = [write("X-A: 1\r\n"), Do::Wait(Duration::from_millis(50))];
+    let agent = Agent::doing(vec![write("HTTP/1.1 200 OK\r\n"), Do::Again(drip.to_vec())]).await;
+    let section = "agents:\n  from: [agents.json]\n  defaults: {timeouts: {total: 500ms}}\n";
+    let gate = gateway().agent("drips", &agent).section(section).start().await;
+    let began = Instant::now();
+    gate.invoke("drips", &json!({})).await.is_fault(504, "Timeout");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    eventually("the agent is let go", async || agent.left() == 1).await;
+}
+
+#[tokio::test]
+async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
+    let echo = Agent::echo().await;
+    let mut document = echo.document("echo");
+    document["inputs"] = json!({"type": "object"});
+    let gate = gateway()
+        .document(document)
+        .section("connections: {header_deadline: 600ms, body_idle: 600ms, idle: 900ms}\n")
+        .start()
+        .await;
+    let head = whole(&gate, "echo", "{}").replace("Length: 2", "Length: 200");
+    let slow = (0..20).map(|at| {
+        // Half of them never finish the head, half never the body; each sends a byte now and then.
+        let (sent, drip) = if at % 2 == 0 { (&head[..40], "X") } else { (&head[..], "") };
+        let (sent, address) = (sent.to_owned(), gate.address());
+        tokio::spawn(async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            let began = Instant::now();
+            let (mut read, mut write) = stream.split();
+            let drips = async {
+                while began.elapsed() < Duration::from_secs(8) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    if write.write_all(drip.as_bytes()).await.is_err() {
+                        break;
+                    }
+                }
+                std::future::pending::<()>().await;
+            };
+            let mut text = Vec::new();
+            tokio::select! {
+                _ = read.read_to_end(&mut text) => {}
+                () = drips => {}
+            }
+            (began.elapsed(), String::from_utf8_lossy(&text).into_owned())
+        })
+    });
+    let slow: Vec<_> = slow.collect();
+    for _ in 0..5 {
+        gate.invoke("echo", &json!({})).await.is_ok();
+    }
+    for task in slow {
+        let (took, text) = task.await.unwrap();
+        assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+        assert!(text.contains("\"code\":\"Timeout\""), "{text}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+    // Connections that never say anything end without a word.
+    assert_eq!(rest(&mut connect(&gate).await).await, "");
+}
+
+#[tokio::test]
+async fn an_idle_http_2_connection_is_closed() {
+    let gate = gateway().section("connections: {idle: 300ms, header_deadline: 300ms}\n").start().await;
+    let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    for sent in [preface[..10].to_vec(), preface.to_vec(), [preface, settings].concat()] {
+        let mut stream = connect(&gate).await;
+        stream.write_all(&sent).await.unwrap();
+        let began = Instant::now();
+        rest(&mut stream).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{} bytes: {:?}", sent.len(), began.elapsed());
+    }
+    eventually("the gateway counts no connection", async || {
+        gate.admin("/metrics").await.text().lines().any(|line| line == "gatepost_connections_open 0")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_caller_that_closes_its_half_still_gets_its_answer() {
+    let late = Agent::scripted(|_| {
+        let mut steps = vec![Do::Wait(Duration::from_millis(1600))];
+        steps.extend(json_answer(&json!({"late": true})));
+        steps
+    })
+    .await;
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("late", &late).agent("echo", &echo).start().await;
+    for (id, least) in [("echo", 0), ("late", 1500)] {
+        let mut stream = connect(&gate).await;
+        stream.write_all(whole(&gate, id, "{}").as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let began = Instant::now();
+        let text = rest(&mut stream).await;
+        assert!(began.elapsed().as_millis() >= least);
+        // A caller that is silent for long may be told to wait on, as any is (RFC 9110 §15.2).
+        let text = text.strip_prefix("HTTP/1.1 100 Continue\r\n\r\n").unwrap_or(&text);
+        assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn r45_a_post_on_a_connection_that_died_is_sent_again_only_where_that_is_safe() {
+    // Answers the first request of each connection, and closes at the second without a word.
+    let seen = Arc::new(Mutex::new(Vec::<String>::new()));
+    let log = Arc::clone(&seen);
+    let agent = served::Raw::new(move |mut stream, number| {
+        let log = Arc::clone(&log);
+        async move {
+            for turn in 0..2 {
+                let mut head = vec![0; 4096];
+                let Ok(count @ 1..) = stream.read(&mut head).await else { return };
+                let head = String::from_utf8_lossy(&head[..count]).into_owned();
+                log.lock().unwrap().push(format!("{number}.{turn}"));
+                // A third connection would be a second repetition.
+                if turn == 1 {
+                    drop(head);
+                    return;
+                }
+                let _ = stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+                    .await;
+            }
+        }
+    })
+    .await;
+    let gate = gateway().document(agent.document("once")).start().await;
+    gate.invoke("once", &json!({})).await.is_ok();
+    gate.invoke("once", &json!({})).await.is_fault(502, "AgentError");
+    assert_eq!(*seen.lock().unwrap(), ["0.0", "0.1"], "a POST that the agent may have read was repeated");
+    gate.invoke("once", &json!({})).await.is_ok();
+    send(gate.post("/agents/once/invoke").header("idempotency-key", "k1").json(&json!({}))).await.is_ok();
+    assert_eq!(*seen.lock().unwrap(), ["0.0", "0.1", "1.0", "1.1", "2.0"]);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_agent_closed_while_idle_is_not_used() {
+    let agent = Agent::scripted(|_| [json_answer(&json!({})), vec![Do::Close]].concat()).await;
+    let gate = gateway().agent("closes", &agent).start().await;
+    for _ in 0..30 {
+        gate.invoke("closes", &json!({})).await.is_ok();
+    }
+    assert_eq!(agent.calls(), 30);
+}
+
+#[tokio::test]
+async fn r43_a_stream_may_last_longer_than_any_bound_on_a_pause() {
+    let mut steps =
+        vec![write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")];
+    for at in 0..8 {
+        steps.extend([write(format!("9\r\ndata: {at}\n\n\r\n")), Do::Wait(Duration::from_millis(150))]);
+    }
+    steps.push(write("0\r\n\r\n"));
+    let agent = Agent::doing(steps).await;
+    let gate = gateway()
+        .agent("stream", &agent)
+        .section("agents:\n  from: [agents.json]\n  defaults: {timeouts: {first_byte: 300ms, idle: 600ms}}\n")
+        .section("connections: {header_deadline: 300ms, body_idle: 400ms, idle: 300ms}\n")
+        .start()
+        .await;
+    let text = send(gate.post("/agents/stream/invoke").json(&json!({}))).await.text();
+    let expected: String = (0..8).map(|at| format!("data: {at}\n\n")).collect();
+    assert_eq!(text, expected);
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_to_be_asked_is_asked_once_its_body_is_wanted() {
+    let echo = Agent::echo().await;
+    let mut checked = echo.document("checked");
+    checked["inputs"] = json!({"type": "object"});
+    let gate = gateway().agent("open", &echo).document(checked).start().await;
+    for id in ["open", "checked"] {
+        let mut stream = connect(&gate).await;
+        for _ in 0..2 {
+            let head = call(&gate, id, "Content-Length: 2\r\nExpect: 100-continue\r\n", "");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut asked = [0; 25];
+            stream.read_exact(&mut asked).await.unwrap();
+            assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+            stream.write_all(b"{}").await.unwrap();
+            read_answer(&mut stream).await.unwrap().is_ok();
+        }
+    }
+    assert_eq!(echo.calls(), 4);
+    // A refusal comes without asking: no key, too large, unknown.
+    let big = call(&gate, "checked", "Content-Length: 2000000\r\nExpect: 100-continue\r\n", "");
+    raw(gate.address(), big.as_bytes()).await.unwrap().is_fault(413, "PayloadTooLarge");
+    let unknown = call(&gate, "nobody", "Content-Length: 2\r\nExpect: 100-continue\r\n", "");
+    raw(gate.address(), unknown.as_bytes()).await.unwrap().is_fault(404, "NotFound");
+    let nobody = big.replace(gate.key("team-a"), "gp_wrong");
+    raw(gate.address(), nobody.as_bytes()).await.unwrap().is_fault(401, "Unauthorized");
+    assert_eq!(echo.calls(), 4);
+}
+
+/// Reads answers until `count` have come; a chunked one up to its last chunk, others by their length.
+async fn answers(stream: &mut TcpStream, count: usize) -> Vec<String> {
+    let mut buffer = Vec::new();
+    let mut found = Vec::new();
+    while found.len() < count {
+        let text = String::from_utf8_lossy(&buffer).into_owned();
+        if let Some(end) = end_of_answer(&text) {
+            found.push(text[..end].to_owned());
+            buffer.drain(..end);
+            continue;
+        }
+        let mut part = [0; 16 << 10];
+        let read =
+            tokio::time::timeout(Duration::from_secs(8), stream.read(&mut part)).await.expect("an answer in time");
+        match read.unwrap() {
+            0 => panic!("the connection ended after {} answers: {text}", found.len()),
+            count => buffer.extend_from_slice(&part[..count]),
+        }
+    }
+    assert!(buffer.is_empty(), "more than was asked for: {}", String::from_utf8_lossy(&buffer));
+    found
+}
+
+fn end_of_answer(text: &str) -> Option<usize> {
+    let body = text.find("\r\n\r\n")? + 4;
+    let head = text[..body].to_ascii_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        return text[body..].find("0\r\n\r\n").map(|at| body + at + 5);
+    }
+    let length: usize = head.split("content-length: ").nth(1)?.lines().next()?.parse().ok()?;
+    (text.len() >= body + length).then_some(body + length)
+}
+
+#[tokio::test]
+async fn the_first_byte_of_the_next_request_is_not_lost_whatever_the_last_answer_was() {
+    let agent = Agent::scripted(|got| match got.json()["want"].as_str() {
+        Some("events") => vec![
+            write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            write("9\r\ndata: 1\n\n\r\n"),
+            write("9\r\ndata: 2\n\n\r\n0\r\n\r\n"),
+        ],
+        Some("chunks") => vec![
+            write("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"),
+            write("3\r\ndef\r\n0\r\n\r\n"),
+        ],
+        Some("length") => answer("200 OK", "text/plain", "abcdef"),
+        Some("fails") => answer("500 Oops", "text/plain", ""),
+        _ => json_answer(&json!({"ok": true})),
+    })
+    .await;
+    let gate = gateway().agent("any", &agent).start().await;
+    let wants = ["events", "json", "chunks", "length", "fails", "events", "chunks", "json"];
+    let request = |want: &str| whole(&gate, "any", &json!({ "want": want }).to_string());
+    let holds = |want: &str, text: &str| {
+        let good = match want {
+            "events" => text.contains("data: 1\n\n") && text.contains("data: 2\n\n"),
+            "chunks" => text.contains("abc") && text.contains("def"),
+            "length" => text.ends_with("abcdef"),
+            "fails" => text.starts_with("HTTP/1.1 500 "),
+            _ => text.ends_with("{\"ok\":true}"),
+        };
+        assert!(good, "{want}: {text}");
+    };
+    // One after the other on one connection, the next at once.
+    let mut stream = connect(&gate).await;
+    for round in 0..25 {
+        for want in wants {
+            stream.write_all(request(want).as_bytes()).await.unwrap();
+            let found = answers(&mut stream, 1).await;
+            holds(want, &found[0]);
+            assert!(round < 25);
+        }
+    }
+    // All at once: each is answered, in order.
+    for _ in 0..5 {
+        let all: String = wants.iter().map(|want| request(want)).collect();
+        stream.write_all(all.as_bytes()).await.unwrap();
+        let found = answers(&mut stream, wants.len()).await;
+        for (want, text) in wants.iter().zip(&found) {
+            holds(want, text);
+        }
+    }
+    // Cut at every place: what is left of the next request waits with what was read.
+    let pair = request("events") + &request("json");
+    for cut in (1..pair.len()).step_by(7) {
+        let mut stream = connect(&gate).await;
+        stream.write_all(&pair.as_bytes()[..cut]).await.unwrap();
+        tokio::task::yield_now().await;
+        stream.write_all(&pair.as_bytes()[cut..]).await.unwrap();
+        let found = answers(&mut stream, 2).await;
+        holds("events", &found[0]);
+        holds("json", &found[1]);
+    }
+}
+
+#[tokio::test]
+async fn r97_a_session_is_never_resumed_with_somebody_elses_certificate() {
+    let authority = Authority::new("clients");
+    let echo = Agent::echo().await;
+    let mut document = echo.document("mutual");
+    document["authentication"] = json!({"type": "mtls"});
+    let build = gateway().document(document);
+    authority.server(&["localhost", "127.0.0.1"]).write(build.folder(), "server");
+    std::fs::write(build.folder().join("clients.pem"), authority.pem()).unwrap();
+    let gate = build
+        .listen("listen:\n  - {address: 127.0.0.1:0, tls: {certificate: server.pem, key: server.key, client_ca: clients.pem}}\n")
+        .section("  mtls: {caller_from: [subject_cn]}\n")
+        .start()
+        .await;
+    let alice = authority.client("alice");
+    let client = served::Resuming::new(&authority, &alice);
+    for (shows, status) in [(true, "200"), (false, "401"), (true, "200"), (false, "401")] {
+        let text = client.call(gate.address(), shows, "POST /agents/mutual/invoke HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}").await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "shows {shows}: {text}");
+    }
+}

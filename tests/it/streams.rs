@@ -1,0 +1,562 @@
+//! Bodies that flow: events, chunks, uploads and downloads in bounded memory, on HTTP/1.1 and HTTP/2, TLS and
+//! unix sockets, and what becomes of them when either end dies.
+
+use crate::support::{
+    agent::{Agent, Do, answer, find, json_answer, write},
+    certs::Authority,
+    eventually,
+    gateway::{Build, Gate, gateway, send},
+    reply::read_answer,
+    served::{self, Served},
+};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+const EVENTS: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+fn chunk(text: &str) -> Do {
+    write(format!("{:x}\r\n{text}\r\n", text.len()))
+}
+
+fn pause(millis: u64) -> Do {
+    Do::Wait(Duration::from_millis(millis))
+}
+
+fn end() -> Do {
+    write("0\r\n\r\n")
+}
+
+/// An agent that streams events in these pieces, and a gateway whose comments come after `keep_alive`.
+async fn streaming(steps: Vec<Do>, keep_alive: &str) -> (Gate, Agent) {
+    let agent = Agent::doing([vec![write(EVENTS)], steps].concat()).await;
+    let section = format!(
+        "agents:\n  from: [agents.json]\n  stream_keep_alive: {keep_alive}\n  defaults: {{timeouts: {{idle: 1500ms}}}}\n"
+    );
+    (gateway().agent("stream", &agent).section(&section).start().await, agent)
+}
+
+async fn text(gate: &Gate) -> String {
+    send(gate.post("/agents/stream/invoke").json(&json!({}))).await.text()
+}
+
+#[tokio::test]
+async fn r43_an_idle_stream_is_kept_alive_by_comments_between_events() {
+    let steps = vec![chunk("data: 1\n\n"), pause(350), chunk("data: 2\n\n"), end()];
+    let (gate, _agent) = streaming(steps, "100ms").await;
+    let text = text(&gate).await;
+    assert!(text.matches(": keep-alive\n\n").count() >= 2, "{text}");
+    assert_eq!(text.replace(": keep-alive\n\n", ""), "data: 1\n\ndata: 2\n\n");
+}
+
+#[tokio::test]
+async fn r43_a_comment_never_stands_inside_an_event() {
+    let steps = vec![
+        chunk("id: 1\ndata: a"),
+        pause(250),
+        chunk("b\ndata: c\n"),
+        pause(250),
+        chunk("\n"),
+        chunk("data: 2\r\n\r"),
+        pause(250),
+        chunk("\ndata: 3\r\n\r\n"),
+        end(),
+    ];
+    let (gate, _agent) = streaming(steps, "50ms").await;
+    let text = text(&gate).await;
+    assert!(text.contains("id: 1\ndata: ab\ndata: c\n\n"), "{text}");
+    assert!(text.contains("data: 2\r\n\r\n"), "{text}");
+    assert_eq!(text.replace(": keep-alive\n\n", ""), "id: 1\ndata: ab\ndata: c\n\ndata: 2\r\n\r\ndata: 3\r\n\r\n");
+}
+
+#[tokio::test]
+async fn r43_no_comment_is_sent_where_none_is_wanted() {
+    let (gate, _agent) = streaming(vec![chunk("data: 1\n\n"), pause(300), chunk("data: 2\n\n"), end()], "0s").await;
+    assert_eq!(text(&gate).await, "data: 1\n\ndata: 2\n\n");
+}
+
+/// The error event at the end, and what came before it.
+fn with_error(text: &str, code: &str) -> String {
+    let (good, error) = text.split_once("event: error\ndata: ").unwrap_or_else(|| panic!("no error event: {text}"));
+    let error: Value = serde_json::from_str(error.trim_end()).unwrap();
+    assert_eq!(error["error"]["code"], code, "{text}");
+    assert!(error["error"]["request_id"].is_string());
+    assert!(text.ends_with("\n\n"));
+    good.to_owned()
+}
+
+#[tokio::test]
+async fn r43_a_stream_whose_agent_fails_ends_with_an_error_event_of_its_own() {
+    let cases = [
+        ("between", vec![chunk("data: 1\n\n"), Do::Close], "AgentError"),
+        ("inside", vec![chunk("data: 1\n\n"), chunk("data: ha"), Do::Close], "AgentError"),
+        ("inside-crlf", vec![chunk("data: 1\n\n"), chunk("data: ha\r\n\r"), Do::Close], "AgentError"),
+        ("reset", vec![chunk("data: 1\n\n"), pause(50), Do::Reset], "AgentError"),
+        ("bad-chunk", vec![chunk("data: 1\n\n"), write("zz\r\n"), Do::Close], "AgentError"),
+        ("half-chunk", vec![chunk("data: 1\n\n"), write("40\r\ndata: half"), Do::Close], "AgentError"),
+        ("stalls", vec![chunk("data: 1\n\n"), Do::Hang], "Timeout"),
+    ];
+    for (what, steps, code) in cases {
+        let (gate, _agent) = streaming(steps, "0s").await;
+        let text = text(&gate).await;
+        assert_eq!(with_error(&text, code), "data: 1\n\n", "{what}");
+        let line = gate.log(1).await.remove(0);
+        assert_eq!(
+            (line["code"].as_str(), line["aborted"].as_str()),
+            (Some(code), Some("broken off")),
+            "{what}: {line}"
+        );
+        assert_eq!(line["status"], 200, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn r43_events_with_a_length_or_without_any_framing_pass_too() {
+    let events = "data: 1\n\ndata: 2\n\n";
+    let with_length = answer("200 OK", "Text/Event-Stream; charset=utf-8", events);
+    let cut = vec![
+        write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\ndata: 1\n\n"),
+        Do::Close,
+    ];
+    let unframed =
+        vec![write(format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n{events}")), Do::Close];
+    let old = vec![write(format!("HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n{events}")), Do::Close];
+    let torn = vec![write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\ndata: 2"), Do::Close];
+    let agent = Agent::scripted(move |got| match got.json()["want"].as_str() {
+        Some("length") => with_length.clone(),
+        Some("cut") => cut.clone(),
+        Some("unframed") => unframed.clone(),
+        Some("old") => old.clone(),
+        _ => torn.clone(),
+    })
+    .await;
+    let gate = gateway().agent("stream", &agent).start().await;
+    let want = async |want: &str| gate.invoke("stream", &json!({ "want": want })).await.text();
+    for framing in ["length", "unframed", "old"] {
+        assert_eq!(want(framing).await, events, "{framing}");
+    }
+    assert_eq!(with_error(&want("cut").await, "AgentError"), "data: 1\n\n");
+    assert_eq!(want("torn").await, "data: 1\n\ndata: 2");
+}
+
+#[tokio::test]
+async fn r43_a_huge_event_passes_whole_and_is_cut_visibly_when_its_agent_dies_inside_it() {
+    let huge = format!("data: {}\n\n", "x".repeat(700_000));
+    let (gate, _agent) = streaming(vec![chunk(&huge), chunk("data: 2\n\n"), end()], "50ms").await;
+    assert_eq!(text(&gate).await.replace(": keep-alive\n\n", ""), huge.clone() + "data: 2\n\n");
+    let (gate, _agent) = streaming(vec![chunk(&huge[..600_000]), Do::Close], "0s").await;
+    let mut response = gate.post("/agents/stream/invoke").json(&json!({})).send().await.unwrap();
+    let ended = loop {
+        match response.chunk().await {
+            Ok(Some(_)) => {}
+            Ok(None) => break "whole",
+            Err(_) => break "cut",
+        }
+    };
+    assert_eq!(ended, "cut", "half an event was passed off as a whole stream");
+}
+
+#[tokio::test]
+async fn an_event_is_on_the_wire_as_soon_as_it_came() {
+    let mut steps = Vec::new();
+    for at in 0..40 {
+        steps.extend([chunk(&format!("data: {at}\n\n")), pause(10)]);
+    }
+    steps.push(end());
+    let (gate, _agent) = streaming(steps, "0s").await;
+    let mut response = gate.post("/agents/stream/invoke").json(&json!({})).send().await.unwrap();
+    let (mut pieces, mut last, mut longest) = (0, Instant::now(), Duration::ZERO);
+    while let Some(bytes) = response.chunk().await.unwrap() {
+        if pieces > 0 {
+            longest = longest.max(last.elapsed());
+        }
+        last = Instant::now();
+        pieces += 1;
+        assert!(bytes.len() <= 40, "events were gathered: {bytes:?}");
+    }
+    assert!(pieces >= 30, "{pieces} pieces for 40 events");
+    assert!(longest < Duration::from_millis(500), "{longest:?}");
+}
+
+#[tokio::test]
+async fn parts_of_any_answer_pass_as_they_come() {
+    let agent = Agent::scripted(|got| {
+        let head = match got.json()["want"].as_str() {
+            Some("lines") => "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n",
+            Some("text") => "Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n",
+            Some("length") => "Content-Type: text/plain\r\nContent-Length: 22\r\n",
+            _ => "Content-Type: application/octet-stream\r\nConnection: close\r\n",
+        };
+        let part = |text: &str| if head.contains("chunked") { chunk(text) } else { write(text) };
+        let mut steps = vec![write(format!("HTTP/1.1 200 OK\r\n{head}\r\n")), part("{\"first\":1}"), Do::Hang];
+        if head.contains("close") || got.json()["finish"] == true {
+            steps.truncate(2);
+            steps.extend([pause(300), part("{\"secnd\":2}")]);
+            steps.push(if head.contains("chunked") { end() } else { Do::Close });
+        }
+        steps
+    })
+    .await;
+    let gate = gateway().agent("parts", &agent).start().await;
+    for want in ["lines", "text", "length", "close"] {
+        let input = json!({"want": want, "finish": true});
+        let mut response = gate.post("/agents/parts/invoke").json(&input).send().await.unwrap();
+        let first = tokio::time::timeout(Duration::from_secs(5), response.chunk()).await.expect(want).unwrap().unwrap();
+        assert_eq!(first, "{\"first\":1}", "{want}: not as it came");
+        assert_eq!(response.chunk().await.unwrap().unwrap(), "{\"secnd\":2}", "{want}");
+        assert!(response.chunk().await.unwrap().is_none(), "{want}");
+    }
+}
+
+#[tokio::test]
+async fn chunked_json_passes_whole_and_an_agent_that_dies_in_it_is_never_taken_for_done() {
+    let large = format!("{{\"text\": \"{}\"}}", "y".repeat(200_000));
+    let body = large.clone();
+    let agent = Agent::scripted(move |got| {
+        let json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+        match got.json()["want"].as_str() {
+            Some("small") => vec![write(json), chunk("{\"a\":"), pause(20), chunk("[1, 2]}"), end()],
+            Some("large") => vec![write(json), chunk(&body[..100_000]), pause(20), chunk(&body[100_000..]), end()],
+            Some("dies-early") => vec![write(json), chunk("{\"a\":"), Do::Close],
+            Some("dies-late") => vec![write(json), chunk(&body[..100_000]), pause(50), Do::Close],
+            Some("dies-text") => vec![write(json.replace("json", "octet")), chunk("abc"), pause(50), Do::Reset],
+            _ => vec![
+                write("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 200000\r\n\r\nabc"),
+                pause(50),
+                Do::Close,
+            ],
+        }
+    })
+    .await;
+    let gate = gateway().agent("json", &agent).start().await;
+    let want = |want: &str| gate.post("/agents/json/invoke").json(&json!({ "want": want }));
+    assert_eq!(send(want("small")).await.text(), "{\"a\":[1, 2]}");
+    assert_eq!(send(want("large")).await.text(), large);
+    send(want("dies-early")).await.is_fault(502, "AgentError");
+    for dies in ["dies-late", "dies-text", "dies-length"] {
+        let response = want(dies).send().await.unwrap();
+        assert!(response.bytes().await.is_err(), "{dies}: a cut answer ended like a whole one");
+    }
+    let log = gate.log(6).await;
+    assert_eq!(log.iter().filter(|line| line["aborted"] == "broken off" && line["code"] == "AgentError").count(), 3);
+}
+
+/// The most memory that the gateway has had, in MiB.
+fn peak(gate: &Gate) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gate.child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() >> 10
+}
+
+#[tokio::test]
+async fn large_bodies_stream_both_ways_in_bounded_memory() {
+    const DOWN: usize = 64 << 20;
+    const UP: usize = 32 << 20;
+    let agent = Agent::scripted(|got| {
+        if got.body.len() > 1000 {
+            return json_answer(&json!({"bytes": got.body.len()}));
+        }
+        let part = write(vec![b'x'; 1 << 20]);
+        let head = write(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {DOWN}\r\n\r\n"
+        ));
+        [vec![head], vec![part; DOWN >> 20]].concat()
+    })
+    .await;
+    let gate = gateway().agent("bulk", &agent).start().await;
+    gate.invoke("bulk", &json!({"warm": "x".repeat(2000)})).await.is_ok();
+    let before = peak(&gate);
+    let upload = gate.post("/agents/bulk/invoke").header("content-type", "application/octet-stream").body(vec![1; UP]);
+    assert_eq!(send(upload).await.is_ok()["bytes"], UP);
+    let mut response =
+        gate.post("/agents/bulk/invoke").header("content-type", "text/plain").body("x").send().await.unwrap();
+    let mut count = 0;
+    while let Some(bytes) = response.chunk().await.unwrap() {
+        count += bytes.len();
+    }
+    assert_eq!(count, DOWN);
+    let grown = peak(&gate) - before;
+    assert!(grown < 12, "{grown} MiB for bodies that are only passed through");
+    let lines = gate.log(3).await;
+    assert_eq!((&lines[1]["bytes_in"], &lines[2]["bytes_out"]), (&json!(UP), &json!(DOWN)));
+    // Beyond the bound on what may be streamed: refused by its announced length, before the agent is asked.
+    let calls = agent.calls();
+    let huge = gate
+        .post("/agents/bulk/invoke")
+        .header("content-type", "application/octet-stream")
+        .header("content-length", 65 << 20);
+    assert!(huge.body(Vec::new()).send().await.is_err() || agent.calls() == calls);
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_read_holds_its_agent_back() {
+    let part = vec![b'x'; 64 << 10];
+    let sent = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = std::sync::Arc::clone(&sent);
+    let agent = served::Raw::new(move |mut stream, _| {
+        let (part, count) = (part.clone(), std::sync::Arc::clone(&count));
+        async move {
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n").await;
+            while stream.write_all(&part).await.is_ok() {
+                count.fetch_add(part.len(), std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+    })
+    .await;
+    let gate = gateway().document(agent.document("endless")).start().await;
+    let before = peak(&gate);
+    let mut stream = open(&gate, "endless", "Content-Length: 2\r\n", "{}").await;
+    let mut some = [0; 1000];
+    stream.read_exact(&mut some).await.unwrap();
+    let (mut last, mut still) = (0, 0);
+    eventually("the agent is held back", async || {
+        let now = sent.load(std::sync::atomic::Ordering::SeqCst);
+        still = if now == last { still + 1 } else { 0 };
+        last = now;
+        still >= 15
+    })
+    .await;
+    assert!(last < 32 << 20, "{last} bytes went nowhere");
+    assert!(peak(&gate) - before < 12, "{} MiB", peak(&gate) - before);
+    // It reads on, and so the agent goes on.
+    let mut rest = vec![0; 1 << 20];
+    for _ in 0..40 {
+        stream.read_exact(&mut rest).await.unwrap();
+    }
+    assert!(sent.load(std::sync::atomic::Ordering::SeqCst) > 40 << 20);
+}
+
+/// A call whose answer is still to come.
+async fn open(gate: &Gate, id: &str, fields: &str, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+    let head = format!(
+        "POST /agents/{id}/invoke HTTP/1.1\r\nHost: gate\r\nX-API-Key: {}\r\nContent-Type: application/x-bytes\r\n{fields}\r\n{body}",
+        gate.key("team-a")
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Reads until `what` has come.
+async fn until(stream: &mut TcpStream, what: &str) -> String {
+    let mut bytes = Vec::new();
+    while find(&bytes, what.as_bytes()).is_none() {
+        let mut part = [0; 4096];
+        let read = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut part));
+        let count = read.await.unwrap_or_else(|_| panic!("{what} did not come: {}", String::from_utf8_lossy(&bytes)));
+        let count = count.unwrap();
+        assert!(count > 0, "it ended before {what}: {}", String::from_utf8_lossy(&bytes));
+        bytes.extend_from_slice(&part[..count]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn both_directions_stream_at_the_same_time() {
+    let plain = Served::echo(None).await;
+    let rules = "agents:\n  from: [agents.json]\n  rules: [{agents: [h2], settings: {h2c: true}}]\n";
+    let gate = gateway()
+        .document(plain.document("h1", "http"))
+        .document(plain.document("h2", "http"))
+        .section(rules)
+        .start()
+        .await;
+    for id in ["h1", "h2"] {
+        let mut stream = open(&gate, id, "Transfer-Encoding: chunked\r\n", "").await;
+        for word in ["one", "two", "three"] {
+            stream.write_all(format!("{:x}\r\n{word}\r\n", word.len()).as_bytes()).await.unwrap();
+            until(&mut stream, &format!("\r\n{word}\r\n")).await;
+        }
+        stream.write_all(b"0\r\n\r\n").await.unwrap();
+        until(&mut stream, "0\r\n\r\n").await;
+    }
+    assert_eq!(*plain.seen.versions.lock().unwrap(), ["HTTP/1.1", "HTTP/2.0"]);
+    assert!(gate.log(2).await.iter().all(|line| line["bytes_in"] == 11 && line["bytes_out"] == 11));
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_never_reaches_the_agent_as_a_whole_one() {
+    let agent = Agent::scripted(|got| json_answer(&json!({"bytes": got.body.len()}))).await;
+    let gate = gateway().agent("bulk", &agent).start().await;
+    for fields in ["Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let mut stream = open(&gate, "bulk", fields, "5\r\nhello\r\n").await;
+        stream.shutdown().await.unwrap();
+        let answer = read_answer(&mut stream).await.expect("an answer");
+        answer.is_fault(400, "InvalidInput");
+        drop(open(&gate, "bulk", fields, "5\r\nhello\r\n").await);
+    }
+    assert_eq!(gate.log(4).await.len(), 4);
+    assert_eq!(agent.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_inside_a_stream_frees_its_agent_within_a_second() {
+    let ticking = || vec![chunk("data: 1\n\n"), Do::Again(vec![chunk("data: 2\n\n"), pause(50)])];
+    let silent = || vec![chunk("data: 1\n\n"), Do::Hang];
+    for (what, steps) in [("ticking", ticking()), ("silent", silent())] {
+        let (gate, agent) = streaming(steps, "30s").await;
+        for (at, how) in ["closes", "resets"].into_iter().enumerate() {
+            let mut stream = open(&gate, "stream", "Content-Length: 2\r\n", "{}").await;
+            until(&mut stream, "data: 1\n\n").await;
+            if how == "resets" {
+                stream.set_zero_linger().unwrap();
+            }
+            drop(stream);
+            let began = Instant::now();
+            eventually("the agent is free", async || agent.left() == at + 1).await;
+            assert!(began.elapsed() < Duration::from_millis(1400), "{what} {how}: {:?}", began.elapsed());
+        }
+        for line in gate.log(2).await {
+            assert_eq!(
+                (line["aborted"].as_str(), line["status"].as_u64()),
+                (Some("caller gone"), Some(200)),
+                "{what}: {line}"
+            );
+        }
+    }
+}
+
+/// A client that speaks HTTP/2 and nothing else.
+fn h2_client(authority: Option<&Authority>) -> reqwest::Client {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let builder = reqwest::Client::builder().no_proxy().http2_prior_knowledge();
+    let builder = match authority {
+        Some(authority) => {
+            builder.tls_certs_only([reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap()])
+        }
+        None => builder,
+    };
+    builder.build().unwrap()
+}
+
+fn tls_listener(build: Build, authority: &Authority) -> Build {
+    authority.server(&["localhost", "127.0.0.1"]).write(build.folder(), "server");
+    build.listen("listen:\n  - {address: 127.0.0.1:0, tls: {certificate: server.pem, key: server.key}}\n")
+}
+
+#[tokio::test]
+async fn r43_http_2_callers_get_the_same_plain_and_over_tls() {
+    for tls in [false, true] {
+        let agent = Agent::scripted(|got| match got.json()["want"].as_str() {
+            Some("events") => vec![write(EVENTS), chunk("data: 1\n\n"), pause(200), chunk("data: 2\n\n"), end()],
+            Some("dies") => vec![write(EVENTS), chunk("data: 1\n\n"), Do::Close],
+            Some("cut") => vec![
+                write("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 99999\r\n\r\nabc"),
+                pause(50),
+                Do::Close,
+            ],
+            Some("hangs") => vec![Do::Hang],
+            Some("fails") => answer("500 Oops", "text/html", "<html>"),
+            _ => json_answer(&json!({"length": got.body.len()})),
+        })
+        .await;
+        let authority = Authority::new("ours");
+        let mut checked = agent.document("checked");
+        checked["inputs"] = json!({"type": "object", "required": ["want"]});
+        let build = gateway().agent("any", &agent).document(checked);
+        let gate = if tls { tls_listener(build, &authority) } else { build }.start().await;
+        let client = h2_client(tls.then_some(&authority));
+        let scheme = if tls { "https" } else { "http" };
+        let post = |path: &str| {
+            client.post(format!("{scheme}://{}{path}", gate.address())).header("x-api-key", gate.key("team-a"))
+        };
+        let want = |want: &str| post("/agents/any/invoke").json(&json!({ "want": want }));
+        let response = want("json").send().await.unwrap();
+        assert_eq!(response.version(), reqwest::Version::HTTP_2);
+        send(post("/agents/checked/invoke").json(&json!({"want": "x".repeat(900_000)}))).await.is_ok();
+        send(post("/agents/checked/invoke").json(&json!({}))).await.is_fault(400, "InvalidInput");
+        send(post("/agents/checked/invoke").header("content-type", "application/json").body(vec![b' '; 2 << 20]))
+            .await
+            .is_fault(413, "PayloadTooLarge");
+        send(post("/agents/nobody/invoke").json(&json!({}))).await.is_fault(404, "NotFound");
+        send(want("fails")).await.is_fault(500, "AgentError");
+        let upload =
+            post("/agents/any/invoke").header("content-type", "application/octet-stream").body(vec![b'{'; 3 << 20]);
+        assert_eq!(send(upload).await.status, 200);
+        let mut response = want("events").send().await.unwrap();
+        assert_eq!(response.chunk().await.unwrap().unwrap(), "data: 1\n\n");
+        assert_eq!(response.chunk().await.unwrap().unwrap(), "data: 2\n\n");
+        assert!(response.chunk().await.unwrap().is_none());
+        assert_eq!(with_error(&send(want("dies")).await.text(), "AgentError"), "data: 1\n\n");
+        assert!(want("cut").send().await.unwrap().bytes().await.is_err(), "a cut answer ended like a whole one");
+        // A stream that its caller resets.
+        let hung = want("hangs").timeout(Duration::from_millis(300)).send().await;
+        assert!(hung.is_err());
+        eventually("the agent is let go", async || agent.left() == 1).await;
+        let log = gate.log(12).await;
+        assert!(log.iter().all(|line| line["protocol"] == "HTTP/2"));
+        assert!(log.iter().any(|line| line["aborted"] == "caller gone"));
+    }
+}
+
+#[tokio::test]
+async fn r51_an_agent_on_a_unix_socket_is_reached() {
+    let build = gateway();
+    let path = build.folder().join("agent.sock");
+    let served = Served::unix(&path);
+    let endpoint = format!("agent+unix://{}#/invoke", path.display());
+    let gate = build
+        .document(json!({"id": "local", "name": "local", "endpoint": endpoint, "authentication": {"type": "api_key"}}))
+        .start()
+        .await;
+    assert_eq!(gate.invoke("local", &json!({"a": 1})).await.is_ok(), json!({"a": 1}));
+    drop(served);
+    std::fs::remove_file(&path).unwrap();
+    let answer = gate.invoke("local", &json!({"a": 1})).await;
+    if answer.status != 200 {
+        answer.is_fault(503, "AgentUnavailable");
+        answer.hides(&["agent.sock"]);
+    }
+}
+
+#[tokio::test]
+async fn r1_r4_an_agent_over_tls_is_verified_and_sees_the_gateways_own_certificate() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+    let good = served::tls(&ours.server(&["localhost", "127.0.0.1"]), Some(&ours), &[b"h2", b"http/1.1"]);
+    let good = Served::echo(Some(good)).await;
+    let misnamed = served::tls(&ours.server(&["elsewhere.example"]), Some(&ours), &[b"http/1.1"]);
+    let misnamed = Served::echo(Some(misnamed)).await;
+    let foreign = served::tls(&other.server(&["localhost", "127.0.0.1"]), None, &[b"h2"]);
+    let foreign = Served::echo(Some(foreign)).await;
+    let plain = Agent::echo().await;
+    let mut not_tls = plain.document("not-tls");
+    not_tls["endpoint"] = json!(format!("https://{}/", plain.address));
+    let build = gateway()
+        .document(good.document("good", "https"))
+        .document(good.document("bare", "https"))
+        .document(misnamed.document("misnamed", "https"))
+        .document(misnamed.document("renamed", "https"))
+        .document(foreign.document("foreign", "https"))
+        .document(not_tls);
+    std::fs::write(build.folder().join("ours.pem"), ours.pem()).unwrap();
+    ours.client("the-gateway").write(build.folder(), "gateway");
+    let own = "ca: ours.pem, certificate: gateway.pem, key: gateway.key";
+    let rules = format!(
+        "agents:\n  from: [agents.json]\n  rules:\n    - {{agents: ['*'], settings: {{tls: {{ca: ours.pem}}}}}}\n    - {{agents: [good, misnamed], settings: {{tls: {{{own}}}}}}}\n    - {{agents: [renamed], settings: {{tls: {{{own}, server_name: elsewhere.example}}}}}}\n"
+    );
+    let gate = build.section(&rules).start().await;
+    for id in ["good", "renamed"] {
+        assert_eq!(gate.invoke(id, &json!({"a": 1})).await.is_ok(), json!({"a": 1}), "{id}");
+    }
+    assert_eq!(good.seen.versions.lock().unwrap()[0], "HTTP/2.0");
+    assert_eq!(misnamed.seen.versions.lock().unwrap()[0], "HTTP/1.1");
+    assert!(good.seen.certificates.load(std::sync::atomic::Ordering::SeqCst) > 0);
+    for id in ["bare", "misnamed", "foreign", "not-tls"] {
+        let answer = gate.invoke(id, &json!({"a": 1})).await;
+        assert_eq!(answer.status, 502, "{id}: {}", answer.text());
+        answer.is_fault(502, "AgentError");
+        answer.hides(&["elsewhere", "ertificate", "127.0.0.1", "BadSignature", "UnknownIssuer"]);
+    }
+    // All of the calls that follow share the one connection.
+    let before = good.seen.connections.load(std::sync::atomic::Ordering::SeqCst);
+    let calls = (0..40).map(|at| gate.post("/agents/good/invoke").json(&json!({ "at": at })));
+    for (at, answer) in futures_util::future::join_all(calls.map(send)).await.into_iter().enumerate() {
+        assert_eq!(answer.is_ok()["at"], at);
+    }
+    assert_eq!(good.seen.connections.load(std::sync::atomic::Ordering::SeqCst), before);
+}
