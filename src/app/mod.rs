@@ -43,11 +43,15 @@ pub fn runtime() -> anyhow::Result<Runtime> {
 /// Whatever keeps the gateway from starting, each problem with its place in the file.
 pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
     let loaded = Loaded::read(config)?;
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let lived = runtime.block_on(async {
         let running = Running::start(loaded, upgrade).await?;
         running.announce();
         running.live(config).await
-    })
+    });
+    // A file that hangs while it is read does not keep the process from ending.
+    runtime.shutdown_background();
+    lived
 }
 
 /// `gatepost check`: everything that `run` would look at, short of listening and of writing.

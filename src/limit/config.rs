@@ -1,10 +1,9 @@
 //! What an operator may say about how much: rates, quotas, concurrency, and the memory that they may take.
 
-use crate::unit::{Rate, Span};
+use crate::unit::{FilePath, Rate, Span};
 use std::{
     collections::BTreeMap,
     num::{NonZeroU32, NonZeroU64},
-    path::PathBuf,
     time::Duration,
 };
 
@@ -35,7 +34,7 @@ pub struct Config {
     #[schemars(range(min = 1, max = 100_000_000))]
     pub most_keys: usize,
     /// The file that keeps the counts of quotas over a restart; without it they begin anew. Read only at start.
-    pub state: Option<PathBuf>,
+    pub state: Option<FilePath>,
 }
 
 impl Default for Config {

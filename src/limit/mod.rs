@@ -70,7 +70,7 @@ impl Limits {
             plan: ArcSwap::from_pointee(Plan::new(config, None, (&clock, &metrics))),
             agents: Mutex::default(),
             quotas: Quotas::new(config.most_keys, Arc::clone(&metrics)),
-            keeper: Mutex::new(Keeper::new(config.state.clone())),
+            keeper: Mutex::new(Keeper::new(config.state.as_deref())),
             sweeps: AtomicUsize::new(0),
             seed: RandomState::new(),
             clock,
@@ -103,8 +103,8 @@ impl Limits {
         }
         drop(agents);
         let mut keeper = lock(&self.keeper);
-        if keeper.path != config.state {
-            *keeper = Keeper::new(config.state.clone());
+        if keeper.path.as_deref() != config.state.as_deref() {
+            *keeper = Keeper::new(config.state.as_deref());
             self.quotas.set_changed();
         }
         Ok(())
@@ -219,6 +219,27 @@ impl Limits {
     /// Why the file cannot be written. The next call tries again.
     pub fn save(&self, now: bool) -> Result<(), String> {
         lock(&self.keeper).save(&self.quotas, now)
+    }
+
+    /// Writes the quotas for the process that takes over, changed or not: it may have written the file itself
+    /// while it started. Blocks.
+    ///
+    /// # Errors
+    /// As [`Limits::save`].
+    pub fn hand_over(&self) -> Result<(), String> {
+        self.quotas.set_changed();
+        self.save(true)
+    }
+
+    /// Reads the quotas again that the process before has handed over. Blocks.
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
+    pub fn take_over(&self) -> Result<(), String> {
+        match &lock(&self.keeper).path {
+            Some(path) => state::read(path, &self.quotas, |name| self.name_key(name)),
+            None => Ok(()),
+        }
     }
 
     /// How many callers, addresses and pairs are remembered.

@@ -55,8 +55,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(path: Option<PathBuf>) -> Self {
-        Self { path, not_before: None }
+    pub(super) fn new(path: Option<&Path>) -> Self {
+        Self { path: path.map(Path::to_owned), not_before: None }
     }
 
     /// Writes the file if anything changed, and unless it was written just before; `now` does not wait for that.

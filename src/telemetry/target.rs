@@ -1,5 +1,6 @@
 //! Where the access log may go, as it is written in the configuration.
 
+use crate::unit::FilePath;
 use std::{
     fs::OpenOptions,
     io::{self, Write},
@@ -42,7 +43,7 @@ impl FromStr for Target {
             "stdout" => Ok(Self::Stdout),
             "stderr" => Ok(Self::Stderr),
             "off" => Ok(Self::Off),
-            path => Ok(Self::File(path.into())),
+            path => Ok(Self::File(path.parse::<FilePath>()?.to_path_buf())),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What people write about listeners. Checked here without touching the network or a file.
 
-use crate::unit::{Size, Span};
+use crate::unit::{FilePath, Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{net::SocketAddr, path::PathBuf};
+use std::net::SocketAddr;
 
 /// One address that callers reach the gateway at.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -25,13 +25,13 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct Tls {
     /// File with the certificate chain (PEM, leaf first). Read again when it changes.
-    pub certificate: PathBuf,
+    pub certificate: FilePath,
     /// File with the private key (PEM). Read again when it changes.
-    pub key: PathBuf,
+    pub key: FilePath,
     /// File with the authorities (PEM) whose client certificates are accepted. With it callers are asked for
     /// a certificate; whether one is required is each agent's `authentication`. Read again when it changes.
     #[serde(default)]
-    pub client_ca: Option<PathBuf>,
+    pub client_ca: Option<FilePath>,
     /// The oldest version spoken: `1.2` or `1.3`. Default 1.2.
     #[serde(default)]
     pub min_version: Version,
