@@ -53,10 +53,10 @@ enum KeyCommand {
 
 #[derive(clap::Args)]
 struct KeyNew {
-    /// The configuration file; it names the file of keys and the pepper.
-    #[arg(short, long, default_value = "gatepost.yaml")]
-    config: PathBuf,
-    /// Append to this file instead of the configuration's.
+    /// The configuration file; it names the file of keys and the pepper. gatepost.yaml unless --file is given.
+    #[arg(short, long)]
+    config: Option<PathBuf>,
+    /// Append to this file instead of the configuration's; without --config, the key has no pepper.
     #[arg(long)]
     file: Option<PathBuf>,
     /// Whose key it is; grants name it as key:NAME.
@@ -100,9 +100,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 fn key_new(new: KeyNew) -> anyhow::Result<()> {
-    let (file, pepper) = match new.file {
-        Some(file) => (file, None),
-        None => app::key_file(&new.config)?,
+    let (file, pepper) = match (new.file, new.config) {
+        (Some(file), None) => (file, None),
+        (file, config) => {
+            let (configured, pepper) = app::key_file(&config.unwrap_or_else(config::default_path))?;
+            (file.or(configured).context("auth.api_keys.files names no file")?, pepper)
+        }
     };
     let moment = |text: String| {
         OffsetDateTime::parse(&text, &Rfc3339).context("--expires is not a time as in RFC 3339 (2030-01-31T00:00:00Z)")

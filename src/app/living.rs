@@ -4,6 +4,7 @@ use super::{Running, running::End};
 use crate::{config::Loaded, gateway::listen::upgrade};
 use std::{
     convert::Infallible,
+    os::unix::fs::MetadataExt,
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -17,7 +18,7 @@ use tokio::{
 const TICK: Duration = Duration::from_secs(1);
 
 /// What makes a file another file; a replaced symlink changes it too.
-type Signature = Option<(SystemTime, u64)>;
+type Signature = Option<(SystemTime, u64, u64)>;
 
 impl Running {
     /// Runs until SIGTERM or SIGINT, or until a successor has taken over; then drains.
@@ -89,7 +90,12 @@ impl Running {
     pub async fn reload(&self, config: &Path) {
         let gateway = &self.parts.gateway;
         let reloaded = match Loaded::read(config) {
-            Ok(loaded) => self.parts.reconfigure(&loaded.file).await.map_err(|found| loaded.problems(found)),
+            Ok(loaded) => {
+                for section in loaded.file.fixed_but_changed(&self.file) {
+                    tracing::warn!("a change of '{section}' takes effect at the next start");
+                }
+                self.parts.reconfigure(&loaded.file).await.map_err(|found| loaded.problems(found))
+            }
             Err(problems) => Err(problems),
         };
         match reloaded {
@@ -128,5 +134,5 @@ impl Running {
 
 fn signature(path: &Path) -> Signature {
     let meta = std::fs::metadata(path).ok()?;
-    Some((meta.modified().ok()?, meta.len()))
+    Some((meta.modified().ok()?, meta.len(), meta.ino()))
 }

@@ -88,19 +88,18 @@ pub fn check(config: &Path) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The file to which `gatepost key new` appends, and the pepper with which it hashes.
+/// The file to which `gatepost key new` appends, if there is one, and the pepper with which it hashes.
 ///
 /// # Errors
-/// The configuration cannot be read, or names no file of keys.
-pub fn key_file(config: &Path) -> anyhow::Result<(PathBuf, Option<Secret>)> {
+/// The configuration cannot be read, or has no API keys.
+pub fn key_file(config: &Path) -> anyhow::Result<(Option<PathBuf>, Option<Secret>)> {
     let loaded = Loaded::read(config)?;
     let keys = loaded.file.auth.api_keys.as_ref().context("the configuration has no auth.api_keys")?;
-    let file = keys.files.first().context("auth.api_keys.files names no file")?;
     let pepper = keys
         .pepper
         .as_ref()
         .map(|pepper| pepper.load())
         .transpose()
         .map_err(|why| anyhow!("auth.api_keys.pepper: {why}"))?;
-    Ok((file.to_path_buf(), pepper))
+    Ok((keys.files.first().map(|file| file.to_path_buf()), pepper))
 }

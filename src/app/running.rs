@@ -3,7 +3,7 @@
 use super::{Parts, state::Condition};
 use crate::{
     admin,
-    config::{Loaded, Shutdown},
+    config::{File, Loaded},
     gateway::listen::{self, Server, upgrade},
 };
 use anyhow::{Context, anyhow};
@@ -21,7 +21,8 @@ pub struct Running {
     pub(super) parts: Parts,
     pub(super) server: Server,
     pub(super) condition: Arc<Condition>,
-    pub(super) shutdown: Shutdown,
+    /// The configuration at the start.
+    pub(super) file: File,
     admin: AdminPage,
     tls: Vec<bool>,
 }
@@ -86,7 +87,7 @@ impl Running {
             tracing::warn!("{note}");
         }
         let tls = file.listen.iter().map(|listener| listener.tls.is_some()).collect();
-        Ok(Self { server, condition, shutdown: file.shutdown.clone(), admin, tls, parts })
+        Ok(Self { server, condition, file: loaded.file, admin, tls, parts })
     }
 
     /// Where callers connect.
@@ -109,7 +110,7 @@ impl Running {
 
     /// The socket over which a successor asks for the listeners.
     pub(super) fn upgrade_socket(&self) -> Option<PathBuf> {
-        self.shutdown.upgrade_socket.as_ref().map(|path| path.to_path_buf())
+        self.file.shutdown.upgrade_socket.as_ref().map(|path| path.to_path_buf())
     }
 
     /// What a successor takes over, with its labels.
@@ -128,12 +129,12 @@ impl Running {
     pub(super) async fn end(self, end: End) {
         self.condition.drain();
         match end {
-            End::Told => tokio::time::sleep(self.shutdown.delay.get()).await,
+            End::Told => tokio::time::sleep(self.file.shutdown.delay.get()).await,
             End::Succeeded => drop(self.admin.stop.send_replace(true)),
         }
-        let drained = self.server.drain(self.shutdown.drain.get()).await;
+        let drained = self.server.drain(self.file.shutdown.drain.get()).await;
         if drained.calls > 0 {
-            tracing::warn!("{} calls did not finish within {} and were cut", drained.calls, self.shutdown.drain);
+            tracing::warn!("{} calls did not finish within {} and were cut", drained.calls, self.file.shutdown.drain);
         }
         let gateway = Arc::clone(&self.parts.gateway);
         let log = tokio::task::spawn_blocking(move || {

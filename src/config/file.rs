@@ -59,6 +59,20 @@ pub struct File {
     pub shutdown: Shutdown,
 }
 
+impl File {
+    /// The sections that differ from `other` and are read at the start only.
+    pub fn fixed_but_changed(&self, other: &Self) -> Vec<&'static str> {
+        let same = [
+            ("listen", self.listen == other.listen),
+            ("connections", self.connections == other.connections),
+            ("admin", self.admin == other.admin),
+            ("access_log", self.access_log == other.access_log),
+            ("shutdown", self.shutdown == other.shutdown),
+        ];
+        same.into_iter().filter(|(_, same)| !same).map(|(section, _)| section).collect()
+    }
+}
+
 /// The operators' side.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

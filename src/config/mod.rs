@@ -2,19 +2,16 @@
 //! It holds no running thing; `app` makes those from a [`File`].
 
 mod file;
+mod form;
 mod problem;
 mod source;
 
 pub use file::{Admin, Agents, Errors, File, Rule, Shutdown};
 pub use problem::{Problem, Problems};
 
-use crate::{contract::Schema, unit::FilePath};
 use serde_json::Value;
 use source::Source;
 use std::path::{Path, PathBuf};
-
-/// Problems reported for one file.
-const MOST_PROBLEMS: usize = 100;
 
 /// A configuration that was read and whose form is right.
 #[derive(Debug)]
@@ -33,7 +30,10 @@ impl Loaded {
         let text =
             std::fs::read_to_string(path).map_err(|why| whole(format!("{} cannot be read ({why})", path.display())))?;
         let base = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
-        Self::parse(&text, &base.unwrap_or_default(), std::env::vars())
+        let told = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        // `std::env::vars` would panic on a variable of somebody else's that is not UTF-8.
+        let environment = std::env::vars_os().map(|(name, value)| (told(name), told(value)));
+        Self::parse(&text, &base.unwrap_or_default(), environment)
     }
 
     /// Reads `text`; relative paths in it are meant from `base`.
@@ -47,18 +47,9 @@ impl Loaded {
     ) -> Result<Self, Problems> {
         let mut source = Source::parse(text).map_err(|problem| Problems(vec![problem]))?;
         source.overlay(environment);
-        let problems = malformed(&source);
-        if !problems.is_empty() {
-            return Err(Problems(problems));
-        }
-        let value = source.value.clone();
-        let file = FilePath::relative_to(base, || serde_path_to_error::deserialize(value));
-        match file {
+        match form::read(&source, base) {
             Ok(file) => Ok(Self { file, source }),
-            Err(why) => {
-                let path = why.path().to_string();
-                Err(Problems(vec![placed(&source, if path == "." { "" } else { &path }, why.inner().to_string())]))
-            }
+            Err(problems) => Err(Problems(problems)),
         }
     }
 
@@ -75,24 +66,6 @@ impl Loaded {
 /// The JSON Schema of the file, for editors and for the check itself.
 pub fn schema() -> Value {
     serde_json::to_value(schemars::schema_for!(File)).unwrap_or_default()
-}
-
-fn malformed(source: &Source) -> Vec<Problem> {
-    let schema = match Schema::compile(&schema()) {
-        Ok(schema) => schema,
-        Err(why) => {
-            return vec![Problem {
-                path: String::new(),
-                line: None,
-                message: format!("the schema of the file is broken ({why})"),
-            }];
-        }
-    };
-    let violations = schema.check_all(&source.value, MOST_PROBLEMS);
-    violations
-        .into_iter()
-        .map(|violation| placed(source, &dotted(&violation.pointer, &source.value), violation.message))
-        .collect()
 }
 
 /// A JSON Pointer as people read paths: `/agents/from/0` is `agents.from[0]`.

@@ -31,12 +31,7 @@ impl Source {
         let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
         let node: Spanned<Node> = serde_saphyr::from_str_with_options(text, options).map_err(|why| {
             let line = why.location().map(|at| at.line());
-            let why = why.to_string();
-            Problem {
-                path: String::new(),
-                line,
-                message: format!("this is not YAML ({})", why.lines().next().unwrap_or_default()),
-            }
+            Problem { path: String::new(), line, message: format!("this is not YAML ({})", plain(&why.to_string())) }
         })?;
         source.value = source.flatten(node, String::new());
         Ok(source)
@@ -60,17 +55,17 @@ impl Source {
     }
 
     /// Lays the environment over the file. A value is read as JSON where it is JSON (numbers, booleans,
-    /// lists, objects), and as a string otherwise.
+    /// lists, objects), and as a string otherwise. Names are found whatever their case.
     pub(super) fn overlay(&mut self, variables: impl Iterator<Item = (String, String)>) {
         let mut variables: Vec<_> = variables.filter(|(name, _)| name.starts_with(PREFIX)).collect();
         variables.sort();
         for (name, text) in variables {
-            let steps: Vec<String> = name.trim_start_matches(PREFIX).split("__").map(str::to_ascii_lowercase).collect();
+            let steps = name.strip_prefix(PREFIX).unwrap_or_default().split("__").map(str::to_ascii_lowercase);
             let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
             let mut path = String::new();
             let mut slot = &mut self.value;
-            for step in &steps {
-                slot = descend(slot, step, &mut path);
+            for step in steps {
+                slot = descend(slot, &step, &mut path);
             }
             *slot = value;
             self.overridden.insert(path, name);
@@ -100,6 +95,13 @@ pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
+/// The parser's first line, without its place, which is told beside it, and without advice about its own options.
+fn plain(why: &str) -> &str {
+    let why = why.lines().next().unwrap_or_default();
+    let end = [" at line ", ", set ", "; use "].iter().filter_map(|tail| why.find(tail)).min();
+    why.get(..end.unwrap_or(why.len())).unwrap_or(why)
+}
+
 /// The member or item called `step`, made where it is missing; an item beyond the end is appended.
 fn descend<'a>(slot: &'a mut Value, step: &str, path: &mut String) -> &'a mut Value {
     if let (Value::Array(_), Ok(at)) = (&*slot, step.parse::<usize>()) {
@@ -114,9 +116,11 @@ fn descend<'a>(slot: &'a mut Value, step: &str, path: &mut String) -> &'a mut Va
     if !slot.is_object() {
         *slot = Value::Object(Map::new());
     }
-    *path = join(path, step);
     let Value::Object(members) = slot else { return slot };
-    members.entry(step).or_insert(Value::Null)
+    let known = members.keys().find(|name| name.eq_ignore_ascii_case(step)).cloned();
+    let name = known.unwrap_or_else(|| step.to_owned());
+    *path = join(path, &name);
+    members.entry(name).or_insert(Value::Null)
 }
 
 /// Any YAML node; every child knows its line.

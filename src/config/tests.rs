@@ -1,1 +1,269 @@
-//! x
+//! What may be written and what is refused: one valid snippet and one broken one for each kind of problem.
+
+use super::*;
+use std::path::Path;
+
+const GOOD: &str = "\
+listen:
+  - address: 127.0.0.1:0
+agents:
+  from: [agents.json]
+";
+
+fn parse(text: &str, variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Loaded::parse(text, Path::new("/etc/gatepost"), variables)
+}
+
+/// The file with `more` after the part that every file needs, which has four lines.
+fn with(more: &str) -> Result<Loaded, Problems> {
+    parse(&format!("{GOOD}{more}"), &[])
+}
+
+fn problems(result: Result<Loaded, Problems>) -> Vec<(String, Option<u64>, String)> {
+    let Problems(problems) = result.err().expect("the configuration is broken");
+    problems.into_iter().map(|problem| (problem.path, problem.line, problem.message)).collect()
+}
+
+#[test]
+fn the_least_configuration_is_four_lines_and_every_default_is_closed() {
+    let file = with("").unwrap().file;
+    assert_eq!(file.access.grants, []);
+    assert_eq!((file.auth.api_keys, file.auth.bearer, file.auth.mtls), (None, None, None));
+    assert!(file.admin.address.ip().is_loopback());
+    assert_eq!(file.network.allow, []);
+}
+
+#[test]
+fn every_kind_of_problem_is_told_with_its_path_its_line_and_what_would_be_right() {
+    let broken = [
+        ("limits:\n  per_caler: 1/s\n", "limits.per_caler", 6, "expected one of 'per_address', 'per_caller'"),
+        ("nonsense: 1\n", "nonsense", 5, "unknown field"),
+        ("limits:\n  per_caller: 10\n", "limits.per_caller", 6, "must be a string, not this number"),
+        ("limits:\n  per_caller: [1/s]\n", "limits.per_caller", 6, "must be a string, not a list"),
+        ("limits: 3\n", "limits", 5, "must be an object, not this number"),
+        ("limits:\n", "limits", 5, "is empty"),
+        ("limits:\n  per_caller: 0/s\n", "limits.per_caller", 6, "write calls per period"),
+        ("limits:\n  per_caller: ten a second\n", "limits.per_caller", 6, "10/s, 600/min"),
+        ("limits:\n  most_keys: -1\n", "limits.most_keys", 6, "must be an integer"),
+        ("limits:\n  most_keys: 1.5\n", "limits.most_keys", 6, "must be an integer"),
+        ("limits:\n  most_keys: 0\n", "limits.most_keys", 6, "at least 1"),
+        ("shutdown:\n  drain: 5\n", "shutdown.drain", 6, "must be a string"),
+        ("shutdown:\n  drain: 5 seconds\n", "shutdown.drain", 6, "write a number and a unit: 250ms, 5s"),
+        ("shutdown:\n  drain: 99999999d\n", "shutdown.drain", 6, "at most ten years"),
+        ("contract:\n  max_body: 1MB\n", "contract.max_body", 6, "512B, 64KiB, 1MiB"),
+        ("contract:\n  input: sometimes\n", "contract.input", 6, "expected one of 'enforce', 'report', 'off'"),
+        ("network:\n  allow:\n    - 10.0.0.0/8\n    - ten\n", "network.allow[1]", 8, "10.0.0.0/8"),
+        ("admin:\n  address: localhost\n", "admin.address", 6, "127.0.0.1:8080"),
+        ("access_log:\n  to: ''\n", "access_log.to", 6, "stdout, stderr, off or a path"),
+        ("auth:\n  api_keys:\n    files: ['']\n", "auth.api_keys.files[0]", 7, "must not be empty"),
+        (
+            "auth:\n  bearer:\n    issuers:\n      - {issuer: x, audience: [a], algorithms: [HS256]}\n",
+            "auth.bearer.issuers[0].algorithms[0]",
+            8,
+            "RS256",
+        ),
+        (
+            "auth:\n  bearer:\n    issuers:\n      - {issuer: x, algorithms: [ES256]}\n",
+            "auth.bearer.issuers[0]",
+            8,
+            "'audience' is missing",
+        ),
+    ];
+    for (more, path, line, words) in broken {
+        let found = problems(with(more));
+        assert_eq!(found.len(), 1, "{more}: {found:?}");
+        let (at, on, message) = &found[0];
+        assert_eq!((at.as_str(), *on), (path, Some(line)), "{more}: {message}");
+        assert!(message.contains(words), "{more}: {message}");
+    }
+}
+
+#[test]
+fn what_is_required_is_told_even_of_an_empty_file() {
+    for text in ["", "\n# nothing\n", "---\n# nothing\n"] {
+        let messages: Vec<String> = problems(parse(text, &[])).into_iter().map(|(_, _, message)| message).collect();
+        assert_eq!(messages.len(), 2, "{text:?}: {messages:?}");
+        assert!(messages[0].contains("'listen' is missing") && messages[1].contains("'agents' is missing"));
+    }
+    for text in ["[1, 2]", "word", "7"] {
+        let found = problems(parse(text, &[]));
+        assert!(found.len() == 1 && found[0].2.contains("must be an object"), "{text}: {found:?}");
+    }
+    let found = problems(parse("listen: []\nagents: {from: []}\n", &[]));
+    assert_eq!(
+        found.iter().map(|(path, line, _)| (path.as_str(), *line)).collect::<Vec<_>>(),
+        [("listen", Some(1)), ("agents.from", Some(2))]
+    );
+}
+
+#[test]
+fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+    let text = "\
+listen:
+  - address: nonsense
+    tsl: {}
+  - adress: 127.0.0.1:0
+  - address: 127.0.0.1:0
+    tls: {certificate: a.pem, key: a.key, min_version: '1.1'}
+agents:
+  from: []
+  poll: often
+  rules:
+    - {agents: [a], rate: 0/s}
+    - {agents: [b]}
+    - {agents: [], concurrency: 0}
+auth:
+  api_keys: {pepper: hunter2, haeder: X}
+limits: {per_agent: 0/s, per_caller: 5}
+more: true
+";
+    let found = problems(parse(text, &[]));
+    let places: Vec<_> = found.iter().map(|(path, line, _)| (path.as_str(), line.unwrap())).collect();
+    let expected = [
+        ("listen[0].address", 2),
+        ("listen[0].tsl", 3),
+        ("listen[1].adress", 4),
+        ("listen[2].tls.min_version", 6),
+        ("agents.from", 8),
+        ("agents.poll", 9),
+        ("agents.rules[0].rate", 11),
+        ("agents.rules[2].concurrency", 13),
+        ("auth.api_keys.pepper", 15),
+        ("auth.api_keys.haeder", 15),
+        ("limits.per_agent", 16),
+        ("limits.per_caller", 16),
+        ("more", 17),
+    ];
+    for place in expected {
+        assert!(places.contains(&place), "{place:?} is missing in {found:#?}");
+    }
+    assert!(places.is_sorted_by_key(|(_, line)| *line), "{places:?}");
+}
+
+#[test]
+fn r130_a_secret_that_was_written_is_refused_and_not_repeated() {
+    for secret in ["hunter2", "'12345678'", "12345678", "[hunter2]", "{value: hunter2}", "true", "env:", "file:"] {
+        let found = problems(with(&format!("auth:\n  api_keys:\n    pepper: {secret}\n")));
+        assert_eq!((found[0].0.as_str(), found[0].1), ("auth.api_keys.pepper", Some(7)), "{secret}");
+        assert!(!format!("{found:?}").contains("hunter2") && !format!("{found:?}").contains("12345678"), "{found:?}");
+    }
+    with("auth:\n  api_keys:\n    pepper: env:PEPPER\n").unwrap();
+    with("auth:\n  api_keys:\n    pepper: file:/run/pepper\n").unwrap();
+}
+
+#[test]
+fn what_is_no_yaml_is_told_by_its_line() {
+    let broken = [
+        ("listen: [\n", "not YAML"),
+        ("listen:\n  - a\n b: c\n", "not YAML"),
+        ("listen: []\nlisten: []\n", "duplicate mapping key: listen"),
+        ("limits: {per_agent: 1/s, per_agent: 2/s}\n", "duplicate mapping key: per_agent"),
+        ("a: 1\n---\nb: 2\n", "multiple YAML documents"),
+        ("a: *nowhere\n", "not YAML"),
+        ("a: \"\\q\"\n", "not YAML"),
+    ];
+    for (text, words) in broken {
+        let found = problems(parse(text, &[]));
+        assert_eq!(found.len(), 1, "{text}");
+        assert!(found[0].1.is_some() && found[0].2.contains(words), "{text}: {found:?}");
+        assert!(!found[0].2.contains("Options"), "{found:?}");
+    }
+}
+
+#[test]
+fn the_environment_overrides_the_file_and_is_named_where_it_is_wrong() {
+    let variables = [
+        ("GATEPOST__LIMITS__PER_CALLER", "7/s"),
+        ("GATEPOST__LISTEN__0__ADDRESS", "127.0.0.1:81"),
+        ("GATEPOST__LISTEN__1__ADDRESS", "127.0.0.1:82"),
+        ("GATEPOST__AGENTS__FROM", "[\"a\", \"b\"]"),
+        ("GATEPOST__CONTRACT__BATCH__CONCURRENCY", "3"),
+        ("GATEPOST__LIMITS__PER_ADDRESS", "null"),
+        ("GATEPOST__LIMITS__TIERS__GOLD__PER_CALLER", "9/s"),
+        ("GATEPOST_LOG", "debug"),
+        ("OTHER__LIMITS__PER_CALLER", "1/s"),
+    ];
+    let text = format!("{GOOD}limits:\n  per_caller: 1/s\n  tiers:\n    Gold: {{per_caller: 2/s}}\n");
+    let file = parse(&text, &variables).unwrap().file;
+    assert_eq!(file.limits.per_caller.unwrap().count.get(), 7);
+    assert_eq!(file.listen.iter().map(|listener| listener.address.port()).collect::<Vec<_>>(), [81, 82]);
+    assert_eq!(file.agents.from.len(), 2);
+    assert_eq!(file.contract.batch.concurrency, 3);
+    assert_eq!(file.limits.per_address, None);
+    assert_eq!(file.limits.tiers["Gold"].per_caller.unwrap().count.get(), 9);
+    let wrong = [
+        ("GATEPOST__LIMITS__PER_CALLER", "lots", "limits.per_caller"),
+        ("GATEPOST__LISTEN__0__ADDRESS", "x", "listen[0].address"),
+        ("GATEPOST__NOPE", "1", "nope"),
+        ("GATEPOST__LISTEN__ADDRESS", "127.0.0.1:0", "listen"),
+        ("GATEPOST__LIMITS", "5", "limits"),
+    ];
+    for (name, value, path) in wrong {
+        let found = problems(parse(&text, &[(name, value)]));
+        assert_eq!((found.len(), found[0].0.as_str(), found[0].1), (1, path, None), "{name}: {found:?}");
+        assert!(found[0].2.contains(name), "{found:?}");
+    }
+}
+
+#[test]
+fn paths_are_meant_from_the_folder_of_the_file() {
+    let more = "limits: {state: quotas.json}\naccess_log: {to: access.log}\nauth: {api_keys: {files: [keys, /abs/keys], pepper: 'file:pepper'}}\n";
+    let file = with(more).unwrap().file;
+    let within = |name: &str| Path::new("/etc/gatepost").join(name);
+    assert_eq!(&*file.agents.from[0], within("agents.json"));
+    assert_eq!(file.limits.state.as_deref(), Some(&*within("quotas.json")));
+    assert_eq!(String::from(file.access_log.to), "/etc/gatepost/access.log");
+    let keys = file.auth.api_keys.unwrap();
+    assert_eq!(
+        keys.files.iter().map(|file| file.to_path_buf()).collect::<Vec<_>>(),
+        [within("keys"), "/abs/keys".into()]
+    );
+    assert_eq!(keys.pepper.unwrap().to_string(), "file:/etc/gatepost/pepper");
+}
+
+#[test]
+fn problems_of_meaning_are_placed_in_the_file_too() {
+    let loaded = with("limits:\n  tiers:\n    gold: {}\n").unwrap();
+    let found = vec![
+        "limits.tiers.gold: is odd".to_owned(),
+        "limits.quota: is absent".to_owned(),
+        "something else: happened".to_owned(),
+    ];
+    let Problems(placed) = loaded.problems(found);
+    assert_eq!(placed.iter().map(|problem| problem.line).collect::<Vec<_>>(), [Some(7), Some(5), Some(1)]);
+    assert_eq!(placed[0].to_string(), "line 7: limits.tiers.gold: is odd");
+}
+
+#[test]
+fn a_change_of_what_is_read_only_at_the_start_is_noticed() {
+    let file = |more: &str| with(more).unwrap().file;
+    assert_eq!(file("limits: {per_caller: 1/s}\n").fixed_but_changed(&file("")), [""; 0]);
+    assert_eq!(
+        file("admin: {address: '127.0.0.1:1'}\nshutdown: {drain: 1s}\n").fixed_but_changed(&file("")),
+        ["admin", "shutdown"]
+    );
+}
+
+#[test]
+fn the_schema_says_the_same_as_the_check() {
+    let schema = schema();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    let check = crate::contract::Schema::compile(&schema).unwrap();
+    let value = |more: &str| source::Source::parse(&format!("{GOOD}{more}")).unwrap().value;
+    for good in ["", "limits: {per_address: null, per_caller: 10/s burst 20}\n", "auth: {mtls: {}}\n"] {
+        assert_eq!(check.check_all(&value(good), 9), [], "{good}");
+    }
+    for bad in [
+        "limits: {per_caler: 1/s}\n",
+        "limits: {per_caller: x}\n",
+        "nope: 1\n",
+        "auth: {api_keys: {pepper: hunter2}}\n",
+    ] {
+        assert_ne!(check.check_all(&value(bad), 9), [], "{bad}");
+    }
+    let text = schema.to_string();
+    for field in ["per_caller", "drain", "grants", "issuers", "client_ca"] {
+        assert!(text.contains(&format!("\"{field}\"")), "{field}");
+    }
+}

@@ -10,12 +10,13 @@ use super::{
 use crate::{
     contract,
     fault::{Code, Fault, Result},
-    limit::Account,
+    limit::{Account, Permit},
     transport::{Beginning, Body, Reply},
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use std::num::NonZeroU32;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// A batch on its way.
 pub(super) struct Batch<'a> {
@@ -24,6 +25,8 @@ pub(super) struct Batch<'a> {
     pub(super) account: Account<'a>,
     pub(super) told: Told<'a>,
     pub(super) rules: &'a contract::Config,
+    /// The place among the agent's calls that the call itself has.
+    pub(super) own: Mutex<()>,
 }
 
 impl Batch<'_> {
@@ -52,14 +55,27 @@ impl Batch<'_> {
         list.freeze()
     }
 
-    /// The first item's permit was taken when the call entered; every other costs its own.
+    /// The first item was counted when the call entered; every other counts as a call.
     async fn item(&self, index: usize, item: Bytes, checked: Result<()>) -> Result<Bytes> {
         checked?;
         if index > 0 {
             self.gateway.limits.admit(&self.admitted.agent().limits, &self.account, NonZeroU32::MIN)?;
         }
+        let _place = self.place().await;
         let reply = self.gateway.send(self.admitted, self.told, Body::Whole(item)).await?;
         self.answer(reply).await
+    }
+
+    /// Where an item goes on: in the place that the call has, in a further one among the agent's where one is free,
+    /// or in the call's own when that is free again. Items never wait for places that their own call holds.
+    async fn place(&self) -> (Option<Permit>, Option<MutexGuard<'_, ()>>) {
+        match self.own.try_lock() {
+            Ok(own) => (None, Some(own)),
+            Err(_) => match self.gateway.limits.try_enter(&self.admitted.agent().limits) {
+                Some(further) => (Some(further), None),
+                None => (None, Some(self.own.lock().await)),
+            },
+        }
     }
 
     async fn answer(&self, mut reply: Reply) -> Result<Bytes> {

@@ -19,13 +19,12 @@ pub(super) struct Incoming<'a> {
     session: &'a mut ServerSession,
     pace: Pace<'a>,
     put_back: Option<Bytes>,
-    read: u64,
     continued: bool,
 }
 
 impl<'a> Incoming<'a> {
     pub(super) fn new(session: &'a mut ServerSession, pace: Pace<'a>) -> Self {
-        Self { session, pace, put_back: None, read: 0, continued: false }
+        Self { session, pace, put_back: None, continued: false }
     }
 
     pub(super) fn headers(&self) -> &HeaderMap {
@@ -43,11 +42,6 @@ impl<'a> Incoming<'a> {
         length.to_str().ok()?.parse().ok()
     }
 
-    /// Bytes read so far.
-    pub(super) fn count(&self) -> u64 {
-        self.read
-    }
-
     /// The next part; `None` at the end.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
         if let Some(bytes) = self.put_back.take() {
@@ -57,7 +51,6 @@ impl<'a> Incoming<'a> {
             listen::expect_continue(self.session).await;
         }
         let chunk = listen::read_chunk(self.session, self.pace.connection, Some(self.pace.until.into())).await?;
-        self.read += chunk.as_ref().map_or(0, |bytes| bytes.len() as u64);
         Ok(chunk)
     }
 

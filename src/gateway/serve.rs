@@ -36,7 +36,9 @@ impl Service for Gateway {
         call.asks(session.req_header());
         let format = accept::error_format(&session.req_header().headers, world.format);
         let serving = Serving { gateway: self, world: &world, connection };
-        let stop = match AssertUnwindSafe(serving.handle(session, &mut call)).catch_unwind().await {
+        let served = AssertUnwindSafe(serving.handle(session, &mut call)).catch_unwind().await;
+        call.count.bytes_in = session.body_bytes_read() as u64;
+        let stop = match served {
             Ok(Ok(outcome)) => return outcome,
             Ok(Err(stop)) => stop,
             Err(_) => Stop::Fault(
@@ -74,9 +76,9 @@ struct Serving<'a> {
 impl Serving<'_> {
     async fn handle(&self, session: &mut ServerSession, call: &mut Call) -> std::result::Result<Outcome, Stop> {
         let Self { gateway, world, connection } = self;
+        gateway.limits.address(connection.peer.ip())?;
         let head = session.req_header();
         let Invoke { agent, operation, from_query } = target::read(&head.method, head.uri.path())?;
-        gateway.limits.address(connection.peer.ip())?;
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
         let entry = gateway.enter(world, call, agent, shown).await?;
         let named = input::named(&entry.route, operation, &head.headers)?;
@@ -90,9 +92,7 @@ impl Serving<'_> {
             true => reading.bytes(query(head.uri.query().unwrap_or_default(), &entry.route, named)?)?,
             false => {
                 let mut incoming = Incoming::new(session, pace);
-                let read = reading.body(&mut incoming).await;
-                call.count.bytes_in += incoming.count();
-                read?
+                reading.body(&mut incoming).await?
             }
         };
         call.operates(operation);
@@ -133,7 +133,8 @@ impl Serving<'_> {
         let asked = Instant::now();
         if let Input::Batch(items) = input {
             let account = gateway.account(&caller, connection.peer.ip());
-            let batch = Batch { gateway, admitted: &admitted, account, told, rules: &world.contract };
+            let (rules, own) = (&world.contract, tokio::sync::Mutex::default());
+            let batch = Batch { gateway, admitted: &admitted, account, told, rules, own };
             let answer = batch.run(items, call.id()).await;
             call.count.agent_took = Some(asked.elapsed());
             return out.json(session, call, answer).await;

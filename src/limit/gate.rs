@@ -38,6 +38,11 @@ impl Gate {
         Self { most, places: Arc::new(Semaphore::new(places)), waiting: AtomicU32::new(0) }
     }
 
+    /// A place now, or none. Whoever waits goes first: the semaphore is fair.
+    pub(super) fn try_enter(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+
     /// A place now or soon. Those who wait come in their order, before those who come later.
     pub(super) async fn enter(
         &self,

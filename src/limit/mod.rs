@@ -201,6 +201,14 @@ impl Limits {
         Ok(agent.begin(Some(place)))
     }
 
+    /// A place among the calls that the agent may have at once, if one is free now and nobody waits for it.
+    pub fn try_enter(&self, agent: &Arc<AgentLimits>) -> Option<Permit> {
+        match &agent.now.load().gate {
+            None => Some(agent.begin(None)),
+            Some(gate) => gate.try_enter().map(|place| agent.begin(Some(place))),
+        }
+    }
+
     /// Forgets what is idle, a part at a time: to be called each second or so.
     pub fn sweep(&self) {
         let plan = self.plan.load();

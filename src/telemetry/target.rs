@@ -5,7 +5,6 @@ use std::{
     fs::OpenOptions,
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
-    path::PathBuf,
     str::FromStr,
 };
 
@@ -31,7 +30,7 @@ pub enum Target {
     /// Nowhere.
     Off,
     /// A file.
-    File(PathBuf),
+    File(FilePath),
 }
 
 impl FromStr for Target {
@@ -43,7 +42,7 @@ impl FromStr for Target {
             "stdout" => Ok(Self::Stdout),
             "stderr" => Ok(Self::Stderr),
             "off" => Ok(Self::Off),
-            path => Ok(Self::File(path.parse::<FilePath>()?.to_path_buf())),
+            path => path.parse().map(Self::File),
         }
     }
 }

@@ -2,7 +2,10 @@
 #![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod callers;
 mod calls;
+mod configuration;
 mod issuers;
+mod limits;
 mod support;
 mod tidy;

@@ -136,7 +136,7 @@ impl Issuer {
 
 fn signed_by(set: &KeySet, jws: &Jws<'_>, algorithm: Algorithm) -> bool {
     let fitting = set.keys.iter().filter(|key| key.fits(algorithm, jws.kid.as_deref()));
-    fitting.take(TRIED).any(|key| key.verifies(algorithm, jws.signed, &jws.signature))
+    fitting.take(TRIED).any(|key| key.verifies(algorithm, jws.signed, jws.signature))
 }
 
 fn problems(config: &config::Issuer) -> Vec<String> {

@@ -1,11 +1,9 @@
 //! Issuers' keys (RFC 7517) and the check of a signature. Which algorithms a key may be used with is read from the
-//! key; a token can only choose among them.
+//! key; a token can only choose among them. The cryptography is `jsonwebtoken`'s.
 
 use crate::auth::config::Algorithm;
-use aws_lc_rs::signature::{
-    self as signing, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
-};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::DecodingKey;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,17 +15,7 @@ const MOST: usize = 100;
 pub(super) struct Key {
     pub(super) kid: Option<Box<str>>,
     algorithms: Vec<Algorithm>,
-    material: Material,
-}
-
-#[derive(Debug)]
-enum Material {
-    Rsa {
-        n: Vec<u8>,
-        e: Vec<u8>,
-    },
-    /// An uncompressed point, or an Ed25519 key.
-    Point(Vec<u8>),
+    material: DecodingKey,
 }
 
 #[derive(Deserialize)]
@@ -61,10 +49,9 @@ impl Key {
             ("RSA", _) => rsa(&jwk)?,
             ("EC", Some("P-256")) => (point(&jwk, 32)?, vec![Algorithm::ES256]),
             ("EC", Some("P-384")) => (point(&jwk, 48)?, vec![Algorithm::ES384]),
-            ("EC", Some("P-521")) => (point(&jwk, 66)?, vec![Algorithm::ES512]),
             ("OKP", Some("Ed25519")) => {
                 let x = bytes(jwk.x.as_deref()).filter(|x| x.len() == 32)?;
-                (Material::Point(x), vec![Algorithm::EdDSA, Algorithm::Ed25519])
+                (DecodingKey::from_ed_der(&x), vec![Algorithm::EdDSA, Algorithm::Ed25519])
             }
             _ => return None,
         };
@@ -86,17 +73,9 @@ impl Key {
         named && self.algorithms.contains(&algorithm)
     }
 
-    /// Whether `signature` is this key's over `message`.
-    pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
-        match (&self.material, rsa_parameters(algorithm), point_algorithm(algorithm)) {
-            (Material::Rsa { n, e }, Some(parameters), _) => {
-                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).is_ok()
-            }
-            (Material::Point(point), _, Some(algorithm)) => {
-                UnparsedPublicKey::new(algorithm, point).verify(message, signature).is_ok()
-            }
-            _ => false,
-        }
+    /// Whether `signature`, in base64, is this key's over `message`.
+    pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &str) -> bool {
+        jsonwebtoken::crypto::verify(signature, message, &self.material, checked_as(algorithm)).unwrap_or(false)
     }
 }
 
@@ -106,18 +85,20 @@ pub(super) fn algorithm(name: &str) -> Option<Algorithm> {
 }
 
 /// RFC 7518 §3.3: 2048 bits or more. Beyond 8192 a check would cost too much.
-fn rsa(jwk: &Jwk) -> Option<(Material, Vec<Algorithm>)> {
+fn rsa(jwk: &Jwk) -> Option<(DecodingKey, Vec<Algorithm>)> {
     let strip = |bytes: Vec<u8>| -> Vec<u8> { bytes.into_iter().skip_while(|byte| *byte == 0).collect() };
     let (n, e) = (strip(bytes(jwk.n.as_deref())?), strip(bytes(jwk.e.as_deref())?));
     let bits = n.len() * 8 - n.first()?.leading_zeros() as usize;
     let all =
         [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::PS256, Algorithm::PS384, Algorithm::PS512];
-    ((2048..=8192).contains(&bits) && !e.is_empty()).then(|| (Material::Rsa { n, e }, all.to_vec()))
+    let key = || (DecodingKey::from_rsa_raw_components(&n, &e), all.to_vec());
+    ((2048..=8192).contains(&bits) && !e.is_empty()).then(key)
 }
 
-fn point(jwk: &Jwk, size: usize) -> Option<Material> {
+/// An uncompressed point, which is what the crate takes for a key on a curve.
+fn point(jwk: &Jwk, size: usize) -> Option<DecodingKey> {
     let (x, y) = (bytes(jwk.x.as_deref())?, bytes(jwk.y.as_deref())?);
-    (x.len() == size && y.len() == size).then(|| Material::Point([&[4], x.as_slice(), &y].concat()))
+    (x.len() == size && y.len() == size).then(|| DecodingKey::from_ec_der(&[&[4], x.as_slice(), &y].concat()))
 }
 
 fn bytes(text: Option<&str>) -> Option<Vec<u8>> {
@@ -125,24 +106,17 @@ fn bytes(text: Option<&str>) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text?.trim_end_matches('=')).ok()
 }
 
-fn rsa_parameters(algorithm: Algorithm) -> Option<&'static RsaParameters> {
-    Some(match algorithm {
-        Algorithm::RS256 => &signing::RSA_PKCS1_2048_8192_SHA256,
-        Algorithm::RS384 => &signing::RSA_PKCS1_2048_8192_SHA384,
-        Algorithm::RS512 => &signing::RSA_PKCS1_2048_8192_SHA512,
-        Algorithm::PS256 => &signing::RSA_PSS_2048_8192_SHA256,
-        Algorithm::PS384 => &signing::RSA_PSS_2048_8192_SHA384,
-        Algorithm::PS512 => &signing::RSA_PSS_2048_8192_SHA512,
-        _ => return None,
-    })
-}
-
-fn point_algorithm(algorithm: Algorithm) -> Option<&'static dyn VerificationAlgorithm> {
-    Some(match algorithm {
-        Algorithm::ES256 => &signing::ECDSA_P256_SHA256_FIXED,
-        Algorithm::ES384 => &signing::ECDSA_P384_SHA384_FIXED,
-        Algorithm::ES512 => &signing::ECDSA_P521_SHA512_FIXED,
-        Algorithm::EdDSA | Algorithm::Ed25519 => &signing::ED25519,
-        _ => return None,
-    })
+fn checked_as(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
+    use jsonwebtoken::Algorithm as Checked;
+    match algorithm {
+        Algorithm::RS256 => Checked::RS256,
+        Algorithm::RS384 => Checked::RS384,
+        Algorithm::RS512 => Checked::RS512,
+        Algorithm::PS256 => Checked::PS256,
+        Algorithm::PS384 => Checked::PS384,
+        Algorithm::PS512 => Checked::PS512,
+        Algorithm::ES256 => Checked::ES256,
+        Algorithm::ES384 => Checked::ES384,
+        Algorithm::EdDSA | Algorithm::Ed25519 => Checked::EdDSA,
+    }
 }

@@ -26,7 +26,8 @@ pub(super) struct Jws<'a> {
     pub(super) claims: Claims,
     /// What the signature covers.
     pub(super) signed: &'a [u8],
-    pub(super) signature: Vec<u8>,
+    /// The signature, in base64.
+    pub(super) signature: &'a str,
 }
 
 impl<'a> Jws<'a> {
@@ -44,6 +45,7 @@ impl<'a> Jws<'a> {
             Some(Value::String(text)) if text.len() <= 512 => Ok(Some(text.clone())),
             Some(_) => Err(Bad::new("the token's header is not accepted")),
         };
+        URL_SAFE_NO_PAD.decode(signature).map_err(|_| malformed())?;
         // `jwk`, `jku`, `x5u` and `x5c` name keys of the sender's choice and are not looked at.
         Ok(Self {
             algorithm: text("alg")?.unwrap_or_default(),
@@ -51,7 +53,7 @@ impl<'a> Jws<'a> {
             typ: text("typ")?,
             claims,
             signed: signed.as_bytes(),
-            signature: URL_SAFE_NO_PAD.decode(signature).map_err(|_| malformed())?,
+            signature,
         })
     }
 }

@@ -118,7 +118,8 @@ pub struct Introspection {
     pub claims: Claims,
 }
 
-/// A signature algorithm (RFC 7518, RFC 8037, RFC 9864). There is no symmetric one, and no `none`.
+/// A signature algorithm (RFC 7518, RFC 8037, RFC 9864). There is no symmetric one, and no `none`; ES512 is not
+/// offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "their names are their documentation")]
 pub enum Algorithm {
@@ -130,7 +131,6 @@ pub enum Algorithm {
     PS512,
     ES256,
     ES384,
-    ES512,
     EdDSA,
     Ed25519,
 }

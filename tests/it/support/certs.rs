@@ -1,6 +1,8 @@
 //! Certificates made for one test: an authority, servers, clients.
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 use std::path::{Path, PathBuf};
 
 /// A certificate authority.
@@ -45,6 +47,12 @@ impl Authority {
 }
 
 impl Issued {
+    /// The `x5t#S256` of RFC 8705.
+    pub fn thumbprint(&self) -> String {
+        let der = CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap();
+        URL_SAFE_NO_PAD.encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der))
+    }
+
     /// Writes both files as `name.pem` and `name.key`.
     pub fn write(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));

@@ -3,6 +3,7 @@
 use super::{agent::Agent, reply::Answer};
 use serde_json::{Value, json};
 use std::{
+    fs::OpenOptions,
     io::{BufRead, BufReader},
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -145,6 +146,7 @@ impl Gate {
             .args(args)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
+            .stderr(OpenOptions::new().create(true).append(true).open(folder.path().join("stderr.log")).unwrap())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -158,7 +160,8 @@ impl Gate {
         while admin.is_none() {
             let Ok(line) = hears.recv_timeout(Duration::from_secs(20)) else {
                 let _ = child.kill();
-                panic!("the gateway did not start; it ended with {:?}", child.wait());
+                let told = std::fs::read_to_string(folder.path().join("stderr.log")).unwrap_or_default();
+                panic!("the gateway did not start; it ended with {:?}: {told}", child.wait());
             };
             let address = |line: &str| line.rsplit_once("//").and_then(|(_, address)| address.parse().ok());
             match line.split_once(" on ") {
@@ -220,6 +223,29 @@ impl Gate {
         lines
     }
 
+    /// What the process wrote to its standard error.
+    pub fn stderr(&self) -> String {
+        std::fs::read_to_string(self.folder().join("stderr.log")).unwrap_or_default()
+    }
+
+    /// The value of one metric, by its name and labels as written.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let page = self.admin("/metrics").await.text();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
+        line.and_then(|value| value.parse().ok())
+    }
+
+    /// Writes a file of the configuration's folder anew, and moves it into place.
+    pub fn write(&self, name: &str, text: &str) {
+        let folder = self.folder();
+        std::fs::write(folder.join("beside"), text).unwrap();
+        std::fs::rename(folder.join("beside"), folder.join(name)).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder().join(name)).unwrap()
+    }
+
     /// Sends a signal to the process that this test started.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
@@ -238,6 +264,9 @@ impl Drop for Gate {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() && self.folder.is_some() {
+            eprintln!("{}", self.stderr());
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod certs;
 pub mod gateway;
+pub mod issuer;
 pub mod oidc;
 pub mod reply;
 

@@ -1,0 +1,138 @@
+//! From values to settings, with every problem of form at once: what serde refuses is noted and taken out, and the
+//! rest is read again; what only the schema knows (how many there must be) is asked at last. No setting is judged
+//! here for what it means.
+
+use super::{File, Problem, placed, source::Source};
+use crate::{contract::Schema, unit::FilePath};
+use serde_json::Value;
+use serde_path_to_error::Segment;
+use std::path::Path;
+
+/// Problems reported for one file.
+const MOST: usize = 100;
+
+/// Reads the settings; relative paths in them are meant from `base`.
+pub(super) fn read(source: &Source, base: &Path) -> Result<File, Vec<Problem>> {
+    if !source.value.is_object() {
+        return Err(vec![placed(source, "", "must be an object, such as 'listen: …' and 'agents: …'".to_owned())]);
+    }
+    let mut rest = Rest { value: source.value.clone(), gone: Vec::new() };
+    let mut found: Vec<(String, String)> = Vec::new();
+    while found.len() < MOST {
+        let read = FilePath::relative_to(base, || serde_path_to_error::deserialize(rest.value.clone()));
+        let why = match read {
+            Ok(file) if found.is_empty() => return Ok(file),
+            Ok(_) => break,
+            Err(why) => why,
+        };
+        let steps: Vec<Segment> = why.path().iter().cloned().collect();
+        let (path, why) = (rest.original(&steps), why.into_inner().to_string());
+        let follows = missing(&why).is_some_and(|name| rest.gone.contains(&super::source::join(&path, name)));
+        // Of the whole file, the schema tells everything that is missing.
+        if !follows && !(steps.is_empty() && missing(&why).is_some()) {
+            found.push((path.clone(), plain(&why)));
+        }
+        if !rest.take(&steps, path) {
+            break;
+        }
+    }
+    let violations = Schema::compile(&super::schema()).map(|schema| schema.check_all(&source.value, MOST));
+    for violation in violations.map_err(|why| vec![placed(source, "", format!("the schema is broken ({why})"))])? {
+        let path = super::dotted(&violation.pointer, &source.value);
+        let known = found.iter().any(|(other, _)| other.starts_with(&path) || path.starts_with(other.as_str()));
+        let absent = path.is_empty() && violation.message.starts_with("required");
+        if absent || !known {
+            found.push((path, violation.message));
+        }
+    }
+    let mut problems: Vec<Problem> = found.into_iter().map(|(path, why)| placed(source, &path, why)).collect();
+    problems.sort_by_key(|problem| problem.line.unwrap_or(u64::MAX));
+    Err(problems)
+}
+
+/// What has not been refused yet.
+struct Rest {
+    value: Value,
+    /// The paths, as they were typed, of what was taken out.
+    gone: Vec<String>,
+}
+
+impl Rest {
+    /// The path as it was typed: items that were taken out of a list before this one count.
+    fn original(&self, steps: &[Segment]) -> String {
+        let mut path = String::new();
+        for step in steps {
+            match step {
+                Segment::Seq { index } => {
+                    let taken = |at: usize| self.gone.contains(&format!("{path}[{at}]"));
+                    let at = (0..).filter(|at| !taken(*at)).nth(*index).unwrap_or(*index);
+                    path.push_str(&format!("[{at}]"));
+                }
+                Segment::Map { key } | Segment::Enum { variant: key } => path = super::source::join(&path, key),
+                Segment::Unknown => {}
+            }
+        }
+        path
+    }
+
+    /// Takes a part out; answers whether there was one.
+    fn take(&mut self, steps: &[Segment], path: String) -> bool {
+        let Some((last, above)) = steps.split_last() else {
+            return false;
+        };
+        let mut value = &mut self.value;
+        for step in above {
+            let next = match step {
+                Segment::Seq { index } => value.get_mut(*index),
+                Segment::Map { key } | Segment::Enum { variant: key } => value.get_mut(key.as_str()),
+                Segment::Unknown => None,
+            };
+            match next {
+                Some(next) => value = next,
+                None => return false,
+            }
+        }
+        let taken = match (value, last) {
+            (Value::Array(items), Segment::Seq { index }) if *index < items.len() => Some(items.remove(*index)),
+            (Value::Object(members), Segment::Map { key } | Segment::Enum { variant: key }) => members.remove(key),
+            _ => None,
+        };
+        self.gone.push(path);
+        taken.is_some()
+    }
+}
+
+fn missing(why: &str) -> Option<&str> {
+    why.strip_prefix("missing field `")?.strip_suffix('`')
+}
+
+/// serde's words for people who write YAML. A value of a wrong type is not repeated: it may be a secret.
+fn plain(why: &str) -> String {
+    if let Some(name) = missing(why) {
+        return format!("required property '{name}' is missing");
+    }
+    if why == "invalid socket address syntax" {
+        return "is not an address and a port (write 127.0.0.1:8080 or [::1]:8080)".to_owned();
+    }
+    let refused = why.strip_prefix("invalid type: ").or_else(|| why.strip_prefix("invalid value: "));
+    let Some((given, expected)) = refused.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return why.replace('`', "'");
+    };
+    let given = match given.split(['`', '"']).next().unwrap_or_default().trim_end() {
+        "null" => return "is empty (write its settings, or leave it out)".to_owned(),
+        "map" => "an object",
+        "sequence" => "a list",
+        "boolean" => "a boolean",
+        "string" => "this string",
+        _ => "this number",
+    };
+    let expected = match expected {
+        text if text.starts_with("struct ") || text == "a map" => "an object",
+        text if text.starts_with("a nonzero ") => "an integer of 1 or more",
+        text if text.starts_with(['u', 'i']) && text.contains(|c: char| c.is_ascii_digit()) => "an integer",
+        "a sequence" => "a list",
+        "string or map" => "a string",
+        text => text,
+    };
+    format!("must be {expected}, not {given}")
+}

@@ -1,0 +1,52 @@
+//! An issuer of tokens that says whatever a test wants: claims bound to certificates, headers that lie.
+
+use super::agent::{Agent, json_answer};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// An issuer with one ES256 key, and the server of its keys.
+pub struct Issuer {
+    key: EncodingKey,
+    server: Agent,
+}
+
+impl Issuer {
+    pub async fn start() -> Self {
+        let pair = KeyPair::generate().unwrap();
+        let (x, y) = pair.public_key_raw()[1..].split_at(32);
+        let jwk = json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": "one",
+            "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y)});
+        let server = Agent::scripted(move |_| json_answer(&json!({"keys": [jwk]}))).await;
+        Self { key: EncodingKey::from_ec_der(&pair.serialize_der()), server }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.server.address)
+    }
+
+    /// The section that makes a gateway believe it; continues `auth`.
+    pub fn section(&self) -> String {
+        format!(
+            "  bearer:\n    issuers:\n      - {{issuer: '{0}', jwks_url: '{0}/jwks', audience: [gatepost], algorithms: [ES256]}}\n",
+            self.url()
+        )
+    }
+
+    /// A token that counts, but for `changes` to its claims; null leaves one out.
+    pub fn token(&self, changes: &Value) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let mut claims =
+            json!({"iss": self.url(), "aud": "gatepost", "exp": now + 300, "client_id": "app-1", "scope": "read"});
+        for (name, value) in changes.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        claims.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        let mut header = Header::new(Algorithm::ES256);
+        header.typ = Some("at+jwt".into());
+        header.kid = Some("one".into());
+        jsonwebtoken::encode(&header, &claims, &self.key).unwrap()
+    }
+}
