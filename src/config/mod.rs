@@ -11,10 +11,7 @@ pub use problem::{Problem, Problems, plain};
 
 use serde_json::Value;
 use source::Source;
-use std::{
-    io::ErrorKind,
-    path::Path,
-};
+use std::{io::ErrorKind, path::Path};
 
 /// A configuration that was read and whose form is right.
 #[derive(Debug)]

@@ -229,6 +229,27 @@ impl Limits {
         lock(&self.keeper).save(&self.quotas, now)
     }
 
+    /// Writes the quotas for the process that takes over, changed or not: it may have written the file itself
+    /// while it started. Blocks.
+    ///
+    /// # Errors
+    /// As [`Limits::save`].
+    pub fn hand_over(&self) -> Result<(), String> {
+        self.quotas.set_changed();
+        self.save(true)
+    }
+
+    /// Reads the quotas again that the process before has handed over. Blocks.
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
+    pub fn take_over(&self) -> Result<(), String> {
+        match &lock(&self.keeper).path {
+            Some(path) => state::read(path, &self.quotas, |name| self.name_key(name)),
+            None => Ok(()),
+        }
+    }
+
     /// How many callers, addresses and pairs are remembered.
     pub fn remembered(&self) -> usize {
         self.plan.load().buckets().map(|bucket| bucket.held()).sum::<usize>() + self.quotas.held()
