@@ -78,8 +78,8 @@ impl Limits {
         };
         if let Some(path) = &config.state {
             state::read(path, &limits.quotas, |name| limits.name_key(name)).map_err(|why| vec![why])?;
+            state::probe(path).map_err(|why| vec![why])?;
             limits.quotas.set_changed();
-            limits.save(true).map_err(|why| vec![why])?;
         }
         Ok(limits)
     }
