@@ -35,6 +35,11 @@ impl Scan {
         Self { bounds, line: 0, searched: 0, blank: 0, fields: 0, request: None, host: None, seen: Seen::default() }
     }
 
+    /// Whether the body is chunked; certain once the head is complete.
+    pub fn chunked(&self) -> bool {
+        self.seen.chunked()
+    }
+
     /// Judges what `head` has gained since the last time; it must begin with the same bytes.
     /// `Some` is the length of the complete head; what follows it is body or the next request.
     ///

@@ -4,15 +4,15 @@
 use super::{Connection, wire::Wire};
 use crate::{
     fault::{Code, Fault},
-    gateway::hygiene::Scan,
+    gateway::hygiene::{Chunks, Scan},
 };
 use bytes::BytesMut;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// What came.
 pub(super) enum Head {
-    /// A clean head, and whatever the peer sent behind it.
-    Whole(BytesMut),
+    /// A clean head with whatever the peer sent behind it, and where in its chunks that ends.
+    Whole(BytesMut, Option<Chunks>),
     /// Nothing: closed, idle for too long, or the gateway is going away.
     Closed,
     /// Something that is not served.
@@ -32,7 +32,7 @@ pub(super) async fn read(wire: &mut Wire, connection: &Connection) -> Head {
     let mut scan = Scan::new(connection.bounds());
     loop {
         match scan.feed(&head) {
-            Ok(Some(_)) => return Head::Whole(head),
+            Ok(Some(end)) => return whole(head, end, scan.chunked()),
             Ok(None) => {}
             Err(fault) => return Head::Refused(fault),
         }
@@ -41,6 +41,17 @@ pub(super) async fn read(wire: &mut Wire, connection: &Connection) -> Head {
             Ok(Ok(_)) => {}
             Err(_) => return Head::Refused(late()),
         }
+    }
+}
+
+fn whole(head: BytesMut, end: usize, chunked: bool) -> Head {
+    if !chunked {
+        return Head::Whole(head, None);
+    }
+    let mut chunks = Chunks::begin();
+    match chunks.feed(head.get(end..).unwrap_or_default()) {
+        Ok(()) => Head::Whole(head, Some(chunks)),
+        Err(fault) => Head::Refused(fault),
     }
 }
 

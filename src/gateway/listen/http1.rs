@@ -20,7 +20,8 @@ pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connectio
         let next = match head {
             Head::Closed => None,
             Head::Refused(fault) => refuse(service, connection, session(wire, None), fault).await,
-            Head::Whole(head) => {
+            Head::Whole(head, chunks) => {
+                wire.judge(chunks);
                 served = served.saturating_add(1);
                 let last = connection.limits.requests_per_connection.is_some_and(|most| served >= most);
                 request(service, connection, session(wire, Some(head)), last).await

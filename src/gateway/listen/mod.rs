@@ -13,6 +13,7 @@ mod drive;
 mod head;
 mod http1;
 mod http2;
+mod pingora;
 mod server;
 mod socket;
 mod tls;

@@ -1,20 +1,14 @@
 //! One connection's bytes as Pingora wants them: plain or TLS, with bytes that were read ahead given back
 //! first, and small writes gathered until a flush. It holds no buffer while the connection is idle.
 
+use crate::gateway::hygiene::Chunks;
 use async_trait::async_trait;
 use bytes::{Buf, BytesMut};
-use pingora_core::protocols::{
-    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream, TimingDigest,
-    UniqueID, UniqueIDType, raw_connect::ProxyDigest,
-};
+use pingora_core::protocols::{Shutdown, Stream};
 use std::{
     io,
-    os::fd::AsRawFd,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -40,6 +34,7 @@ pub(super) struct Wire {
     ahead: BytesMut,
     gathered: BytesMut,
     through: AtomicBool,
+    chunks: Option<Chunks>,
     h2: bool,
 }
 
@@ -59,7 +54,14 @@ impl Wire {
     }
 
     fn over(inner: Inner, h2: bool) -> Self {
-        Self { inner, ahead: BytesMut::new(), gathered: BytesMut::new(), through: AtomicBool::new(false), h2 }
+        Self {
+            inner,
+            ahead: BytesMut::new(),
+            gathered: BytesMut::new(),
+            through: AtomicBool::new(false),
+            chunks: None,
+            h2,
+        }
     }
 
     /// The wire inside what a session gives back.
@@ -81,6 +83,12 @@ impl Wire {
     pub(super) fn give_back(&mut self, bytes: BytesMut) {
         self.ahead = bytes;
         *self.through.get_mut() = false;
+        self.chunks = None;
+    }
+
+    /// The body that is read next is chunked, and its framing is judged as it is read.
+    pub(super) fn judge(&mut self, chunks: Option<Chunks>) {
+        self.chunks = chunks;
     }
 
     /// What was given back.
@@ -136,7 +144,7 @@ impl Wire {
         self.through.store(true, Ordering::Relaxed);
     }
 
-    fn tcp(&self) -> &TcpStream {
+    pub(super) fn tcp(&self) -> &TcpStream {
         match &self.inner {
             Inner::Plain(tcp) => tcp,
             Inner::Tls(tls) => tls.get_ref().0,
@@ -146,6 +154,7 @@ impl Wire {
     /// Closes after everything written has had a chance to be read: closing over bytes that were not taken
     /// would reset the connection, and the peer would lose the response (RFC 9112 §9.6).
     pub(super) async fn linger(mut self, longest: Duration, most: usize) {
+        self.chunks = None;
         let closing = async {
             AsyncWriteExt::shutdown(&mut self).await?;
             let mut taken = 0;
@@ -206,7 +215,13 @@ impl Inner {
 impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            return self.inner.poll_read(task, to);
+            let before = to.filled().len();
+            ready!(self.inner.poll_read(task, to))?;
+            let fresh = to.filled().get(before..).unwrap_or_default();
+            return Poll::Ready(match &mut self.chunks {
+                Some(chunks) => chunks.feed(fresh).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why)),
+                None => Ok(()),
+            });
         }
         let count = to.remaining().min(self.ahead.len());
         to.put_slice(&self.ahead.split_to(count));
@@ -267,39 +282,5 @@ impl Shutdown for Wire {
     async fn shutdown(&mut self) {
         // The connection is over either way.
         let _ = AsyncWriteExt::shutdown(self).await;
-    }
-}
-
-impl UniqueID for Wire {
-    fn id(&self) -> UniqueIDType {
-        self.tcp().as_raw_fd()
-    }
-}
-
-impl Ssl for Wire {
-    fn selected_alpn_proto(&self) -> Option<ALPN> {
-        Some(if self.h2 { ALPN::H2 } else { ALPN::H1 })
-    }
-}
-
-#[async_trait]
-impl Peek for Wire {}
-
-// The connection's facts are in `Connection`; Pingora's own digests would only repeat them.
-impl GetTimingDigest for Wire {
-    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        Vec::new()
-    }
-}
-
-impl GetProxyDigest for Wire {
-    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        None
-    }
-}
-
-impl GetSocketDigest for Wire {
-    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        None
     }
 }
