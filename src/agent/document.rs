@@ -147,6 +147,11 @@ impl Reader<'_> {
         let mut inner = Reader { fields, problems: Vec::new() };
         let scopes = inner.words("scopes").iter().map(|scope| scope.to_string()).collect();
         self.problems.extend(inner.problems.into_iter().map(|problem| format!("authentication.{problem}")));
+        let scopes: Vec<String> = scopes;
+        if !scopes.is_empty() && kind != AuthKind::Bearer {
+            // Nothing but a token holds scopes: to let the caller in without them would be to ignore them.
+            self.problem("authentication.scopes: need authentication.type oauth2_bearer");
+        }
         Authentication { kind, scopes }
     }
 

@@ -84,6 +84,11 @@ impl Contract {
         }
     }
 
+    /// Whether an answer that breaks the contract is a fault; it must be whole before it goes out, then.
+    pub fn enforces_output(&self) -> bool {
+        self.output.is_some() && self.modes.1 == Mode::Enforce
+    }
+
     /// Whether an array body is one input rather than a batch: the schema itself takes arrays (R44).
     pub fn takes_array(&self) -> bool {
         self.input.as_ref().is_some_and(|schema| schema.accepts_array())

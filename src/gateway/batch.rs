@@ -11,12 +11,16 @@ use crate::{
     contract,
     fault::{Code, Fault, Result},
     limit::{Account, Permit},
+    telemetry::{Event, redact},
     transport::{Beginning, Body, Reply},
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use std::num::NonZeroU32;
 use tokio::sync::{Mutex, MutexGuard};
+
+/// The whole of a batch's answer, in multiples of what one answer may have.
+const ANSWERS: usize = 8;
 
 /// A batch on its way.
 pub(super) struct Batch<'a> {
@@ -38,15 +42,23 @@ impl Batch<'_> {
             .map(|(index, (item, checked))| async move { this.item(index, item, checked).await })
             .buffered(at_once);
         let mut answers = std::pin::pin!(answers);
+        let most = self.rules.max_body.get().saturating_mul(ANSWERS);
         let mut list = BytesMut::from("[");
         while let Some(answer) = answers.next().await {
             if list.len() > 1 {
                 list.extend_from_slice(b",");
             }
+            let answer = match answer {
+                Ok(bytes) if list.len() + bytes.len() > most => {
+                    Err(Fault::new(Code::PayloadTooLarge, "the answers to this batch are too large together"))
+                }
+                answer => answer,
+            };
             match answer {
                 Ok(bytes) => list.extend_from_slice(&bytes),
                 Err(fault) => {
-                    tracing::debug!(request_id, "an item of a batch failed: {fault}");
+                    self.gateway.metrics.count(Event::ItemFailed);
+                    tracing::info!(request_id, "an item of a batch failed: {}", redact(&fault.to_string()));
                     list.extend_from_slice(fault.error_object(request_id).to_string().as_bytes());
                 }
             }
@@ -95,7 +107,8 @@ impl Batch<'_> {
         let bounds = contract::Bounds { depth: self.rules.max_depth };
         let value = contract::parse(&bytes, &bounds)
             .map_err(|why| Fault::new(Code::AgentError, "the agent's answer is not JSON").detail(why))?;
-        operation.contract.admit_output(&value)?;
+        let broken = operation.contract.admit_output(&value)?;
+        self.gateway.reported(&self.admitted.agent().agent, "output", &broken);
         Ok(bytes)
     }
 }

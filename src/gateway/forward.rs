@@ -15,10 +15,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use pingora_core::protocols::http::ServerSession;
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 impl Gateway {
     /// Sends one input and waits for the head of the answer.
@@ -35,7 +32,7 @@ impl Gateway {
         admitted: &Admitted,
         sending: Sending<'a>,
     ) -> std::result::Result<(Reply, Pump<'a>), Stop> {
-        let Sending { told, input, pace, most, moved } = sending;
+        let Sending { told, input, pace, most } = sending;
         let (body, mut pump) = match input {
             Input::Whole(bytes) => (Body::from(bytes), Pump::done()),
             Input::Stream(first) if first.is_empty() && session.is_body_empty() => (Body::Empty, Pump::done()),
@@ -45,8 +42,11 @@ impl Gateway {
                     return Err(too_large(most).into());
                 }
                 let (feed, body) = Body::stream(length);
+                let Some(left) = most.checked_sub(first.len()) else {
+                    return Err(too_large(most).into());
+                };
                 let waiting = (!first.is_empty()).then_some(Waiting::Part(first));
-                (body, Pump { feed: Some((feed, pace)), waiting, left: most, most, moved: Some(moved), ..Pump::done() })
+                (body, Pump { feed: Some((feed, pace)), waiting, left, most, ..Pump::done() })
             }
             Input::Batch(_) => return Err(Fault::new(Code::Internal, "a batch has no single body").into()),
         };
@@ -77,8 +77,6 @@ pub(super) struct Sending<'a> {
     pub(super) pace: Pace<'a>,
     /// Bytes that an unchecked body may have.
     pub(super) most: usize,
-    /// Counts the bytes that come after what was read already.
-    pub(super) moved: &'a AtomicU64,
 }
 
 /// Moves the caller's body to the agent, no faster than the agent takes it; once that is done, it watches
@@ -88,7 +86,6 @@ pub(super) struct Pump<'a> {
     waiting: Option<Waiting>,
     left: usize,
     most: usize,
-    moved: Option<&'a AtomicU64>,
     caller: Caller,
 }
 
@@ -114,7 +111,7 @@ enum Waiting {
 impl Pump<'_> {
     /// A pump with nothing to move.
     pub(super) fn done() -> Self {
-        Self { feed: None, waiting: None, left: 0, most: 0, moved: None, caller: Caller::Waits }
+        Self { feed: None, waiting: None, left: 0, most: 0, caller: Caller::Waits }
     }
 
     /// Moves one part. Nothing is lost when this is dropped half-way. An agent that stops listening is no
@@ -129,9 +126,6 @@ impl Pump<'_> {
                 Some(bytes) if bytes.len() > self.left => return Err(too_large(self.most).into()),
                 Some(bytes) => {
                     self.left -= bytes.len();
-                    if let Some(moved) = self.moved {
-                        moved.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                    }
                     (!bytes.is_empty()).then_some(Waiting::Part(bytes))
                 }
             };

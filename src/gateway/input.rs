@@ -2,7 +2,7 @@
 //! forwarded: the bytes as they came, never a rewriting of them.
 
 use super::{
-    accept,
+    Gateway, accept,
     body::Incoming,
     route::{Prepared, Route},
 };
@@ -48,6 +48,7 @@ fn unknown(route: &Route, name: &str) -> Fault {
 
 /// What reading an input needs to know of the call.
 pub(super) struct Reading<'a> {
+    pub(super) gateway: &'a Gateway,
     pub(super) route: &'a Route,
     pub(super) rules: &'a contract::Config,
     pub(super) named: Option<usize>,
@@ -82,19 +83,11 @@ impl Reading<'_> {
             return Err(Fault::new(Code::InvalidInput, "the request has no body (send a JSON object)"));
         }
         let value = contract::parse(&bytes, &Bounds { depth: self.rules.max_depth })?;
-        let takes_list = |at: usize| {
-            self.route.agent.batch
-                || self.route.operations.get(at).is_some_and(|operation| operation.contract.takes_array())
-        };
+        let takes_list =
+            |at: usize| self.route.operations.get(at).is_some_and(|operation| operation.contract.takes_array());
         match value {
+            Value::Array(items) if self.route.agent.batch => Ok((self.list(items)?, Input::Whole(bytes))),
             Value::Array(items) if !self.named.is_some_and(takes_list) => self.batch(&bytes, items),
-            Value::Array(items) if self.route.agent.batch => {
-                let at = self.named.unwrap_or_default();
-                for (index, item) in items.into_iter().enumerate() {
-                    self.check(at, item).map_err(|fault| inside(fault, index))?;
-                }
-                Ok((at, Input::Whole(bytes)))
-            }
             value => {
                 let at = self.select(&value)?;
                 self.check(at, value)?;
@@ -103,15 +96,31 @@ impl Reading<'_> {
         }
     }
 
+    /// Checks an array for an agent that takes it as it is; answers the operation of its items.
+    fn list(&self, items: Vec<Value>) -> Result<usize> {
+        self.count(items.len())?;
+        let mut operation = None;
+        for (index, item) in items.into_iter().enumerate() {
+            let at = self.select(&item)?;
+            if *operation.get_or_insert(at) != at {
+                return Err(mixed());
+            }
+            self.check(at, item).map_err(|fault| inside(fault, index))?;
+        }
+        Ok(operation.or(self.named).unwrap_or_default())
+    }
+
+    fn count(&self, items: usize) -> Result<()> {
+        let most = usize::from(self.rules.batch.max_items);
+        match items <= most {
+            true => Ok(()),
+            false => Err(Fault::new(Code::InvalidInput, format!("the batch has {items} items (at most {most})"))),
+        }
+    }
+
     /// Cuts an array into its items, byte for byte, and checks each (R44).
     fn batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, Input)> {
-        let most = usize::from(self.rules.batch.max_items);
-        if items.len() > most {
-            return Err(Fault::new(
-                Code::InvalidInput,
-                format!("the batch has {} items (at most {most})", items.len()),
-            ));
-        }
+        self.count(items.len())?;
         let raw: Vec<&RawValue> = serde_json::from_slice(bytes)
             .map_err(|why| Fault::new(Code::Internal, "the batch could not be cut").detail(why))?;
         let mut operation = None;
@@ -119,7 +128,7 @@ impl Reading<'_> {
         for (raw, item) in raw.into_iter().zip(items) {
             let at = self.select(&item)?;
             if *operation.get_or_insert(at) != at {
-                return Err(Fault::new(Code::InvalidInput, "all items of a batch must be for the same operation"));
+                return Err(mixed());
             }
             batch.push((bytes.slice_ref(raw.get().as_bytes()), self.check(at, item)));
         }
@@ -156,7 +165,9 @@ impl Reading<'_> {
         {
             members.remove("operation");
         }
-        operation.contract.admit_input(&value).map(drop)
+        let broken = operation.contract.admit_input(&value)?;
+        self.gateway.reported(&self.route.agent, "input", &broken);
+        Ok(())
     }
 }
 
@@ -172,6 +183,10 @@ fn is_json_list_possible(headers: &HeaderMap, route: &Route) -> bool {
 
 fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}
+
+fn mixed() -> Fault {
+    Fault::new(Code::InvalidInput, "all items of a batch must be for the same operation")
 }
 
 /// The violations of one item, told from the whole array.

@@ -3,6 +3,7 @@
 
 mod accept;
 mod admit;
+mod asks;
 mod batch;
 mod body;
 mod call;
@@ -21,12 +22,13 @@ mod target;
 pub use route::{Route, RouteRule, Routes};
 
 use crate::{
+    agent::Agent,
     auth::Auth,
     contract,
-    fault::{Fault, Format},
+    fault::{Fault, Format, Violation},
     limit::Limits,
     registry::Catalogue,
-    telemetry::{AccessLog, Metrics},
+    telemetry::{AccessLog, Event, Metrics, redact},
     transport::Transport,
     unit::Size,
 };
@@ -64,6 +66,17 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// What is written of each call.
     pub log: Arc<AccessLog>,
+}
+
+impl Gateway {
+    /// Counts and logs what broke a contract that is only reported on.
+    fn reported(&self, agent: &Agent, side: &'static str, broken: &[Violation]) {
+        if let Some(first) = broken.first() {
+            self.metrics.count(Event::ContractBroken);
+            let told = redact(&first.message);
+            tracing::info!(agent = %agent.id, side, count = broken.len(), "a contract is broken at {:?}: {told}", first.pointer);
+        }
+    }
 }
 
 /// Why a step did not finish.

@@ -2,7 +2,7 @@
 //! through one function, from one table.
 
 use super::{
-    Stop, World,
+    Gateway, Stop, World,
     admit::Admitted,
     call::{Call, Stage},
     forward::Pump,
@@ -12,8 +12,8 @@ use super::{
     stream::{Onward, is_sequence},
 };
 use crate::{
-    contract::{self, Mode},
-    fault::{Code, Fault, Format, Result},
+    contract,
+    fault::{Code, Fault, Format, Result, Violation},
     limit::Standing,
     transport::{Beginning, Reply, incoming_headers},
 };
@@ -30,6 +30,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The way back to the caller of an admitted call.
 pub(super) struct Out<'a> {
+    pub(super) gateway: &'a Gateway,
     pub(super) world: &'a World,
     pub(super) connection: &'a Connection,
     pub(super) admitted: &'a Admitted,
@@ -56,8 +57,7 @@ impl Out<'_> {
             self.judge(&reply, &bytes, complete)?;
             return self.onward(session, call, reply, pump).await;
         }
-        let enforced =
-            self.world.contract.output == Mode::Enforce && self.admitted.operation().contract.output.is_some();
+        let enforced = self.admitted.operation().contract.enforces_output();
         // What declares JSON and answers a page breaks its contract too; a sequence has no one body to check.
         let enforced = enforced && reply.status != StatusCode::NO_CONTENT && !is_sequence(&reply.headers);
         let small = reply.body.length().is_some_and(|length| length <= LOOKED_AT as u64);
@@ -116,6 +116,10 @@ impl Out<'_> {
     fn head(&self, session: &ServerSession, call: &Call, reply: &Reply, length: Option<usize>) -> ResponseHeader {
         let headers = incoming_headers(&reply.headers, reply.status);
         let length = length.or_else(|| reply.body.length().map(|length| length as usize));
+        // RFC 9110 §8.6: an answer that has no content has no length either.
+        if reply.status == StatusCode::NO_CONTENT {
+            return self.fields(call, reply.status, headers, None);
+        }
         let mut head = self.fields(call, reply.status, headers, length);
         if length.is_none() && session.req_header().version == Version::HTTP_11 {
             let _ = head.insert_header(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -149,30 +153,28 @@ impl Out<'_> {
         }
     }
 
-    /// Logs an answer that breaks the agent's own contract.
+    /// Reports an answer that has gone out already.
     pub(super) fn report(&self, body: &[u8]) {
+        // Only what is enforced is a fault, and that is checked before it goes out.
         let _ = self.check(body);
     }
 
     /// The agent's own contract (R33): what breaks it is logged or, where it is enforced, a fault of the agent.
     fn check(&self, body: &[u8]) -> Result<()> {
         let contract = &self.admitted.operation().contract;
-        if contract.output.is_none() || self.world.contract.output == Mode::Off {
+        if contract.output.is_none() {
             return Ok(());
         }
         let bounds = contract::Bounds { depth: self.world.contract.max_depth };
         let broken = match contract::parse(body, &bounds) {
-            Ok(value) => contract.admit_output(&value).map(drop),
-            Err(why) => Err(Fault::new(Code::AgentError, "the agent's answer is not valid JSON").detail(why)),
-        };
-        match (broken, self.world.contract.output) {
-            (Err(fault), Mode::Enforce) => Err(fault),
-            (Err(fault), _) => {
-                tracing::info!(agent = %self.admitted.agent().agent.id, "{fault}");
-                Ok(())
+            Ok(value) => contract.admit_output(&value)?,
+            Err(why) if contract.enforces_output() => {
+                return Err(Fault::new(Code::AgentError, "the agent's answer is not valid JSON").detail(why));
             }
-            (Ok(()), _) => Ok(()),
-        }
+            Err(why) => vec![Violation { pointer: String::new(), message: why.message().to_owned() }],
+        };
+        self.gateway.reported(&self.admitted.agent().agent, "output", &broken);
+        Ok(())
     }
 
     /// The beginning of an answer, while the caller is watched.
@@ -217,6 +219,9 @@ async fn write(
 /// Writes head and body; the number of bytes, unless the caller is gone.
 async fn put(session: &mut ServerSession, connection: &Connection, head: ResponseHeader, body: Bytes) -> Option<u64> {
     listen::before_answer(session, connection).await;
+    // HTTP/1's writer knows of HEAD; HTTP/2's has to be told.
+    let headless = session.is_http2() && session.req_header().method == http::Method::HEAD;
+    let body = if headless { Bytes::new() } else { body };
     let length = body.len() as u64;
     session.set_write_timeout(Some(connection.limits.body_idle.get()));
     session.write_response_header(Box::new(head)).await.ok()?;

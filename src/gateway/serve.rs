@@ -3,30 +3,25 @@
 use super::{
     Gateway, Stop, World, accept,
     admit::{Admitted, Entry, Shown},
+    asks::{deadline, query, told_by_us},
     batch::Batch,
     body::{Incoming, Pace},
     call::{Call, Stage},
     forward::{Sending, Told, as_json},
     input::{self, Input, Reading},
-    listen::{Connection, Outcome, Service},
+    listen::{self, Connection, Outcome, Service},
     reply::{self, Out},
     route::Route,
     target::{self, Invoke},
 };
 use crate::{
-    contract,
-    fault::{Code, Fault, Result},
+    fault::{Code, Fault},
     transport::Passage,
 };
-use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::header;
 use pingora_core::protocols::http::ServerSession;
-use std::{
-    panic::AssertUnwindSafe,
-    sync::{Arc, atomic::AtomicU64},
-    time::{Duration, Instant},
-};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 impl Service for Gateway {
     /// The books are kept here; the work is done in `handle`.
@@ -94,9 +89,9 @@ impl Serving<'_> {
         }
         let until = deadline(call, &entry.route, &head.headers)?;
         let pace = Pace { connection, until };
-        let reading = Reading { route: &entry.route, rules: &world.contract, named };
+        let reading = Reading { gateway, route: &entry.route, rules: &world.contract, named };
         let (operation, input) = match from_query {
-            true => reading.bytes(query(head.uri.query().unwrap_or_default(), &entry.route, named)?)?,
+            true => reading.bytes(query(head, &entry.route, named)?)?,
             false => {
                 let mut incoming = Incoming::new(session, pace);
                 reading.body(&mut incoming).await?
@@ -124,7 +119,7 @@ impl Serving<'_> {
         if from_query || matches!(input, Input::Batch(_)) {
             as_json(&mut headers);
         }
-        let fields = told_by_us(call, &admitted);
+        let fields = told_by_us(call, &admitted, session.req_header());
         let host = session.req_header().uri.authority().map(|authority| authority.as_str().to_owned());
         let host = host.or_else(|| headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
         let passage = Passage {
@@ -136,33 +131,28 @@ impl Serving<'_> {
             fields: &fields,
         };
         let told = Told { headers: &headers, passage };
-        let out = Out { world, connection, admitted: &admitted, standing: standing.as_ref() };
+        let out = Out { gateway, world, connection, admitted: &admitted, standing: standing.as_ref() };
         let asked = Instant::now();
         if let Input::Batch(items) = input {
             let account = gateway.account(&caller, connection.peer.ip());
             let (rules, own) = (&world.contract, tokio::sync::Mutex::default());
             let batch = Batch { gateway, admitted: &admitted, account, told, rules, own };
-            let answer = batch.run(items, call.id()).await;
+            let answer = tokio::select! {
+                biased;
+                answer = batch.run(items, call.id()) => answer,
+                () = listen::gone(session) => return Err(Stop::Gone),
+            };
             call.count.agent_took = Some(asked.elapsed());
             return out.json(session, call, answer).await;
         }
-        let moved = AtomicU64::new(0);
-        let sending = Sending { told, input, pace, most: world.max_stream.get(), moved: &moved };
+        let sending = Sending { told, input, pace, most: world.max_stream.get() };
         let answer = match gateway.exchange(session, &admitted, sending).await {
             Ok((reply, pump)) => out.answer(session, call, reply, pump).await,
             Err(stop) => Err(stop),
         };
-        call.count.bytes_in += moved.into_inner();
         call.count.agent_took = Some(asked.elapsed());
         answer
     }
-}
-
-/// What the gateway itself says of the call: its id, and the operation where it has a name.
-fn told_by_us(call: &Call, admitted: &Admitted) -> Vec<(HeaderName, HeaderValue)> {
-    let id = HeaderValue::from_str(call.id()).ok().map(|id| (HeaderName::from_static("x-request-id"), id));
-    let operation = admitted.operation().name_field.clone().map(|name| (HeaderName::from_static("x-operation"), name));
-    id.into_iter().chain(operation).collect()
 }
 
 struct Step<'a> {
@@ -174,37 +164,4 @@ struct Step<'a> {
 
 fn declares_output(route: &Route, named: Option<usize>) -> bool {
     named.and_then(|at| route.operations.get(at)).is_some_and(|operation| operation.contract.output.is_some())
-}
-
-/// The input of a `GET`: the query as a JSON object, typed by the schema (R49).
-fn query(query: &str, route: &Route, named: Option<usize>) -> Result<Bytes> {
-    let schema = named.and_then(|at| route.agent.operations.get(at)).and_then(|operation| operation.inputs.as_deref());
-    let input = contract::from_query(query, schema)?;
-    Ok(Bytes::from(input.to_string()))
-}
-
-/// When the call must be over: the agent's own bound, or less where the caller asks for less.
-fn deadline(call: &Call, route: &Route, headers: &HeaderMap) -> Result<Instant> {
-    let most = route.way.bounds().total;
-    let asked = match headers.get("x-request-timeout") {
-        None => most,
-        Some(value) => timeout(value.to_str().unwrap_or_default())?,
-    };
-    Ok(call.arrived() + asked.min(most))
-}
-
-/// `X-Request-Timeout`: seconds (`2`, `0.5`, `2s`) or milliseconds (`1500ms`).
-fn timeout(text: &str) -> Result<Duration> {
-    let refuse =
-        || Fault::new(Code::InvalidInput, "X-Request-Timeout is not a time (seconds such as 2 or 0.5, or 1500ms)");
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 0.001),
-        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
-    };
-    let plain = !number.is_empty() && number.len() <= 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let seconds: f64 = number.parse().ok().filter(|_| plain).ok_or_else(refuse)?;
-    match Duration::try_from_secs_f64(seconds * unit) {
-        Ok(timeout) if !timeout.is_zero() => Ok(timeout),
-        _ => Err(refuse()),
-    }
 }

@@ -9,7 +9,7 @@ use super::{
     listen::{self, Outcome},
     reply::Out,
 };
-use crate::{contract::Mode, fault::Fault, transport::Reply};
+use crate::{fault::Fault, transport::Reply};
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use pingora_core::protocols::http::ServerSession;
@@ -119,7 +119,7 @@ impl Onward<'_> {
     fn tee(&self) -> Seen {
         let rules = &self.out.world.contract;
         let json = super::route::looks_like_json(self.reply.headers.get(header::CONTENT_TYPE));
-        let wanted = json && rules.output == Mode::Report && self.out.admitted.operation().contract.output.is_some();
+        let wanted = json && self.out.admitted.operation().contract.output.is_some();
         Seen { most: if wanted { rules.max_body.get() } else { 0 }, bytes: Vec::new() }
     }
 }

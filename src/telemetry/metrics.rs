@@ -54,6 +54,8 @@ macro_rules! events {
 
 events! {
     ConfigLoaded "config_loaded" "A configuration was put in force.";
+    ContractBroken "contract_broken" "An input or an answer broke a contract that is only reported on.";
+    ItemFailed "item_failed" "An item of a batch failed; the batch itself was answered.";
     ConfigRefused "config_refused" "A changed configuration was refused; the last good one stays.";
     AgentRefused "agent_refused" "An agent's document was refused.";
     CatalogueSwapped "catalogue_swapped" "A new snapshot of agents was put in force.";

@@ -62,7 +62,9 @@ pub(super) fn failure(answer: &Answer<'_>) -> Option<Fault> {
 /// Whether the beginning of a JSON body has a member by which a failure could hide, or ends before that
 /// can be told. Where not, the body need not be kept back.
 pub(in crate::gateway) fn may_hide_failure(beginning: &[u8]) -> bool {
-    scan(beginning) != Keys::Clean
+    // What is no object has no member; an array of them is a list of results.
+    let first = beginning.iter().find(|byte| !byte.is_ascii_whitespace());
+    first.is_none_or(|first| *first == b'{') && scan(beginning) != Keys::Clean
 }
 
 /// Whether a body calls itself JSON, or nothing at all. Streams of events do neither.

@@ -122,6 +122,9 @@ fn violation(item: &Map<String, Value>) -> Option<Violation> {
     if pointer.len() > 256 || pointer.chars().any(char::is_control) {
         return None;
     }
+    // A place that reads like the agent's inside is not told; what is wrong still is.
+    let inside = pointer.split('/').skip(1).any(|step| !step.is_empty() && public_text(step).is_none());
+    let pointer = if inside { String::new() } else { pointer };
     Some(Violation { pointer, message: public_text(words).unwrap_or("is not valid").to_owned() })
 }
 

@@ -36,6 +36,8 @@ pub(in crate::transport) struct Answer {
     source: Source,
     idle: Duration,
     deadline: Instant,
+    /// When the piece that is awaited now is too late, however often the waiting was taken up again.
+    until: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -55,7 +57,7 @@ impl Answer {
     }
 
     fn new(body: Incoming, source: Source) -> Self {
-        Self { body, source, idle: Duration::MAX, deadline: Instant::now(), timer: None }
+        Self { body, source, idle: Duration::MAX, deadline: Instant::now(), until: None, timer: None }
     }
 
     pub(super) fn bounded(mut self, idle: Duration, deadline: Instant) -> Self {
@@ -73,13 +75,14 @@ impl Answer {
 
     /// The next piece; `None` after the last. After an error there is nothing more.
     pub(in crate::transport) async fn chunk(&mut self) -> Option<Result<Bytes, Fault>> {
-        let mut until = None;
         std::future::poll_fn(|cx| {
             if let Poll::Ready(chunk) = self.poll_chunk(cx) {
+                self.until = None;
                 return Poll::Ready(chunk);
             }
             // Most pieces are there already and never ask for the time.
-            let until = *until.get_or_insert_with(|| self.deadline.min(Instant::now() + self.idle));
+            let latest = self.deadline.min(Instant::now() + self.idle);
+            let until = *self.until.get_or_insert(latest);
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
             if timer.deadline() != until {
                 timer.as_mut().reset(until);

@@ -1,0 +1,72 @@
+//! What the head of a request says besides whom it is for: its time, its session, the input of a `GET`.
+
+use super::{admit::Admitted, call::Call, route::Route};
+use crate::{
+    agent::AgentId,
+    contract,
+    fault::{Code, Fault, Result},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use pingora_http::RequestHeader;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Query parameters that name a session or task, and the fields in which agents look for them (R76).
+const AS_FIELDS: [(&str, &str); 2] = [("sessionId", "x-session-id"), ("taskId", "x-task-id")];
+
+/// What the gateway itself says of the call: its id, the operation where it has a name, and the session and task
+/// that the query names.
+pub(super) fn told_by_us(call: &Call, admitted: &Admitted, head: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
+    let id = HeaderValue::from_str(call.id()).ok().map(|id| (HeaderName::from_static("x-request-id"), id));
+    let operation = admitted.operation().name_field.clone().map(|name| (HeaderName::from_static("x-operation"), name));
+    let pairs = head.uri.query().into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split_once('='));
+    let named = pairs.filter_map(|(name, value)| {
+        let (_, field) = AS_FIELDS.iter().find(|(parameter, _)| *parameter == name)?;
+        let fits = AgentId::fits(value) && !head.headers.contains_key(*field);
+        fits.then(|| Some((HeaderName::from_static(field), HeaderValue::from_str(value).ok()?)))?
+    });
+    id.into_iter().chain(operation).chain(named).collect()
+}
+
+/// The input of a `GET`: the query as a JSON object, typed by the schema (R49).
+pub(super) fn query(head: &RequestHeader, route: &Route, named: Option<usize>) -> Result<Bytes> {
+    let query = head.uri.query().unwrap_or_default();
+    let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
+    let chosen = || pairs().find(|(name, _)| *name == "operation").and_then(|(_, name)| route.named(name));
+    let operation = named.or_else(chosen).and_then(|at| route.agent.operations.get(at));
+    let schema = operation.and_then(|operation| operation.inputs.as_deref());
+    let mut input = contract::from_query(query, schema)?;
+    if let Value::Object(members) = &mut input {
+        // They name the session or task (R76) and are no part of the input, unless the schema says so.
+        let declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
+        members.retain(|name, _| declared(name) || !AS_FIELDS.iter().any(|(parameter, _)| parameter == name));
+    }
+    Ok(Bytes::from(input.to_string()))
+}
+
+/// When the call must be over: the agent's own bound, or less where the caller asks for less.
+pub(super) fn deadline(call: &Call, route: &Route, headers: &HeaderMap) -> Result<Instant> {
+    let most = route.way.bounds().total;
+    let asked = match headers.get("x-request-timeout") {
+        None => most,
+        Some(value) => timeout(value.to_str().unwrap_or_default())?,
+    };
+    Ok(call.arrived() + asked.min(most))
+}
+
+/// `X-Request-Timeout`: seconds (`2`, `0.5`, `2s`) or milliseconds (`1500ms`).
+fn timeout(text: &str) -> Result<Duration> {
+    let refuse =
+        || Fault::new(Code::InvalidInput, "X-Request-Timeout is not a time (seconds such as 2 or 0.5, or 1500ms)");
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 0.001),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let plain = !number.is_empty() && number.len() <= 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let seconds: f64 = number.parse().ok().filter(|_| plain).ok_or_else(refuse)?;
+    match Duration::try_from_secs_f64(seconds * unit) {
+        Ok(timeout) if !timeout.is_zero() => Ok(timeout),
+        _ => Err(refuse()),
+    }
+}
