@@ -116,7 +116,7 @@ fn key_new(new: KeyNew) -> anyhow::Result<()> {
         (Some(file), None) => (file, None),
         (file, config) => {
             let (configured, pepper) = app::key_file(&config.unwrap_or_else(config::default_path))?;
-            (file.or(configured).context("auth.api_keys.files names no file")?, pepper)
+            (file.or(configured).context("auth.api_keys.files names no file (write one there, or use --file)")?, pepper)
         }
     };
     let moment = |text: String| {
