@@ -115,7 +115,7 @@ fn key_new(new: KeyNew) -> anyhow::Result<()> {
     let (file, pepper) = match (new.file, new.config) {
         (Some(file), None) => (file, None),
         (file, config) => {
-            let (configured, pepper) = app::key_file(&config.unwrap_or_else(config::default_path))?;
+            let (configured, pepper) = app::key_file(&config.unwrap_or_else(|| "gatepost.yaml".into()))?;
             (file.or(configured).context("auth.api_keys.files names no file (write one there, or use --file)")?, pepper)
         }
     };

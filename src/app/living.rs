@@ -1,13 +1,18 @@
 //! A running gateway's days: signals, changed files, housekeeping, a successor.
 
-use super::Running;
+use super::{Running, running::End};
 use crate::{config::Loaded, gateway::listen::upgrade};
 use std::{
+    convert::Infallible,
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::Path,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::MissedTickBehavior,
+};
 
 /// How often files are looked at and idle state is dropped.
 const TICK: Duration = Duration::from_secs(1);
@@ -23,50 +28,60 @@ impl Running {
     pub async fn live(self, config: &Path) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut seen = signature(config);
-        let succeeded = self.succeeded();
-        tokio::pin!(succeeded);
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                () = &mut succeeded => break,
-                _ = hangup.recv() => {
-                    self.parts.gateway.log.reopen();
-                    seen = signature(config);
-                    self.reload(config).await;
-                }
-                _ = tick.tick() => {
-                    let now = signature(config);
-                    if now.is_some() && now != seen {
-                        seen = now;
-                        self.reload(config).await;
-                    }
-                    self.housekeeping().await;
-                }
-            }
-        }
-        tracing::info!("draining");
-        self.stop().await;
+        let hangup = signal(SignalKind::hangup())?;
+        // Whatever goes on is dropped before the end begins: the offer to a successor has copies of the listening
+        // sockets, and a reload under way must not hold up the end.
+        let end = tokio::select! {
+            biased;
+            _ = terminate.recv() => End::Told,
+            _ = interrupt.recv() => End::Told,
+            () = self.succeeded() => End::Succeeded,
+            never = self.chores(config, hangup) => match never {},
+        };
+        tracing::info!(?end, "draining");
+        self.end(end).await;
         Ok(())
     }
 
-    /// Resolves when a second process has taken over; never without an upgrade socket.
-    fn succeeded(&self) -> impl Future<Output = ()> + use<> {
-        let offer = self.upgrade_socket().map(|path: PathBuf| (path, self.server.sockets()));
-        async move {
-            let failed = match offer {
-                Some((path, Ok(sockets))) => match upgrade::offer(&path, sockets).await {
-                    Ok(()) => return,
-                    Err(why) => why,
-                },
-                Some((_, Err(why))) => why,
-                None => return std::future::pending().await,
+    /// What is looked after, over and over.
+    async fn chores(&self, config: &Path, mut hangup: Signal) -> Infallible {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = signature(config);
+        loop {
+            let now = tokio::select! {
+                _ = hangup.recv() => {
+                    self.parts.gateway.log.reopen();
+                    seen = None;
+                    signature(config)
+                }
+                _ = tick.tick() => {
+                    self.housekeeping().await;
+                    signature(config)
+                }
             };
-            tracing::error!("no successor can take over ({failed})");
+            if now.is_some() && now != seen {
+                seen = now;
+                self.reload(config).await;
+            }
+        }
+    }
+
+    /// Resolves when a second process has taken over; never without an upgrade socket.
+    async fn succeeded(&self) {
+        let Some(path) = self.upgrade_socket() else { return std::future::pending().await };
+        let quotas = async || {
+            let limits = Arc::clone(&self.parts.gateway.limits);
+            if let Ok(Err(why)) = tokio::task::spawn_blocking(move || limits.hand_over()).await {
+                tracing::error!("the quotas could not be handed over ({why})");
+            }
+        };
+        let offered = match self.sockets() {
+            Ok(sockets) => upgrade::offer(&path, sockets, quotas).await,
+            Err(why) => Err(why),
+        };
+        if let Err(why) = offered {
+            tracing::error!("no successor can take over ({why})");
             std::future::pending().await
         }
     }

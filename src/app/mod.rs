@@ -63,11 +63,15 @@ pub fn runtime() -> anyhow::Result<Runtime> {
 pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
     let named = || config.display().to_string();
     let loaded = Loaded::read(config).with_context(named)?;
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let lived = runtime.block_on(async {
         let running = Running::start(loaded, upgrade).await.with_context(named)?;
         running.announce();
         running.live(config).await
-    })
+    });
+    // A file that hangs while it is read does not keep the process from ending.
+    runtime.shutdown_background();
+    lived
 }
 
 /// `gatepost check`: everything that `run` would look at, short of listening and of writing.

@@ -7,8 +7,14 @@ use crate::{
     gateway::listen::{self, Server, upgrade},
 };
 use anyhow::{Context, anyhow};
-use std::{io::Write as _, net::SocketAddr, path::PathBuf, sync::Arc};
-use tokio::{net::TcpListener, sync::watch};
+use std::{
+    io::{self, Write as _},
+    net::{SocketAddr, TcpListener},
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::Arc,
+};
+use tokio::sync::watch;
 
 /// A running gateway.
 pub struct Running {
@@ -17,9 +23,25 @@ pub struct Running {
     pub(super) condition: Arc<Condition>,
     /// The configuration at the start.
     pub(super) file: File,
-    admin: SocketAddr,
+    admin: AdminPage,
     tls: Vec<bool>,
-    admin_stop: watch::Sender<bool>,
+}
+
+/// The admin listener. A successor gets its socket too: it could not bind the address while this process drains.
+struct AdminPage {
+    label: String,
+    address: SocketAddr,
+    socket: TcpListener,
+    stop: watch::Sender<bool>,
+}
+
+/// Why a gateway ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was told to.
+    Told,
+    /// A successor serves in its place.
+    Succeeded,
 }
 
 impl Running {
@@ -41,22 +63,31 @@ impl Running {
                 Some(taken.context("the running gateway could not be asked for its listeners")?)
             }
         };
+        // Whatever can fail comes before the first connection is accepted: the process before serves on then.
         let listeners = listen::bind_all(&file.listen, taken.as_mut()).map_err(|found| loaded.problems(found))?;
+        let admin = AdminPage::open(file.admin.address, taken.as_mut())?;
         let gateway = &parts.gateway;
+        if taken.is_some() {
+            let limits = Arc::clone(&gateway.limits);
+            let read = tokio::task::spawn_blocking(move || limits.take_over()).await?;
+            read.map_err(|why| anyhow!("the quotas could not be taken over: limits.{why}"))?;
+        }
         let server = Server::start(listeners, file.connections.clone(), gateway, &gateway.metrics)?;
-        let condition = Arc::new(Condition::new(gateway));
-        let (admin, admin_stop) = admin_page(file.admin.address, &condition, &parts).await?;
         // No document may make the gateway call itself, its admin page included.
-        parts.policy.load().refuse_own([server.addresses(), &[admin]].concat());
+        parts.policy.load().refuse_own([server.addresses(), &[admin.address]].concat());
+        let condition = Arc::new(Condition::new(gateway));
+        admin.serve(&condition, &parts)?;
         gateway.metrics.config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
-        if let Some(taken) = taken {
-            tokio::task::spawn_blocking(move || taken.ready()).await??;
+        if let Some(taken) = taken
+            && let Err(why) = tokio::task::spawn_blocking(move || taken.ready()).await?
+        {
+            tracing::warn!("the process before is gone already ({why})");
         }
         for note in parts.notes() {
             tracing::warn!("{note}");
         }
         let tls = file.listen.iter().map(|listener| listener.tls.is_some()).collect();
-        Ok(Self { server, condition, file: loaded.file, admin, tls, admin_stop, parts })
+        Ok(Self { server, condition, file: loaded.file, admin, tls, parts })
     }
 
     /// Where callers connect.
@@ -66,7 +97,7 @@ impl Running {
 
     /// Where operators connect.
     pub fn admin(&self) -> SocketAddr {
-        self.admin
+        self.admin.address
     }
 
     /// Says on stdout where it listens, for people and for whoever started it with port 0.
@@ -75,7 +106,7 @@ impl Running {
         for (address, tls) in self.addresses().iter().zip(&self.tls) {
             lines.push_str(&format!("listening on {}://{address}\n", if *tls { "https" } else { "http" }));
         }
-        lines.push_str(&format!("admin on http://{}\n", self.admin));
+        lines.push_str(&format!("admin on http://{}\n", self.admin.address));
         // Nobody may be reading: that is no reason not to run.
         let _ = std::io::stdout().write_all(lines.as_bytes());
     }
@@ -85,49 +116,63 @@ impl Running {
         self.file.shutdown.upgrade_socket.as_ref().map(|path| path.to_path_buf())
     }
 
+    /// What a successor takes over, with its labels.
+    pub(super) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let mut sockets = self.server.sockets()?;
+        sockets.push((self.admin.label.clone(), self.admin.socket.try_clone()?.into()));
+        Ok(sockets)
+    }
+
     /// Ends: readiness drops, then the listeners close, then calls in flight finish, within their time.
     pub async fn stop(self) {
+        self.end(End::Told).await;
+    }
+
+    /// Where a successor serves, operators find it at once, and the listeners need not stay open any longer.
+    pub(super) async fn end(self, end: End) {
         self.condition.drain();
-        tokio::time::sleep(self.file.shutdown.delay.get()).await;
+        match end {
+            End::Told => tokio::time::sleep(self.file.shutdown.delay.get()).await,
+            End::Succeeded => drop(self.admin.stop.send_replace(true)),
+        }
         let drained = self.server.drain(self.file.shutdown.drain.get()).await;
         if drained.calls > 0 {
             tracing::warn!("{} calls did not finish within {} and were cut", drained.calls, self.file.shutdown.drain);
         }
         let gateway = Arc::clone(&self.parts.gateway);
         let log = tokio::task::spawn_blocking(move || {
-            if let Err(why) = gateway.limits.save(true) {
+            // The file is the successor's, where there is one: it was handed over.
+            if end == End::Told
+                && let Err(why) = gateway.limits.save(true)
+            {
                 tracing::error!("the quotas could not be saved ({why})");
             }
             gateway.log.close();
         });
         // A panic in there is told by the runtime; there is nothing left to save.
         drop(log.await);
-        self.admin_stop.send_replace(true);
+        self.admin.stop.send_replace(true);
     }
 }
 
-async fn admin_page(
-    address: SocketAddr,
-    condition: &Arc<Condition>,
-    parts: &Parts,
-) -> anyhow::Result<(SocketAddr, watch::Sender<bool>)> {
-    // The process before may be about to let go of the address.
-    let listener =
-        bind_patiently(address).await.with_context(|| format!("admin.address: {address} cannot be listened on"))?;
-    let address = listener.local_addr()?;
-    let (stop, stopped) = watch::channel(false);
-    let state: Arc<dyn admin::State> = Arc::clone(condition) as _;
-    tokio::spawn(admin::serve(listener, state, Arc::clone(&parts.gateway.metrics), stopped));
-    Ok((address, stop))
-}
+impl AdminPage {
+    /// Takes the socket of the process before, where it has the address, or binds one.
+    fn open(address: SocketAddr, taken: Option<&mut upgrade::Taken>) -> anyhow::Result<Self> {
+        let label = format!("admin {address}");
+        let socket = match taken.and_then(|taken| taken.listener(&label)) {
+            Some(socket) => Ok(socket),
+            None => TcpListener::bind(address),
+        };
+        let socket = socket.with_context(|| format!("admin.address: {address} cannot be listened on"))?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        Ok(Self { label, address, socket, stop: watch::channel(false).0 })
+    }
 
-async fn bind_patiently(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let mut tries = 0;
-    loop {
-        match TcpListener::bind(address).await {
-            Err(why) if why.kind() == std::io::ErrorKind::AddrInUse && tries < 20 => tries += 1,
-            bound => return bound,
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    fn serve(&self, condition: &Arc<Condition>, parts: &Parts) -> anyhow::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.socket.try_clone()?)?;
+        let state: Arc<dyn admin::State> = Arc::clone(condition) as _;
+        tokio::spawn(admin::serve(listener, state, Arc::clone(&parts.gateway.metrics), self.stop.subscribe()));
+        Ok(())
     }
 }

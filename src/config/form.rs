@@ -18,18 +18,22 @@ pub(super) fn read(source: &Source, base: &Path) -> Result<File, Vec<Problem>> {
     }
     let mut rest = Rest { value: source.value.clone(), gone: Vec::new() };
     let mut found: Vec<(String, String)> = Vec::new();
+    let mut good = None;
     while found.len() < MOST {
         let read = FilePath::relative_to(base, || serde_path_to_error::deserialize(rest.value.clone()));
         let why = match read {
-            Ok(file) if found.is_empty() => return Ok(file),
-            Ok(_) => break,
+            Ok(file) => {
+                good = Some(file);
+                break;
+            }
             Err(why) => why,
         };
         let steps: Vec<Segment> = why.path().iter().cloned().collect();
         let (path, why) = (rest.original(&steps), why.into_inner().to_string());
         let follows = missing(&why).is_some_and(|name| rest.gone.contains(&super::source::join(&path, name)));
         // Of the whole file, the schema tells everything that is missing.
-        if !follows && !(steps.is_empty() && missing(&why).is_some()) {
+        let told_below = steps.is_empty() && missing(&why).is_some();
+        if !follows && !told_below {
             found.push((path.clone(), plain(&why)));
         }
         if !rest.take(&steps, path) {
@@ -44,6 +48,9 @@ pub(super) fn read(source: &Source, base: &Path) -> Result<File, Vec<Problem>> {
         if absent || !known {
             found.push((path, violation.message));
         }
+    }
+    if let (Some(file), true) = (good, found.is_empty()) {
+        return Ok(file);
     }
     let mut problems: Vec<Problem> = found.into_iter().map(|(path, why)| placed(source, &path, why)).collect();
     problems.sort_by_key(|problem| problem.line.unwrap_or(u64::MAX));
@@ -129,6 +136,7 @@ fn plain(why: &str) -> String {
     let expected = match expected {
         text if text.starts_with("struct ") || text == "a map" => "an object",
         text if text.starts_with("a nonzero ") => "an integer of 1 or more",
+        "usize" => "an integer",
         text if text.starts_with(['u', 'i']) && text.contains(|c: char| c.is_ascii_digit()) => "an integer",
         "a sequence" => "a list",
         "string or map" => "a string",

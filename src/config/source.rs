@@ -33,7 +33,10 @@ impl Source {
             let line = why.location().map(|at| at.line());
             Problem { path: String::new(), line, message: format!("this is not YAML ({})", plain(&why.to_string())) }
         })?;
-        source.value = source.flatten(node, String::new());
+        let value = source.flatten(node, String::new());
+        if !value.is_null() {
+            source.value = value;
+        }
         Ok(source)
     }
 
@@ -65,6 +68,11 @@ impl Source {
             let mut path = String::new();
             let mut slot = &mut self.value;
             for step in steps {
+                // What is no place for a part is replaced whole, which the variable answers for.
+                let place = slot.is_object() || slot.is_null() || (slot.is_array() && step.parse::<usize>().is_ok());
+                if !place {
+                    self.overridden.insert(path.clone(), name.clone());
+                }
                 slot = descend(slot, &step, &mut path);
             }
             *slot = value;

@@ -78,8 +78,8 @@ impl Limits {
         };
         if let Some(path) = &config.state {
             state::read(path, &limits.quotas, |name| limits.name_key(name)).map_err(|why| vec![why])?;
+            state::probe(path).map_err(|why| vec![why])?;
             limits.quotas.set_changed();
-            limits.save(true).map_err(|why| vec![why])?;
         }
         Ok(limits)
     }
@@ -227,6 +227,27 @@ impl Limits {
     /// Why the file cannot be written. The next call tries again.
     pub fn save(&self, now: bool) -> Result<(), String> {
         lock(&self.keeper).save(&self.quotas, now)
+    }
+
+    /// Writes the quotas for the process that takes over, changed or not: it may have written the file itself
+    /// while it started. Blocks.
+    ///
+    /// # Errors
+    /// As [`Limits::save`].
+    pub fn hand_over(&self) -> Result<(), String> {
+        self.quotas.set_changed();
+        self.save(true)
+    }
+
+    /// Reads the quotas again that the process before has handed over. Blocks.
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
+    pub fn take_over(&self) -> Result<(), String> {
+        match &lock(&self.keeper).path {
+            Some(path) => state::read(path, &self.quotas, |name| self.name_key(name)),
+            None => Ok(()),
+        }
     }
 
     /// How many callers, addresses and pairs are remembered.

@@ -48,6 +48,14 @@ pub(super) fn read(path: &Path, quotas: &Quotas, key: impl Fn(&str) -> u64) -> R
     Ok(())
 }
 
+/// Whether the file can be written, told before it matters; leaves it as it is, because another gateway may be at it.
+pub(super) fn probe(path: &Path) -> Result<(), String> {
+    let beside = beside(path);
+    let made = OpenOptions::new().create(true).append(true).mode(0o600).open(&beside);
+    made.and_then(|_| std::fs::remove_file(&beside))
+        .map_err(|why| format!("state: {} cannot be written ({why})", path.display()))
+}
+
 /// Where quotas are kept, and when that happened last.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
@@ -78,11 +86,15 @@ impl Keeper {
     }
 }
 
-fn write(path: &Path, quotas: &Quotas) -> io::Result<()> {
-    // Two gateways share the file while one takes over from the other: not the file beside it, too.
+/// Two gateways share the file while one takes over from the other: not the file beside it, too.
+fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
-    let beside = PathBuf::from(beside);
+    PathBuf::from(beside)
+}
+
+fn write(path: &Path, quotas: &Quotas) -> io::Result<()> {
+    let beside = beside(path);
     let written = fill(&beside, quotas).and_then(|()| std::fs::rename(&beside, path));
     if written.is_err() {
         // The error that is told is the first one.

@@ -8,8 +8,8 @@ use super::{
     settle::{Compile, Compiler, Held, Known, Schemas, settle, spread},
 };
 use crate::{
-    agent::AgentId,
-    telemetry::{Event, Metrics},
+    agent::{AgentId, Status},
+    telemetry::{AgentState, Event, Metrics},
 };
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
@@ -109,7 +109,11 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
 
     /// Puts the next snapshot in force and tells what is new: what concerns the touched parts, or all.
     fn publish(&self, state: &State<R>, touched: Option<&HashSet<Arc<str>>>) {
-        let next = state.snapshot();
+        let (next, states) = state.snapshot();
+        for (state, count) in states {
+            self.metrics.agents(state, count);
+        }
+        self.metrics.agents(AgentState::Refused, next.refused.len());
         let new = |part: &Arc<str>| touched.is_none_or(|parts| parts.contains(part));
         for (at, refusal) in next.refused.iter().filter(|refusal| new(&refusal.source)).enumerate() {
             self.metrics.count(Event::AgentRefused);
@@ -172,7 +176,9 @@ impl<R: Send + Sync + 'static> State<R> {
         self.schemas.sweep();
     }
 
-    fn snapshot(&self) -> Snapshot<R> {
+    /// The next snapshot, and how many of its agents are in which state.
+    fn snapshot(&self) -> (Snapshot<R>, [(AgentState, usize); 3]) {
+        let (mut served, mut inactive, mut deprecated) = (0, 0, 0);
         let count = self.parts.values().map(|entries| entries.held.len()).sum();
         let mut claims: HashMap<&AgentId, u32, RandomState> =
             HashMap::with_capacity_and_hasher(count, RandomState::default());
@@ -182,11 +188,17 @@ impl<R: Send + Sync + 'static> State<R> {
         let mut routes = HashMap::with_capacity_and_hasher(count, RandomState::default());
         let mut refused = Vec::new();
         for (source, index, held) in self.held() {
-            let id = held.agent.as_ref().map(|agent| &agent.id);
+            let agent = held.agent.as_deref();
+            let id = agent.map(|agent| &agent.id);
             let twice = id.is_some_and(|id| claims.get(id).is_some_and(|claims| *claims > 1));
-            let reasons = match (&held.route, id) {
-                (Ok(route), Some(id)) if !twice => {
-                    routes.insert(id.clone(), Arc::clone(route));
+            let reasons = match (&held.route, agent) {
+                (Ok(route), Some(agent)) if !twice => {
+                    routes.insert(agent.id.clone(), Arc::clone(route));
+                    *match agent.status {
+                        Status::Active => &mut served,
+                        Status::Inactive => &mut inactive,
+                        Status::Deprecated(_) => &mut deprecated,
+                    } += 1;
                     continue;
                 }
                 (Err(reasons), _) if !twice => reasons.clone(),
@@ -197,7 +209,9 @@ impl<R: Send + Sync + 'static> State<R> {
         }
         let troubles =
             self.parts.iter().filter_map(|(name, entries)| Some((Arc::clone(name), entries.trouble.clone()?)));
-        Snapshot { routes, refused, troubles: troubles.collect() }
+        let states =
+            [(AgentState::Served, served), (AgentState::Inactive, inactive), (AgentState::Deprecated, deprecated)];
+        (Snapshot { routes, refused, troubles: troubles.collect() }, states)
     }
 
     fn held(&self) -> impl Iterator<Item = (&Arc<str>, usize, &Arc<Held<R>>)> {

@@ -28,7 +28,7 @@ label! {
     Connection {
         Accepted "accepted" "It was accepted.";
         Refused "refused" "It was closed at once: too many were open.";
-        HandshakeFailed "handshake_failed" "Its TLS handshake failed.";
+        HandshakeFailed "handshake_failed" "Its TLS handshake failed or was not finished in time.";
     }
 }
 

@@ -95,7 +95,8 @@ impl<'a> Entry<'a> {
         stamp(self.arrived, to);
         to.extend_from_slice(b"\"");
         let mut line = Line(to);
-        line.text("id", self.id, LONGEST);
+        // The caller may have chosen it, and badly: as its key, say.
+        line.foreign("id", self.id, LONGEST);
         if let Some(peer) = self.peer {
             line.shown("peer", &peer);
         }

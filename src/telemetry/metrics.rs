@@ -62,10 +62,7 @@ events! {
     IntrospectionFailed "introspection_failed" "A token could not be introspected.";
     KeysLoaded "keys_loaded" "The API keys were read.";
     KeysRefused "keys_refused" "A changed file of API keys was refused; the last good ones stay.";
-    ConnectionAccepted "connection_accepted" "A caller's connection was accepted.";
-    ConnectionRefused "connection_refused" "A connection beyond the listener's bound was closed at once.";
     AcceptFailed "accept_failed" "Accepting failed for want of descriptors or memory.";
-    TlsHandshakeFailed "tls_handshake_failed" "A caller's TLS handshake failed or was not finished in time.";
     CertificatesLoaded "certificates_loaded" "A listener's changed certificates were put in force.";
     CertificatesRefused "certificates_refused" "A listener's changed certificates were refused; the last good ones stay.";
     LimitOverflow "limit_overflow" "A limiter held its most keys; a new one shared the overflow bucket.";

@@ -9,6 +9,7 @@ use crate::support::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 async fn by(gate: &Gate, caller: &str, id: &str) -> Answer {
     let call = gate.request("POST", &format!("/agents/{id}/invoke")).header("x-api-key", gate.key(caller));
@@ -162,6 +163,17 @@ async fn r5_quotas_outlive_the_process() {
     assert_eq!(echo.calls(), 3);
 }
 
+/// A call of which only the request is sent.
+async fn begun(gate: &Gate, id: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+    let key = gate.key("team-a");
+    let call = format!(
+        "POST /agents/{id}/invoke HTTP/1.1\r\nHost: a\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+    );
+    stream.write_all(call.as_bytes()).await.unwrap();
+    stream
+}
+
 #[tokio::test]
 async fn r35_an_agent_that_is_full_has_a_short_queue_and_then_503() {
     let agent = Agent::doing(vec![Do::Hang]).await;
@@ -171,29 +183,28 @@ async fn r35_an_agent_that_is_full_has_a_short_queue_and_then_503() {
         .section("limits:\n  concurrency: {per_agent: 1, queue: 1, queue_wait: 300ms}\n")
         .start()
         .await;
-    let first = tokio::spawn(gate.post("/agents/slow/invoke").json(&json!({})).send());
+    let first = begun(&gate, "slow").await;
     eventually("the first call is with the agent", async || agent.calls() == 1).await;
-    let begun = Instant::now();
+    let asked = Instant::now();
     let (one, two) = tokio::join!(by(&gate, "team-a", "slow"), by(&gate, "team-a", "slow"));
     for answer in [&one, &two] {
         answer.is_fault(503, "Overloaded");
         assert!(answer.header("retry-after").is_some());
     }
-    assert!(begun.elapsed() >= Duration::from_millis(300), "one of them waited");
+    assert!(asked.elapsed() >= Duration::from_millis(300), "one of them waited");
     assert_eq!(agent.calls(), 1);
-    // The other agent is not full; a call that is given up gives its place back.
-    let other = tokio::spawn(gate.post("/agents/other/invoke").json(&json!({})).send());
+    // The other agent is not full.
+    let _other = begun(&gate, "other").await;
     eventually("the other agent is called", async || agent.calls() == 2).await;
-    first.abort();
-    other.abort();
-    let next = tokio::spawn(gate.post("/agents/slow/invoke").json(&json!({})).send());
+    // A caller that leaves gives its place back.
+    first.set_zero_linger().unwrap();
+    drop(first);
+    let mut next = Vec::new();
     let retried = async || {
-        let probe = gate.post("/agents/slow/invoke").json(&json!({})).timeout(Duration::from_millis(400)).send().await;
-        drop(probe);
+        next.push(begun(&gate, "slow").await);
         agent.calls() > 2
     };
     eventually("the place is free again", retried).await;
-    next.abort();
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 #![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod agents;
 mod callers;
 mod calls;
 mod commands;
@@ -11,7 +12,9 @@ mod examples;
 mod failures;
 mod issuers;
 mod limits;
+mod living;
 mod malformed;
+mod operators;
 mod pitfalls;
 mod readme;
 mod streams;

@@ -88,14 +88,22 @@ impl Introspector {
 
     /// A failure is told to all who wait for it and then forgotten.
     pub(super) async fn ask(&self, token: &str, hash: [u8; 32]) -> Result<Arc<Verified>, Trouble> {
-        let answer = self.answers.try_get_with(hash, self.question(token)).await;
-        let answer = answer.map_err(|why: Arc<String>| cannot_tell(why))?;
-        // The shared answer may outlive its token by a moment.
+        let mut answer = self.shared(token, hash).await?;
+        // The shared answer may outlive `cache_for`: only the endpoint can say that the token no longer counts.
+        if matches!(&answer, Ok(verified) if verified.until <= now()) {
+            self.answers.invalidate(&hash).await;
+            answer = self.shared(token, hash).await?;
+        }
         match answer {
             Ok(verified) if now() < verified.until => Ok(verified),
             Ok(_) => Err(Bad::new("the token has expired").into()),
             Err(why) => Err(Bad::new(why).into()),
         }
+    }
+
+    async fn shared(&self, token: &str, hash: [u8; 32]) -> Result<Answer, Trouble> {
+        let answer = self.answers.try_get_with(hash, self.question(token)).await;
+        answer.map_err(|why: Arc<String>| cannot_tell(why))
     }
 
     async fn question(&self, token: &str) -> Result<Answer, String> {

@@ -1,5 +1,4 @@
 //! Tokens that look almost right.
-#![expect(clippy::too_many_lines, reason = "a table of cases is long without being hard to read")]
 
 use super::{signer::encode, *};
 use proptest::{prelude::*, test_runner::TestRunner};

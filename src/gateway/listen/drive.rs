@@ -3,7 +3,7 @@
 use super::{
     Connection, Limits, Secured, Service, connection::Live, head, http1, http2, socket, tls::Certificates, wire::Wire,
 };
-use crate::telemetry::{Event, Metrics};
+use crate::telemetry::{self, Metrics};
 use std::{
     net::SocketAddr,
     sync::{Arc, OnceLock},
@@ -30,7 +30,7 @@ impl<S: Service> Door<S> {
             None => (Wire::plain(tcp), None),
             Some(certificates) => match self.handshake(tcp, certificates).await {
                 Some((wire, secured)) => (wire, Some(secured)),
-                None => return self.metrics.count(Event::TlsHandshakeFailed),
+                None => return self.metrics.connection(telemetry::Connection::HandshakeFailed),
             },
         };
         let connection = Arc::new(Connection {

@@ -7,7 +7,8 @@ use crate::{
     gateway::hygiene::Scan,
 };
 use bytes::BytesMut;
-use tokio::time::{Instant, timeout, timeout_at};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// What came.
 pub(super) enum Head {
@@ -22,10 +23,17 @@ pub(super) enum Head {
 /// What HTTP/2 begins with (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Waits for the next request on `wire`.
-pub(super) async fn read(wire: &mut Wire, connection: &Connection) -> Head {
+/// Once the gateway goes away, a connection that has said nothing yet has this long for its request: it was
+/// opened to call, and would have to take its end for a failed call.
+const NEW: Duration = Duration::from_secs(1);
+
+/// And one that was kept has this long: a busy one is then told that it closes, rather than cut under a request.
+const KEPT: Duration = Duration::from_millis(250);
+
+/// Waits for the next request on `wire`; `fresh` before the first.
+pub(super) async fn read(wire: &mut Wire, connection: &Connection, fresh: bool) -> Head {
     let mut head = wire.take_back();
-    if head.is_empty() && !first_bytes(wire, &mut head, connection).await {
+    if head.is_empty() && !first_bytes(wire, &mut head, connection, fresh).await {
         return Head::Closed;
     }
     let deadline = Instant::now() + connection.limits.header_deadline.get();
@@ -48,7 +56,7 @@ pub(super) async fn read(wire: &mut Wire, connection: &Connection) -> Head {
 /// read; `None` if nothing came.
 pub(super) async fn is_h2(wire: &mut Wire, connection: &Connection) -> Option<bool> {
     let mut start = wire.take_back();
-    if start.is_empty() && !first_bytes(wire, &mut start, connection).await {
+    if start.is_empty() && !first_bytes(wire, &mut start, connection, true).await {
         return None;
     }
     let deadline = Instant::now() + connection.limits.header_deadline.get();
@@ -69,13 +77,18 @@ pub(super) async fn is_h2(wire: &mut Wire, connection: &Connection) -> Option<bo
     Some(is_h2)
 }
 
-/// Whether bytes came before the connection had been idle for too long or the gateway began to go away.
-async fn first_bytes(wire: &mut Wire, to: &mut BytesMut, connection: &Connection) -> bool {
+/// Whether bytes came before the connection had been idle for too long or the gateway went away.
+async fn first_bytes(wire: &mut Wire, to: &mut BytesMut, connection: &Connection, fresh: bool) -> bool {
     let mut stop = connection.stop.clone();
+    let leave = async {
+        // A server that is gone wants no more requests, too.
+        let _ = stop.wait_for(|stop| *stop).await;
+        sleep(if fresh { NEW } else { KEPT }).await;
+    };
     tokio::select! {
         biased;
         read = timeout(connection.limits.idle.get(), wire.read_some(to)) => matches!(read, Ok(Ok(read)) if read > 0),
-        _ = stop.wait_for(|stop| *stop) => false,
+        () = leave => false,
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connection>, mut wire: Wire) {
     let mut served: u32 = 0;
     loop {
-        let head = head::read(&mut wire, connection).await;
+        let head = head::read(&mut wire, connection, served == 0).await;
         let _call = connection.live.call();
         let next = match head {
             Head::Closed => None,

@@ -1,10 +1,10 @@
 //! The accept loops and their end: how many connections, how they are drained, what is handed on.
 
 use super::{Limits, Listener, Service, connection::Live, drive::Door, tls::Certificates};
-use crate::telemetry::{Event, Metrics};
+use crate::telemetry::{Connection, Event, Metrics};
 use std::{io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::JoinSet,
     time::timeout,
@@ -12,6 +12,12 @@ use tokio::{
 
 /// Pause after an accept that failed for want of descriptors or memory: trying at once would only spin.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
+
+/// Connections that are still taken from the system's queue when a listener closes.
+const LAST_ACCEPTED: usize = 4096;
+
+/// How long calls that were cut have to leave their record.
+const AFTER_CUT: Duration = Duration::from_secs(1);
 
 /// Listeners at work. Dropping it cuts everything; [`Server::drain`] does not.
 #[derive(Debug)]
@@ -124,6 +130,7 @@ impl Server {
         let _ = timeout(longest, quiet).await;
         let left = Drained { connections: self.live.connections(), calls: self.live.calls() };
         self.loops.shutdown().await;
+        let _ = timeout(AFTER_CUT, self.live.quiet()).await;
         left
     }
 }
@@ -153,22 +160,50 @@ async fn accept<S: Service>(door: Arc<Door<S>>, listener: TcpListener) {
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            door.metrics.count(Event::ConnectionRefused);
-            continue;
-        };
-        door.metrics.count(Event::ConnectionAccepted);
-        let counted = door.live.connection();
-        let door = Arc::clone(&door);
-        connections.spawn(async move {
-            door.serve(tcp, peer).await;
-            drop((permit, counted));
-        });
+        let_in(&door, &room, &mut connections, (tcp, peer));
     }
-    drop(listener);
+    // Who has connected is not reset because nobody had asked the system for it yet.
+    waiting(listener).for_each(|accepted| let_in(&door, &room, &mut connections, accepted));
     while let Some(ended) = connections.join_next().await {
         report(ended);
     }
+}
+
+/// Serves a connection on a task of its own, unless there are too many.
+fn let_in<S: Service>(
+    door: &Arc<Door<S>>,
+    room: &Arc<Semaphore>,
+    connections: &mut JoinSet<()>,
+    (tcp, peer): (TcpStream, SocketAddr),
+) {
+    let Ok(permit) = Arc::clone(room).try_acquire_owned() else {
+        return door.metrics.connection(Connection::Refused);
+    };
+    door.metrics.connection(Connection::Accepted);
+    let counted = (door.live.connection(), door.metrics.connection_opens());
+    let door = Arc::clone(door);
+    connections.spawn(async move {
+        door.serve(tcp, peer).await;
+        drop((permit, counted));
+    });
+}
+
+/// The connections that the system has completed and nobody has accepted; then the socket closes.
+fn waiting(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
+    let listener = listener.into_std();
+    let next = move || loop {
+        let accepted = listener.as_ref().ok()?.accept();
+        match accepted {
+            Ok((tcp, peer)) => {
+                tcp.set_nonblocking(true).ok()?;
+                return Some((TcpStream::from_std(tcp).ok()?, peer));
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            // The queue is empty, or descriptors have run out.
+            Err(_) => return None,
+        }
+    };
+    std::iter::from_fn(next).take(LAST_ACCEPTED)
 }
 
 /// Errors that say only that one peer left while it was being accepted.

@@ -29,21 +29,35 @@ const TO_BE_READY: Duration = Duration::from_secs(120);
 /// How long the running process may take to hand over.
 const TO_HAND_OVER: Duration = Duration::from_secs(10);
 
+/// Pause after an accept that failed, as for want of descriptors.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
 /// Sockets that fit one message; the kernel's own bound is 253.
 const MOST: usize = 64;
 
 const READY: &[u8] = b"ready\n";
 
-/// Offers `sockets` at `path`; resolves when a successor serves them. One that dies before it is ready
-/// changes nothing: the offer goes on.
+/// Offers `sockets` at `path`; resolves when a successor serves them. `before` is done first for each one that
+/// asks. One that dies before it is ready changes nothing: the offer goes on.
 ///
 /// # Errors
 /// The system's, when the socket cannot be made.
-pub async fn offer(path: &Path, sockets: Vec<(String, OwnedFd)>) -> io::Result<()> {
+pub async fn offer(path: &Path, sockets: Vec<(String, OwnedFd)>, before: impl AsyncFn()) -> io::Result<()> {
     let listener = bind(path)?;
     loop {
-        let (successor, _) = listener.accept().await?;
-        match timeout(TO_BE_READY, hand_over(successor, &sockets)).await {
+        let successor = match listener.accept().await {
+            Ok((successor, _)) => successor,
+            Err(error) => {
+                tracing::warn!(%error, "a successor could not be heard");
+                tokio::time::sleep(AFTER_FAILURE).await;
+                continue;
+            }
+        };
+        let handed = async {
+            before().await;
+            hand_over(successor, &sockets).await
+        };
+        match timeout(TO_BE_READY, handed).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => tracing::warn!(%error, "a successor did not take over"),
             Err(_) => tracing::warn!("a successor was not ready in time"),

@@ -128,6 +128,7 @@ pub struct Gate {
     pub admin: SocketAddr,
     pub keys: Vec<(String, String)>,
     pub child: Child,
+    at: PathBuf,
     folder: Option<TempDir>,
     client: reqwest::Client,
 }
@@ -140,13 +141,25 @@ impl Gate {
         environment: &[(String, String)],
         args: &[&str],
     ) -> Self {
+        let mut gate = Self::run(folder.path(), keys, environment, args);
+        gate.folder = Some(folder);
+        gate
+    }
+
+    /// A second process with the same configuration, which takes over from this one. The folder stays this one's.
+    pub async fn upgraded(&self) -> Self {
+        let (folder, keys) = (self.folder(), self.keys.clone());
+        tokio::task::spawn_blocking(move || Self::run(&folder, keys, &[], &["--upgrade"])).await.unwrap()
+    }
+
+    fn run(folder: &Path, keys: Vec<(String, String)>, environment: &[(String, String)], args: &[&str]) -> Self {
         let mut child = command()
             .args(["run", "-c"])
-            .arg(folder.path().join("gatepost.yaml"))
+            .arg(folder.join("gatepost.yaml"))
             .args(args)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
-            .stderr(OpenOptions::new().create(true).append(true).open(folder.path().join("stderr.log")).unwrap())
+            .stderr(OpenOptions::new().create(true).append(true).open(folder.join("stderr.log")).unwrap())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -160,7 +173,7 @@ impl Gate {
         while admin.is_none() {
             let Ok(line) = hears.recv_timeout(Duration::from_secs(20)) else {
                 let _ = child.kill();
-                let told = std::fs::read_to_string(folder.path().join("stderr.log")).unwrap_or_default();
+                let told = std::fs::read_to_string(folder.join("stderr.log")).unwrap_or_default();
                 panic!("the gateway did not start; it ended with {:?}: {told}", child.wait());
             };
             let address = |line: &str| line.rsplit_once("//").and_then(|(_, address)| address.parse().ok());
@@ -172,7 +185,7 @@ impl Gate {
         }
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { addresses, admin: admin.unwrap(), keys, child, folder: Some(folder), client }
+        Self { addresses, admin: admin.unwrap(), keys, child, at: folder.to_owned(), folder: None, client }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -180,7 +193,7 @@ impl Gate {
     }
 
     pub fn folder(&self) -> PathBuf {
-        self.folder.as_ref().unwrap().path().to_owned()
+        self.at.clone()
     }
 
     pub fn key(&self, caller: &str) -> &str {
@@ -250,6 +263,17 @@ impl Gate {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, signal).unwrap();
+    }
+
+    /// Waits until the process has ended by itself, and says how.
+    pub async fn ended(&mut self) -> std::process::ExitStatus {
+        let mut status = None;
+        super::eventually("the process ends", async || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        status.unwrap()
     }
 
     /// Takes the folder along, for a second process with the same configuration.

@@ -1,0 +1,266 @@
+//! Which agents there are: documents in files and folders, watched; what is broken costs itself alone.
+
+use crate::support::{
+    agent::{Agent, Do, json_answer},
+    eventually,
+    gateway::{Build, Gate, gateway, send},
+};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const WATCHED: &str = "agents:\n  from: [agents.json]\n  poll: 50ms\n";
+
+fn watched() -> Build {
+    gateway().section(WATCHED)
+}
+
+fn put(gate: &Gate, documents: &Value) {
+    gate.write("agents.json", &documents.to_string());
+}
+
+async fn status(gate: &Gate, id: &str) -> u16 {
+    gate.invoke(id, &json!({})).await.status
+}
+
+async fn becomes(gate: &Gate, id: &str, wanted: u16) {
+    eventually(&format!("{id} answers {wanted}"), async || status(gate, id).await == wanted).await;
+}
+
+#[tokio::test]
+async fn r10_documents_are_read_from_files_and_folders_in_every_form() {
+    let echo = Agent::echo().await;
+    let build = gateway().section("agents:\n  from: [documents, agents.json]\n").agent("alone", &echo);
+    let folder = build.folder().join("documents");
+    std::fs::create_dir(&folder).unwrap();
+    let json = |ids: &[&str]| json!(ids.iter().map(|id| echo.document(id)).collect::<Vec<_>>());
+    let yaml =
+        |id: &str| format!("id: {id}\nname: {id}\nendpoint: {}\nauthentication: {{type: api_key}}\n", echo.url());
+    let item = |id: &str| yaml(id).replace('\n', "\n    ");
+    let files = [
+        ("one.json", echo.document("one").to_string()),
+        ("array.json", json(&["two", "three"]).to_string()),
+        ("envelope.json", json!({"agents": json(&["four"]), "count": 1}).to_string()),
+        ("one.yaml", yaml("five")),
+        ("array.yml", format!("- {}\n", yaml("six").replace('\n', "\n  "))),
+        ("envelope.yaml", format!("agents:\n  - {}\n", item("seven"))),
+        ("several.yaml", format!("---\n{}---\n{}", yaml("eight"), yaml("nine"))),
+        ("notes.txt", echo.document("text").to_string()),
+        (".hidden.json", echo.document("hidden").to_string()),
+        ("one.json~", echo.document("backup").to_string()),
+    ];
+    for (name, text) in files {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let gate = build.start().await;
+    for id in ["alone", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"] {
+        assert_eq!(status(&gate, id).await, 200, "{id}");
+    }
+    for id in ["text", "hidden", "backup"] {
+        gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
+    }
+    let page = gate.admin("/agents").await.json();
+    assert_eq!((page["total"].as_u64(), page["refused_total"].as_u64()), (Some(10), Some(0)), "{page}");
+}
+
+#[tokio::test]
+async fn r10_an_agent_that_is_added_can_be_called_and_one_that_is_removed_is_not_found() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("old", &echo).start().await;
+    gate.invoke("new", &json!({})).await.is_fault(404, "NotFound");
+    let began = Instant::now();
+    put(&gate, &json!([echo.document("new")]));
+    becomes(&gate, "new", 200).await;
+    becomes(&gate, "old", 404).await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    std::fs::remove_file(gate.folder().join("agents.json")).unwrap();
+    becomes(&gate, "new", 404).await;
+    assert_eq!(gate.admin("/agents").await.json()["total"], 0);
+}
+
+#[tokio::test]
+async fn r10_a_folder_that_vanishes_keeps_its_agents_and_says_so() {
+    let echo = Agent::echo().await;
+    let build = gateway().section("agents:\n  from: [documents]\n  poll: 50ms\n");
+    let folder = build.folder().join("documents");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("a.json"), echo.document("a").to_string()).unwrap();
+    let gate = build.start().await;
+    std::fs::rename(&folder, gate.folder().join("moved")).unwrap();
+    eventually("the trouble is told", async || gate.admin("/readyz").await.text().contains("documents")).await;
+    assert_eq!(status(&gate, "a").await, 200);
+    std::fs::rename(gate.folder().join("moved"), &folder).unwrap();
+    eventually("the trouble is over", async || !gate.admin("/readyz").await.text().contains("documents")).await;
+    std::fs::remove_file(folder.join("a.json")).unwrap();
+    becomes(&gate, "a", 404).await;
+}
+
+#[tokio::test]
+async fn a_call_in_flight_keeps_the_record_it_began_with() {
+    let slow =
+        Agent::scripted(|_| [vec![Do::Wait(Duration::from_millis(900))], json_answer(&json!({"old": true}))].concat())
+            .await;
+    let fast = Agent::scripted(|_| json_answer(&json!({"new": true}))).await;
+    let gate = watched().agent("moves", &slow).agent("goes", &slow).start().await;
+    let call = |id: &str| tokio::spawn(send(gate.post(&format!("/agents/{id}/invoke")).json(&json!({}))));
+    let (moves, goes) = (call("moves"), call("goes"));
+    eventually("both calls are with the agent", async || slow.calls() == 2).await;
+    put(&gate, &json!([fast.document("moves")]));
+    becomes(&gate, "goes", 404).await;
+    assert_eq!(gate.invoke("moves", &json!({})).await.is_ok()["new"], true);
+    assert!(!moves.is_finished() && !goes.is_finished(), "the change took longer than the calls");
+    assert_eq!(moves.await.unwrap().is_ok()["old"], true);
+    assert_eq!(goes.await.unwrap().is_ok()["old"], true);
+}
+
+#[tokio::test]
+async fn r74_r15_a_bad_document_is_told_everywhere_and_costs_itself_alone() {
+    let echo = Agent::echo().await;
+    let with = |id: &str, field: &str, value: Value| {
+        let mut document = echo.document(id);
+        document[field] = value;
+        document
+    };
+    let documents = json!([
+        echo.document("good"),
+        with("no-scheme", "endpoint", json!("127.0.0.1/invoke")),
+        with("number", "version", json!(3.1)),
+        with("guess", "authentication", json!({"type": "basic"})),
+        with("schema", "inputs", json!({"type": "objekt"})),
+        with("remote", "inputs", json!({"$ref": "http://127.0.0.1:1/schema.json"})),
+        with("inside", "endpoint", json!("http://169.254.169.254/latest")),
+        {"name": "nobody"},
+        7,
+    ]);
+    let gate = watched().start().await;
+    // As the drafts' own example has it: no JSON at all, and yet only its own document's trouble.
+    let text = documents.to_string().replace("3.1", "3.1.4");
+    gate.write("agents.json", &text);
+    becomes(&gate, "good", 200).await;
+    for id in ["no-scheme", "number", "guess", "schema", "remote"] {
+        gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
+    }
+    let page = gate.admin("/agents").await.json();
+    let refused = page["refused"].as_array().unwrap();
+    let reasons = |index: u64| {
+        let one = refused.iter().find(|one| one["index"] == index).unwrap_or_else(|| panic!("{index}: {page}"));
+        assert!(one["source"].as_str().unwrap().ends_with("agents.json"));
+        one["reasons"].to_string()
+    };
+    for (index, said) in
+        [(1, "endpoint"), (2, "3.1.4"), (3, "basic"), (4, "inputs"), (5, "inputs"), (7, "id"), (8, "object")]
+    {
+        assert!(reasons(index).contains(said), "{}", reasons(index));
+    }
+    assert_eq!(gate.metric("gatepost_agents{state=\"refused\"}").await, Some(refused.len() as f64));
+    assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, page["total"].as_f64());
+    assert_eq!(gate.admin("/readyz").await.json()["refused"], refused.len());
+    assert!(gate.metric("gatepost_events_total{event=\"agent_refused\"}").await.unwrap() >= refused.len() as f64);
+    for said in ["is refused", "3.1.4", "basic"] {
+        assert!(gate.stderr().contains(said), "{said}: {}", gate.stderr());
+    }
+}
+
+#[tokio::test]
+async fn r10_of_two_documents_with_one_id_neither_is_served_until_one_is_gone() {
+    let (echo, other) = (Agent::echo().await, Agent::echo().await);
+    let gate = watched().agent("twin", &echo).agent("single", &echo).agent("twin", &other).start().await;
+    gate.invoke("twin", &json!({})).await.is_fault(404, "NotFound");
+    assert_eq!(status(&gate, "single").await, 200);
+    let page = gate.admin("/agents").await.json();
+    assert_eq!(page["refused_total"], 2, "{page}");
+    assert!(page["refused"].to_string().contains("same id"), "{page}");
+    put(&gate, &json!([echo.document("single"), other.document("twin")]));
+    becomes(&gate, "twin", 200).await;
+    assert_eq!((echo.calls(), other.calls()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_file_that_is_half_written_or_garbage_keeps_the_agents_it_had() {
+    let echo = Agent::echo().await;
+    let gate = watched().agent("stays", &echo).start().await;
+    let path = gate.folder().join("agents.json");
+    let whole = json!([echo.document("stays"), echo.document("comes")]).to_string();
+    let half = &whole[..whole.len() - 20];
+    let broken: [&[u8]; 6] =
+        [half.as_bytes(), b"", b"\x00\xff\xfe garbage", b"{\"agents\": 7", b"[1,2", b"<html>busy</html>"];
+    for text in broken {
+        // In place, as a careless writer does it.
+        std::fs::write(&path, text).unwrap();
+        eventually("the trouble is told", async || gate.admin("/readyz").await.text().contains("agents.json")).await;
+        assert_eq!(status(&gate, "stays").await, 200);
+        let ready = gate.admin("/readyz").await;
+        assert_eq!((ready.status, ready.json()["agents"].as_u64()), (200, Some(1)), "{}", ready.text());
+        std::fs::write(&path, json!([echo.document("stays")]).to_string()).unwrap();
+        eventually("the trouble is over", async || !gate.admin("/readyz").await.text().contains("agents.json")).await;
+    }
+    std::fs::write(&path, whole).unwrap();
+    becomes(&gate, "comes", 200).await;
+}
+
+#[tokio::test]
+async fn r35_r39_the_status_of_an_agent_decides_what_callers_get() {
+    let echo = Agent::echo().await;
+    let with = |id: &str, fields: Value| {
+        let mut document = echo.document(id);
+        document.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        document
+    };
+    let old = json!({"status": "deprecated", "deprecated_at": "2026-01-02T03:04:05Z", "sunset": "2027-01-02T03:04:05Z", "successor": "on"});
+    let documents = [
+        with("off", json!({"status": "inactive"})),
+        with("old", old),
+        with("bare", json!({"status": "deprecated"})),
+        with("on", json!({"status": "active"})),
+        with("odd", json!({"status": "retired"})),
+        with("when", json!({"status": "deprecated", "sunset": "soon"})),
+    ];
+    let gate = documents.into_iter().fold(watched(), Build::document).start().await;
+    gate.invoke("off", &json!({})).await.is_fault(503, "AgentUnavailable");
+    send(gate.request("POST", "/agents/off/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+    for id in ["odd", "when"] {
+        gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
+    }
+    assert_eq!(echo.calls(), 0);
+    let answer = gate.invoke("old", &json!({})).await;
+    answer.is_ok();
+    assert_eq!(answer.header("deprecation"), Some("@1767323045"));
+    assert_eq!(answer.header("sunset"), Some("Sat, 02 Jan 2027 03:04:05 GMT"));
+    assert_eq!(answer.header("link"), Some("</agents/on/invoke>; rel=\"successor-version\""));
+    let answer = gate.invoke("on", &json!({})).await;
+    answer.is_ok();
+    for field in ["deprecation", "sunset", "link"] {
+        assert_eq!(answer.header(field), None);
+    }
+    gate.invoke("bare", &json!({})).await.is_ok();
+    let counts = ["served", "inactive", "deprecated", "refused"];
+    for (state, count) in counts.into_iter().zip([1.0, 1.0, 2.0, 2.0]) {
+        assert_eq!(gate.metric(&format!("gatepost_agents{{state=\"{state}\"}}")).await, Some(count), "{state}");
+    }
+    put(&gate, &json!([echo.document("off")]));
+    becomes(&gate, "off", 200).await;
+}
+
+#[tokio::test]
+async fn twenty_thousand_agents_load_and_a_change_of_one_is_seen() {
+    let echo = Agent::echo().await;
+    let many = |extra: &str| {
+        let ids = (0..20_000).map(|at| format!("agent-{at}")).chain([extra.to_owned()]);
+        Value::Array(ids.map(|id| {
+            let mut document = echo.document(&id);
+            document["operations"] = json!([{"name": "say", "inputs": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}}]);
+            document
+        }).collect())
+    };
+    let build = gateway().section("agents:\n  from: [many.json]\n");
+    std::fs::write(build.folder().join("many.json"), many("one").to_string()).unwrap();
+    let gate = build.start().await;
+    let text = json!({"text": "x"});
+    for id in ["agent-0", "agent-19999", "one"] {
+        gate.invoke(id, &text).await.is_ok();
+    }
+    gate.invoke("agent-7", &json!({})).await.is_fault(400, "InvalidInput");
+    gate.write("many.json", &many("two").to_string());
+    eventually("the new agent is there", async || gate.invoke("two", &text).await.status == 200).await;
+    gate.invoke("one", &text).await.is_fault(404, "NotFound");
+    assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, Some(20_001.0));
+}

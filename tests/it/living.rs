@@ -1,0 +1,356 @@
+//! A gateway's days: bounds on connections, changed certificates, the end, and a successor.
+
+use crate::support::{
+    agent::{Agent, Do, json_answer, write},
+    certs::{Authority, Issued},
+    eventually,
+    gateway::{Build, Gate, gateway, send},
+    reply::{Answer, raw, read_answer},
+};
+use rustix::process::Signal;
+use serde_json::json;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+};
+
+/// Long enough for a test to do something meanwhile.
+const SLOW: Duration = Duration::from_millis(1_200);
+
+async fn slow() -> Agent {
+    Agent::scripted(|_| [vec![Do::Wait(SLOW)], json_answer(&json!({"done": true}))].concat()).await
+}
+
+async fn streaming() -> Agent {
+    let event =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n";
+    Agent::doing(vec![write(event), Do::Wait(SLOW), write("9\r\ndata: 2\n\n\r\n0\r\n\r\n")]).await
+}
+
+fn calling(gate: &Gate, id: &str) -> JoinHandle<Answer> {
+    tokio::spawn(send(gate.post(&format!("/agents/{id}/invoke")).json(&json!({}))))
+}
+
+fn request(gate: &Gate, id: &str) -> Vec<u8> {
+    let key = gate.key("team-a");
+    format!("POST /agents/{id}/invoke HTTP/1.1\r\nHost: g\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}").into_bytes()
+}
+
+async fn refused(address: SocketAddr) -> bool {
+    TcpStream::connect(address).await.is_err()
+}
+
+/// Resolves when the other side has closed; how long that took.
+async fn closes(stream: &mut TcpStream) -> Duration {
+    let began = Instant::now();
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(8), stream.read_to_end(&mut rest)).await;
+    assert!(read.is_ok(), "the connection stays open");
+    assert_eq!(String::from_utf8_lossy(&rest), "");
+    began.elapsed()
+}
+
+#[tokio::test]
+async fn on_sigterm_calls_in_flight_finish_and_nobody_else_comes_in() {
+    let (slow, stream) = (slow().await, streaming().await);
+    let mut gate = gateway().agent("slow", &slow).agent("stream", &stream).start().await;
+    let mut idle = TcpStream::connect(gate.address()).await.unwrap();
+    idle.write_all(&request(&gate, "nobody")).await.unwrap();
+    assert_eq!(read_answer(&mut idle).await.unwrap().status, 404);
+    let calls = [calling(&gate, "slow"), calling(&gate, "stream")];
+    eventually("both calls are with their agents", async || slow.calls() + stream.calls() == 2).await;
+    gate.signal(Signal::TERM);
+    eventually("new connections are refused", async || refused(gate.address()).await).await;
+    assert!(closes(&mut idle).await < Duration::from_secs(1), "an idle connection is kept");
+    let ready = gate.admin("/readyz").await;
+    assert_eq!((ready.status, ready.json()["reasons"].clone()), (503, json!(["draining"])));
+    let [slow, stream] = calls;
+    assert!(!slow.is_finished() && !stream.is_finished());
+    assert_eq!(slow.await.unwrap().is_ok()["done"], true);
+    assert_eq!(stream.await.unwrap().text(), "data: 1\n\ndata: 2\n\n");
+    assert!(gate.ended().await.success());
+    let lines = gate.log(3).await;
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.iter().filter(|line| line["code"] == "ok").count(), 2, "{lines:?}");
+}
+
+#[tokio::test]
+async fn on_sigterm_calls_of_http_2_finish_and_its_connection_closes() {
+    let slow = slow().await;
+    let mut gate = gateway().agent("slow", &slow).start().await;
+    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let call = client.post(gate.url("/agents/slow/invoke")).header("x-api-key", gate.key("team-a")).json(&json!({}));
+    let call = tokio::spawn(send(call));
+    let idle = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    assert_eq!(idle.get(gate.url("/")).send().await.unwrap().version(), reqwest::Version::HTTP_2);
+    eventually("the call is with its agent", async || slow.calls() == 1).await;
+    gate.signal(Signal::INT);
+    assert_eq!(call.await.unwrap().is_ok()["done"], true);
+    let began = Instant::now();
+    assert!(gate.ended().await.success());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    drop((client, idle));
+}
+
+#[tokio::test]
+async fn a_drain_ends_in_its_time_and_the_calls_that_it_cuts_are_logged() {
+    let silent = Agent::doing(vec![Do::Hang]).await;
+    let mut gate = gateway().agent("silent", &silent).section("shutdown:\n  drain: 300ms\n").start().await;
+    let call = gate.post("/agents/silent/invoke").json(&json!({})).send();
+    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let other = client.post(gate.url("/agents/silent/invoke")).header("x-api-key", gate.key("team-a")).json(&json!({}));
+    let (call, other) = (tokio::spawn(call), tokio::spawn(other.send()));
+    eventually("both calls are with the agent", async || silent.calls() == 2).await;
+    let began = Instant::now();
+    gate.signal(Signal::TERM);
+    assert!(call.await.unwrap().is_err() && other.await.unwrap().is_err());
+    assert!(gate.ended().await.success());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let lines = gate.log(2).await;
+    assert!(lines.iter().all(|line| line["code"] == "aborted" && line["agent"] == "silent"), "{lines:?}");
+    assert!(gate.stderr().contains("were cut"), "{}", gate.stderr());
+}
+
+#[tokio::test]
+async fn a_connection_that_was_just_opened_is_served_although_the_end_has_begun() {
+    let echo = Agent::echo().await;
+    let mut gate = gateway().agent("echo", &echo).start().await;
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        streams.push(TcpStream::connect(gate.address()).await.unwrap());
+    }
+    let request = request(&gate, "echo");
+    gate.signal(Signal::TERM);
+    eventually("the listener is closed", async || refused(gate.address()).await).await;
+    for stream in &mut streams {
+        stream.write_all(&request).await.unwrap();
+        let answer = read_answer(stream).await.expect("an answer");
+        answer.is_ok();
+        assert_eq!(answer.header("connection"), Some("close"));
+    }
+    drop(streams);
+    assert!(gate.ended().await.success());
+}
+
+fn upgradable() -> Build {
+    gateway().section("shutdown:\n  upgrade_socket: upgrade.sock\n")
+}
+
+#[tokio::test]
+async fn a_successor_takes_over_and_nobody_is_refused() {
+    let (echo, slow) = (Agent::echo().await, slow().await);
+    let mut gate = upgradable().agent("echo", &echo).agent("slow", &slow).start().await;
+    let long = calling(&gate, "slow");
+    eventually("the long call is with its agent", async || slow.calls() == 1).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<JoinHandle<u32>> = (0..4)
+        .map(|_| {
+            let (stop, address, request) = (Arc::clone(&stop), gate.address(), request(&gate, "echo"));
+            tokio::spawn(async move {
+                let mut calls = 0;
+                while !stop.load(Relaxed) {
+                    let answer = raw(address, &request).await.expect("an answer");
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    calls += 1;
+                }
+                calls
+            })
+        })
+        .collect();
+    let mut next = gate.upgraded().await;
+    assert_eq!((next.addresses.clone(), next.admin), (gate.addresses.clone(), gate.admin));
+    // The admin page is the successor's while the first process still waits for its long call.
+    eventually("operators see the successor", async || gate.admin("/readyz").await.status == 200).await;
+    assert!(!long.is_finished());
+    assert_eq!(long.await.unwrap().is_ok()["done"], true);
+    assert!(gate.ended().await.success());
+    let before = echo.calls();
+    eventually("the successor serves", async || echo.calls() > before + 20).await;
+    stop.store(true, Relaxed);
+    for caller in callers {
+        assert!(caller.await.expect("nobody is refused") > 0);
+    }
+    // A successor can have one of its own.
+    let last = next.upgraded().await;
+    assert!(next.ended().await.success());
+    last.invoke("echo", &json!({})).await.is_ok();
+}
+
+#[tokio::test]
+async fn a_successor_that_cannot_start_changes_nothing() {
+    let echo = Agent::echo().await;
+    let gate = upgradable().agent("echo", &echo).start().await;
+    let good = gate.read("gatepost.yaml");
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken =
+        good.replace("admin:\n  address: 127.0.0.1:0", &format!("admin:\n  address: {}", busy.local_addr().unwrap()));
+    for text in [format!("{good}surprise: 1\n"), taken] {
+        let path = gate.folder().join("broken.yaml");
+        std::fs::write(&path, text).unwrap();
+        let mut command = crate::support::gateway::command();
+        command.args(["run", "--upgrade", "-c"]).arg(&path);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert!(!output.status.success());
+        gate.invoke("echo", &json!({})).await.is_ok();
+        assert_eq!(gate.admin("/readyz").await.status, 200);
+    }
+    let last = gate.upgraded().await;
+    last.invoke("echo", &json!({})).await.is_ok();
+}
+
+#[tokio::test]
+async fn without_a_running_gateway_there_is_nothing_to_take_over() {
+    let build = upgradable();
+    let folder = build.folder().to_owned();
+    let mut gate = build.start().await;
+    gate.signal(Signal::TERM);
+    assert!(gate.ended().await.success());
+    let mut command = crate::support::gateway::command();
+    command.args(["run", "--upgrade", "-c"]).arg(folder.join("gatepost.yaml"));
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("listeners"), "{output:?}");
+}
+
+#[tokio::test]
+async fn r5_quotas_are_handed_to_the_successor() {
+    let echo = Agent::echo().await;
+    let limits = "limits:\n  quota: {per_day: 4}\n  state: quotas.json\n";
+    let mut gate = upgradable().section(limits).agent("echo", &echo).start().await;
+    for _ in 0..3 {
+        gate.invoke("echo", &json!({})).await.is_ok();
+    }
+    let next = gate.upgraded().await;
+    assert!(gate.ended().await.success());
+    next.invoke("echo", &json!({})).await.is_ok();
+    assert_eq!(next.invoke("echo", &json!({})).await.status, 429);
+    assert_eq!(echo.calls(), 4);
+}
+
+const TLS: &str = "listen:\n  - address: 127.0.0.1:0\n    tls: {certificate: server.pem, key: server.key}\n";
+
+fn trusting(authority: &Authority) -> reqwest::Client {
+    let root = reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap();
+    reqwest::Client::builder().no_proxy().tls_certs_only([root]).build().unwrap()
+}
+
+async fn greets(gate: &Gate, authority: &Authority) -> bool {
+    let url = format!("https://localhost:{}/agents/x/invoke", gate.address().port());
+    trusting(authority).get(url).send().await.is_ok()
+}
+
+fn replace(gate: &Gate, issued: &Issued) {
+    gate.write("server.pem", &issued.certificate);
+    gate.write("server.key", &issued.key);
+}
+
+#[tokio::test]
+async fn a_changed_certificate_is_shown_and_a_broken_one_is_not() {
+    let (first, second) = (Authority::new("first"), Authority::new("second"));
+    let build = gateway().listen(TLS);
+    first.server(&["localhost"]).write(build.folder(), "server");
+    let gate = build.start().await;
+    assert!(greets(&gate, &first).await && !greets(&gate, &second).await);
+    gate.write("server.pem", "-----BEGIN CERTIFICATE-----\ngarbage\n");
+    eventually("the refusal is told", async || {
+        gate.metric("gatepost_events_total{event=\"certificates_refused\"}").await >= Some(1.0)
+    })
+    .await;
+    assert!(greets(&gate, &first).await);
+    assert!(gate.stderr().contains("tls.certificate"), "{}", gate.stderr());
+    replace(&gate, &second.server(&["localhost"]));
+    eventually("the new certificate is shown", async || greets(&gate, &second).await).await;
+    assert!(!greets(&gate, &first).await);
+    // A key of another certificate.
+    gate.write("server.key", &first.server(&["localhost"]).key);
+    let refused = "gatepost_events_total{event=\"certificates_refused\"}";
+    let before = gate.metric(refused).await;
+    eventually("the mismatch is refused", async || {
+        gate.metric(refused).await >= before && gate.stderr().contains("do not serve")
+    })
+    .await;
+    assert!(greets(&gate, &second).await);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_cap_are_closed_and_a_place_that_is_free_is_given() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).section("connections:\n  connections: 2\n").start().await;
+    let request = request(&gate, "echo");
+    let mut first = TcpStream::connect(gate.address()).await.unwrap();
+    let second = TcpStream::connect(gate.address()).await.unwrap();
+    let mut third = TcpStream::connect(gate.address()).await.unwrap();
+    let mut byte = [0];
+    assert!(matches!(third.read(&mut byte).await, Ok(0) | Err(_)), "the third is open");
+    first.write_all(&request).await.unwrap();
+    read_answer(&mut first).await.unwrap().is_ok();
+    assert!(gate.metric("gatepost_connections_total{result=\"refused\"}").await >= Some(1.0));
+    drop(second);
+    eventually("the place is given again", async || raw(gate.address(), &request).await.is_some()).await;
+}
+
+const BOUNDS: &str =
+    "connections:\n  header_deadline: 300ms\n  idle: 300ms\n  body_idle: 300ms\n  max_head: 2KiB\n  max_headers: 10\n";
+
+#[tokio::test]
+async fn slow_heads_and_slow_bodies_are_told_408_and_idle_connections_leave_quietly() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).section(BOUNDS).start().await;
+    raw(gate.address(), b"POST /agents/echo/in").await.unwrap().is_fault(408, "Timeout");
+    let whole = String::from_utf8(request(&gate, "echo")).unwrap();
+    let unfinished = whole.replace("Content-Length: 2", "Content-Length: 20");
+    raw(gate.address(), unfinished.as_bytes()).await.unwrap().is_fault(408, "Timeout");
+    assert_eq!(echo.calls(), 0);
+    let mut idle = TcpStream::connect(gate.address()).await.unwrap();
+    assert!(closes(&mut idle).await < Duration::from_secs(3));
+    let mut kept = TcpStream::connect(gate.address()).await.unwrap();
+    kept.write_all(whole.as_bytes()).await.unwrap();
+    read_answer(&mut kept).await.unwrap().is_ok();
+    assert!(closes(&mut kept).await < Duration::from_secs(3));
+    // A head that drips never comes to rest, and must be over in its time all the same.
+    let mut drip = TcpStream::connect(gate.address()).await.unwrap();
+    let began = Instant::now();
+    let (mut from, mut to) = drip.split();
+    let dripping = async {
+        for byte in whole.as_bytes().iter().cycle() {
+            if to.write_all(&[*byte]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let mut first = [0; 12];
+    tokio::select! {
+        () = dripping => {}
+        read = from.read_exact(&mut first) => assert_eq!((read.unwrap(), &first), (12, b"HTTP/1.1 408")),
+    }
+    assert!(began.elapsed() < Duration::from_secs(3));
+    let lines = gate.log(4).await;
+    assert_eq!(lines.iter().filter(|line| line["status"] == 408).count(), 3, "{lines:?}");
+}
+
+#[tokio::test]
+async fn heads_that_are_too_large_are_431() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).section(BOUNDS).start().await;
+    let head =
+        |extra: &str| String::from_utf8(request(&gate, "echo")).unwrap().replacen("Host", &format!("{extra}Host"), 1);
+    let large = head(&format!("X-Large: {}\r\n", "x".repeat(2_100)));
+    let many = head(&(0..8).map(|at| format!("X-{at}: 1\r\n")).collect::<String>());
+    for text in [large, many] {
+        let answer = raw(gate.address(), text.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, 431, "{}", answer.text());
+    }
+    let fits = head(&(0..5).map(|at| format!("X-{at}: 1\r\n")).collect::<String>());
+    raw(gate.address(), fits.as_bytes()).await.unwrap().is_ok();
+    assert_eq!(echo.calls(), 1);
+}

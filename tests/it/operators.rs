@@ -1,0 +1,259 @@
+//! What operators see: metrics, health, agents, and one line of the access log for each call.
+
+use crate::support::{
+    agent::{Agent, Do, answer},
+    certs::Authority,
+    eventually,
+    gateway::{Gate, gateway, send, translator},
+    reply::raw,
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+fn promtool(page: &str) {
+    let tool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut tool = tool.expect("promtool is missing (apt-get install prometheus)");
+    tool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let said = tool.wait_with_output().unwrap();
+    let text = [said.stdout, said.stderr].concat();
+    assert!(said.status.success() && text.is_empty(), "{}\n{page}", String::from_utf8_lossy(&text));
+}
+
+async fn counted(gate: &Gate, agent: &str, code: &str, group: &str, operation: &str) -> f64 {
+    let labels = format!("agent=\"{agent}\",code=\"{code}\",group=\"{group}\",operation=\"{operation}\"");
+    gate.metric(&format!("gatepost_calls_total{{{labels}}}")).await.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn calls_are_counted_by_how_they_ended_and_the_page_passes_promtool() {
+    let echo = Agent::echo().await;
+    let broken = Agent::scripted(|_| answer("500 Internal Server Error", "text/plain", "boom")).await;
+    let silent = Agent::doing(vec![Do::Hang]).await;
+    let dead = Agent::echo().await.document("dead");
+    let gate = gateway()
+        .document(translator(&echo))
+        .document(dead)
+        .agent("echo", &echo)
+        .agent("broken", &broken)
+        .agent("silent", &silent)
+        .agent("scarce", &echo)
+        .section("agents:\n  from: [agents.json]\n  rules:\n    - {agents: [scarce], rate: 1/h}\n")
+        .start()
+        .await;
+    promtool(&gate.admin("/metrics").await.text());
+    let input = json!({"text": "x", "source_language": "en", "target_language": "zh"});
+    gate.invoke("agent-12345", &input).await.is_ok();
+    gate.invoke("agent-12345", &json!({})).await.is_fault(400, "InvalidInput");
+    gate.invoke("echo", &json!({})).await.is_ok();
+    send(gate.request("POST", "/agents/echo/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+    gate.invoke("nobody", &json!({})).await.is_fault(404, "NotFound");
+    gate.invoke("scarce", &json!({})).await.is_ok();
+    assert_eq!(gate.invoke("scarce", &json!({})).await.status, 429);
+    assert_eq!(gate.invoke("dead", &json!({})).await.status, 502);
+    let failed = gate.invoke("broken", &json!({})).await;
+    let failed = failed.json()["error"]["code"].as_str().unwrap().to_owned();
+    let late = gate.post("/agents/silent/invoke").header("x-request-timeout", "150ms").json(&json!({}));
+    send(late).await.is_fault(504, "Timeout");
+    let left = gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_millis(300)).send().await;
+    assert!(left.unwrap_err().is_timeout());
+    eventually("the call whose caller left is counted", async || {
+        counted(&gate, "silent", "aborted", "key", "invoke").await == 1.0
+    })
+    .await;
+    let codes = [
+        ("agent-12345", "ok", "key", "translateText", 1.0),
+        ("agent-12345", "InvalidInput", "key", "-", 1.0),
+        ("echo", "ok", "key", "invoke", 1.0),
+        ("scarce", "ok", "key", "invoke", 1.0),
+        ("silent", "Timeout", "key", "invoke", 1.0),
+        ("broken", &failed, "key", "invoke", 1.0),
+        ("-", "Unauthorized", "none", "-", 1.0),
+        ("-", "NotFound", "key", "-", 1.0),
+    ];
+    let page = gate.admin("/metrics").await.text();
+    for (agent, code, group, operation, count) in codes {
+        assert_eq!(counted(&gate, agent, code, group, operation).await, count, "{agent} {code}: {page}");
+    }
+    assert_eq!(gate.metric("gatepost_limited_total{limit=\"agent\"}").await, Some(1.0));
+    assert_eq!(gate.metric("gatepost_calls_in_flight").await, Some(0.0));
+    assert_eq!(gate.metric("gatepost_call_seconds_count{agent=\"scarce\"}").await, Some(2.0));
+    promtool(&page);
+}
+
+#[tokio::test]
+async fn callers_cannot_make_labels() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    for at in 0..20 {
+        gate.invoke(&format!("made-up-{at}"), &json!({})).await.is_fault(404, "NotFound");
+        send(gate.post(&format!("/made-up/{at}")).json(&json!({}))).await;
+        send(gate.post(&format!("/agents/echo/made-up-{at}")).json(&json!({}))).await;
+        send(gate.request(&format!("MADEUP{at}"), "/agents/echo/invoke").header("x-api-key", gate.key("team-a"))).await;
+        let call = gate.request("POST", "/agents/echo/invoke").header("x-api-key", format!("made-up-{at}"));
+        send(call.json(&json!({}))).await.is_fault(401, "Unauthorized");
+    }
+    let page = gate.admin("/metrics").await.text();
+    assert!(!page.to_ascii_lowercase().contains("made-up") && !page.contains("MADEUP"), "{page}");
+    let series = page.lines().filter(|line| line.starts_with("gatepost_calls_total{")).count();
+    assert!(series <= 8, "{page}");
+    promtool(&page);
+}
+
+#[tokio::test]
+async fn connections_are_counted_by_what_became_of_them() {
+    let authority = Authority::new("tests");
+    let build = gateway().listen("listen:\n  - address: 127.0.0.1:0\n    tls: {certificate: s.pem, key: s.key}\n");
+    authority.server(&["localhost"]).write(build.folder(), "s");
+    let gate = build.start().await;
+    let open = tokio::net::TcpStream::connect(gate.address()).await.unwrap();
+    eventually("the connection is counted", async || gate.metric("gatepost_connections_open").await == Some(1.0)).await;
+    drop(open);
+    raw(gate.address(), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    eventually("both handshakes failed", async || {
+        gate.metric("gatepost_connections_total{result=\"handshake_failed\"}").await == Some(2.0)
+    })
+    .await;
+    assert_eq!(gate.metric("gatepost_connections_total{result=\"accepted\"}").await, Some(2.0));
+    eventually("none is open", async || gate.metric("gatepost_connections_open").await == Some(0.0)).await;
+    assert!(!gate.admin("/metrics").await.text().contains("connection_accepted"), "counted twice");
+}
+
+#[tokio::test]
+async fn health_and_readiness_say_what_is_wrong() {
+    let echo = Agent::echo().await;
+    let mut gate = gateway().agent("echo", &echo).section("shutdown:\n  delay: 500ms\n").start().await;
+    assert_eq!(gate.admin("/healthz").await.text(), "ok\n");
+    let ready = gate.admin("/readyz").await;
+    assert_eq!((ready.status, &ready.json()["config"]), (200, &json!("ok")));
+    let good = gate.read("gatepost.yaml");
+    gate.write("gatepost.yaml", &format!("{good}surprise: 1\n"));
+    gate.signal(Signal::HUP);
+    eventually("the refusal is told", async || gate.admin("/readyz").await.text().contains("surprise")).await;
+    let ready = gate.admin("/readyz").await;
+    assert_eq!(ready.status, 200, "the last good configuration serves");
+    assert!(ready.json()["config"].as_str().unwrap().starts_with("refused: "), "{}", ready.text());
+    assert_eq!(gate.metric("gatepost_config_ok").await, Some(0.0));
+    gate.write("gatepost.yaml", &good);
+    eventually("the good one is back", async || gate.admin("/readyz").await.json()["config"] == "ok").await;
+    assert_eq!(gate.metric("gatepost_config_ok").await, Some(1.0));
+    gate.signal(Signal::TERM);
+    eventually("readiness drops first", async || gate.admin("/readyz").await.status == 503).await;
+    assert_eq!(gate.admin("/readyz").await.json()["reasons"], json!(["draining"]));
+    gate.invoke("echo", &json!({})).await.is_ok();
+    assert_eq!(gate.admin("/healthz").await.status, 200);
+    assert!(gate.ended().await.success());
+}
+
+#[tokio::test]
+async fn agents_are_listed_a_page_at_a_time() {
+    let echo = Agent::echo().await;
+    let build = (0..25).fold(gateway(), |build, at| build.agent(&format!("a{at:02}"), &echo));
+    let mut secret = echo.document("zz");
+    secret["endpoint"] = json!(format!("http://{}/x?token=s3cret-token-value", echo.address));
+    let gate = build.document(secret).start().await;
+    let (mut seen, mut path) = (Vec::new(), "/agents?limit=10".to_owned());
+    loop {
+        let page = gate.admin(&path).await.json();
+        assert_eq!(page["total"], 26);
+        seen.extend(page["agents"].as_array().unwrap().iter().map(|agent| agent["id"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => path = format!("/agents?limit=10&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 26);
+    assert!(seen.is_sorted());
+    assert!(!gate.admin("/agents").await.text().contains("s3cret-token-value"));
+    for wrong in ["/agents?limit=0", "/agents?limit=1001", "/agents?limit=x", "/agents?surprise=1"] {
+        assert_eq!(gate.admin(wrong).await.status, 400, "{wrong}");
+    }
+    assert_eq!(gate.admin("/surprise").await.status, 404);
+}
+
+#[tokio::test]
+async fn r131_a_call_leaves_one_line_and_no_secret() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(translator(&echo)).agent("echo", &echo).start().await;
+    let key = gate.key("team-a").to_owned();
+    let input = json!({"text": "x", "source_language": "en", "target_language": "zh"});
+    let call = gate.post("/agents/agent-12345/invoke?api_key=in-the-query&text=hi").header("x-request-id", "mine-1");
+    send(call.json(&input)).await.is_ok();
+    let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl";
+    let call = gate.request("POST", "/agents/echo/invoke").header("authorization", format!("Bearer {token}"));
+    send(call.header("x-request-id", "mine-2").json(&json!({}))).await.is_fault(401, "Unauthorized");
+    send(gate.post(&format!("/agents/{key}/invoke")).json(&json!({}))).await.is_fault(404, "NotFound");
+    send(gate.post("/agents/echo/invoke").header("user-agent", format!("x {key}")).body("{")).await;
+    let lines = gate.log(4).await;
+    assert_eq!(lines.len(), 4);
+    let first = &lines[0];
+    let expected = [
+        ("id", json!("mine-1")),
+        ("method", json!("POST")),
+        ("path", json!("/agents/agent-12345/invoke")),
+        ("agent", json!("agent-12345")),
+        ("operation", json!("translateText")),
+        ("caller", json!("key:team-a")),
+        ("credential", json!("key")),
+        ("status", json!(200)),
+        ("code", json!("ok")),
+        ("query_bytes", json!(28)),
+    ];
+    for (field, value) in expected {
+        assert_eq!(first[field], value, "{field}: {first}");
+    }
+    assert!(first["ms"].as_f64().unwrap() >= first["agent_ms"].as_f64().unwrap(), "{first}");
+    assert!(first["time"].as_str().unwrap().ends_with('Z'));
+    assert_eq!((&lines[1]["status"], &lines[1]["code"]), (&json!(401), &json!("Unauthorized")));
+    assert!(lines[1].get("caller").is_none() && lines[1].get("agent").is_none(), "{}", lines[1]);
+    let text = gate.read("access.log") + &gate.stderr() + &gate.admin("/metrics").await.text();
+    let secret = key.rsplit('_').next().unwrap();
+    for word in [key.as_str(), secret, token, "c2lnbmF0dXJl", "in-the-query", "text=hi"] {
+        assert!(!text.contains(word), "'{word}' stands in a log: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_logged_however_it_ends() {
+    let silent = Agent::doing(vec![Do::Hang]).await;
+    let gate = gateway().agent("silent", &silent).start().await;
+    let left = gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_millis(200)).send().await;
+    assert!(left.is_err());
+    let line = gate.log(1).await.remove(0);
+    assert_eq!(
+        (&line["status"], &line["code"], &line["aborted"]),
+        (&json!(0), &json!("aborted"), &json!("caller gone"))
+    );
+    assert_eq!((&line["agent"], &line["caller"]), (&json!("silent"), &json!("key:team-a")));
+    raw(gate.address(), b"nonsense\r\n\r\n").await.unwrap();
+    raw(gate.address(), b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let lines: Vec<Value> = gate.log(3).await;
+    for line in &lines[1..] {
+        assert_eq!((&line["status"], &line["code"]), (&json!(400), &json!("InvalidInput")), "{line}");
+        assert!(line["id"].as_str().is_some_and(|id| !id.is_empty()), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn the_access_log_is_opened_anew_on_sighup() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    gate.invoke("echo", &json!({})).await.is_ok();
+    gate.log(1).await;
+    std::fs::rename(gate.folder().join("access.log"), gate.folder().join("access.log.1")).unwrap();
+    gate.signal(Signal::HUP);
+    eventually("the new file is there", async || gate.folder().join("access.log").exists()).await;
+    gate.invoke("echo", &json!({})).await.is_ok();
+    gate.log(1).await;
+    assert_eq!(gate.read("access.log.1").lines().count(), 1);
+    assert_eq!(gate.read("access.log").lines().count(), 1);
+}
