@@ -65,7 +65,10 @@ impl Reading<'_> {
         } else {
             let first = incoming.first().await?;
             if first_byte(&first) != Some(b'[') {
-                return Ok((self.named.unwrap_or_default(), Input::Stream(first)));
+                // One that is here already may be sent again where that is safe.
+                let whole = incoming.length() == Some(first.len() as u64) && !first.is_empty();
+                let input = if whole { Input::Whole(first) } else { Input::Stream(first) };
+                return Ok((self.named.unwrap_or_default(), input));
             }
             incoming.put_back(first);
         }

@@ -36,14 +36,11 @@ impl Service for Gateway {
         call.asks(session.req_header());
         let format = accept::error_format(&session.req_header().headers, world.format);
         let serving = Serving { gateway: self, world: &world, connection };
-        let served = AssertUnwindSafe(serving.handle(session, &mut call)).catch_unwind().await;
+        let served = caught(serving.handle(session, &mut call)).await;
         call.count.bytes_in = session.body_bytes_read() as u64;
         let stop = match served {
-            Ok(Ok(outcome)) => return outcome,
-            Ok(Err(stop)) => stop,
-            Err(_) => Stop::Fault(
-                Fault::new(Code::Internal, "the gateway failed").detail("a panic; its message is on stderr"),
-            ),
+            Ok(outcome) => return outcome,
+            Err(stop) => stop,
         };
         let written = session.response_written().map(|head| head.status.as_u16()).filter(|status| *status >= 200);
         match (stop, written) {
@@ -65,6 +62,16 @@ impl Service for Gateway {
         let format = self.world.load().format;
         reply::refuse(session, connection, &mut call, fault, format).await;
     }
+}
+
+/// A panic ends its call, which is answered like any other failure, and nothing else.
+pub(super) async fn caught<T>(
+    work: impl Future<Output = std::result::Result<T, Stop>>,
+) -> std::result::Result<T, Stop> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        let fault = Fault::new(Code::Internal, "the gateway failed").detail("a panic; its message is on stderr");
+        Err(Stop::Fault(fault))
+    })
 }
 
 struct Serving<'a> {

@@ -48,7 +48,8 @@ impl Onward<'_> {
             // Comments of ours would break the length; one real server sends it.
             let _ = head.insert_header(header::TRANSFER_ENCODING, "chunked");
         }
-        match self.pump.is_done() {
+        // A body that is read needs no more of the connection, even where the agent has not got all of it yet.
+        match self.pump.is_done() || session.is_body_done() {
             true => listen::before_answer(session, self.out.connection).await,
             // What the caller still sends belongs to the agent; the connection ends with this call.
             false => session.set_keepalive(None),

@@ -136,6 +136,15 @@ const CHUNKS: &[&str] = &[
     "2\r\n{}xx0\r\n\r\n",
     "FFFFFFFFFFFFFFFFF\r\n{}\r\n0\r\n\r\n",
     "\r\n{}\r\n0\r\n\r\n",
+    " 2\r\n{}\r\n0\r\n\r\n",
+    "2 \r\n{}\r\n0\r\n\r\n",
+    ";a=b\r\n\r\n",
+    "2;a\nb\r\n{}\r\n0\r\n\r\n",
+    "2;a\rb\r\n{}\r\n0\r\n\r\n",
+    "2\r\n{}\r\n\r\n",
+    "2\r\n{}\r\n0\r\nX Y: 1\r\n\r\n",
+    "2\r\n{}\r\n0\r\nX: 1\n\r\n",
+    "2\r\n{}\r\n0\r\nGET / HTTP/1.1\r\n\r\n",
 ];
 
 #[track_caller]
@@ -195,14 +204,42 @@ async fn malformed_chunks_are_refused_or_cut_and_never_a_whole_request() {
     for body in CHUNKS {
         let fields = "Host: gate\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
         let request = with(&gate, fields, body);
-        is_refused(raw(gate.address(), &request).await, body, 400);
+        is_refused(raw(gate.address(), &request).await, &format!("{body:?}"), 400);
         let request =
             String::from_utf8(request).unwrap().replacen("/echo/", "/open/", 1).replacen("/json", "/binary", 1);
         let answer = raw(gate.address(), request.as_bytes()).await;
-        assert!(answer.is_some_and(|answer| answer.status == 400), "{body}");
+        let answer = answer.unwrap_or_else(|| panic!("{body:?}: no answer"));
+        assert_eq!(answer.status, 400, "{body:?}: {}", answer.text());
+        // And where the body comes after the head.
+        let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        stream.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let answer = read_answer(&mut stream).await.unwrap_or_else(|| panic!("{body:?}: no answer"));
+        assert_eq!(answer.status, 400, "{body:?} later: {}", answer.text());
     }
     assert_eq!(echo.calls(), 0, "a body that never ended reached the agent as a whole request");
     gate.invoke("echo", &json!({})).await.is_ok();
+}
+
+#[tokio::test]
+async fn well_formed_chunks_pass_wherever_they_are_cut_and_the_connection_lives_on() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    let fields = "Host: gate\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
+    let body = "1;a=\"b\"\r\n{\r\n00A\r\n\"text\": \"x\r\n2\r\n\"}\r\n0\r\nX-Sum: 1\r\n\r\n";
+    let request = with(&gate, fields, body);
+    let head = request.len() - body.len();
+    let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    for cut in head..request.len() {
+        stream.write_all(&request[..cut]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        stream.write_all(&request[cut..]).await.unwrap();
+        let answer = read_answer(&mut stream).await.unwrap_or_else(|| panic!("no answer, cut at {cut}"));
+        assert_eq!(answer.is_ok()["echo"], json!({"text": "x"}), "cut at {cut}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use crate::support::{
     eventually,
     gateway::{Gate, gateway, send},
     reply::{raw, read_answer},
-    served,
+    served::{self, tls_listener},
 };
 use serde_json::json;
 use std::{
@@ -372,13 +372,9 @@ async fn r97_a_session_is_never_resumed_with_somebody_elses_certificate() {
     let mut document = echo.document("mutual");
     document["authentication"] = json!({"type": "mtls"});
     let build = gateway().document(document);
-    authority.server(&["localhost", "127.0.0.1"]).write(build.folder(), "server");
     std::fs::write(build.folder().join("clients.pem"), authority.pem()).unwrap();
-    let gate = build
-        .listen("listen:\n  - {address: 127.0.0.1:0, tls: {certificate: server.pem, key: server.key, client_ca: clients.pem}}\n")
-        .section("  mtls: {caller_from: [subject_cn]}\n")
-        .start()
-        .await;
+    let listen = tls_listener(&build, &authority, Some("clients.pem"));
+    let gate = build.listen(&listen).section("  mtls: {caller_from: [subject_cn]}\n").start().await;
     let alice = authority.client("alice");
     let client = served::Resuming::new(&authority, &alice);
     for (shows, status) in [(true, "200"), (false, "401"), (true, "200"), (false, "401")] {

@@ -135,7 +135,9 @@ fn connection(value: &[u8]) -> Result<(), Fault> {
 }
 
 fn is_disguised(name: &[u8]) -> bool {
-    let same = |byte: &u8, known: u8| if *byte == b'_' { known == b'-' } else { byte.eq_ignore_ascii_case(&known) };
+    let same = |byte: &u8, known: u8| {
+        if *byte == b'_' { known == b'-' } else { byte.eq_ignore_ascii_case(&known) }
+    };
     let begins = |known: &&str| {
         name.len() >= known.len() && name.iter().zip(known.bytes()).all(|(byte, known)| same(byte, known))
     };

@@ -3,12 +3,14 @@
 //! as they arrive and before another parser sees them; HTTP/2 heads on what the codec decoded.
 //! Nothing here knows agents, callers or limits of pace, and nothing allocates unless it refuses.
 
+mod chunks;
 mod field;
 mod h2;
 mod line;
 mod scan;
 mod target;
 
+pub use chunks::{Broken, Chunks};
 pub use h2::check as check_h2;
 pub use scan::Scan;
 

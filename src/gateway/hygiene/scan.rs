@@ -62,6 +62,11 @@ impl Scan {
         self.unfinished(head).map(|()| None)
     }
 
+    /// Whether the head announced a chunked body.
+    pub fn chunked(&self) -> bool {
+        self.seen.chunked()
+    }
+
     /// Whether `line` ended the head.
     fn judge(&mut self, head: &[u8], line: &[u8]) -> Result<bool, Fault> {
         if self.request.is_none() {
@@ -96,7 +101,9 @@ impl Scan {
 
     /// What only the whole head can tell.
     fn complete(&self, head: &[u8]) -> Result<(), Fault> {
-        let Some(request) = &self.request else { return Err(refuse("The request line is missing.")) };
+        let Some(request) = &self.request else {
+            return Err(refuse("The request line is missing."));
+        };
         if self.seen.chunked() && request.version == Version::Http10 {
             return Err(refuse("HTTP/1.0 has no Transfer-Encoding (use Content-Length or HTTP/1.1)."));
         }

@@ -61,10 +61,14 @@ fn bytes(text: &[u8], path: bool) -> Result<(), Fault> {
             b'%' => escape(rest.next(), rest.next(), path)?,
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' | b'@' => {}
             b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => {}
-            b'#' => return Err(refuse("The request's target has a fragment ('#' is written %23).")),
+            b'#' => {
+                return Err(refuse("The request's target has a fragment ('#' is written %23)."));
+            }
             // Clients send these bare in queries; in a path nobody agrees on them.
             0x21..=0x7e if !path => {}
-            _ => return Err(refuse("The request's target has a character that must be percent-encoded.")),
+            _ => {
+                return Err(refuse("The request's target has a character that must be percent-encoded."));
+            }
         }
     }
     Ok(())

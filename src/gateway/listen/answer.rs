@@ -134,7 +134,7 @@ pub(super) async fn finish1(mut session: Box<Http1>, outcome: Outcome, connectio
         let (stream, rest) = session.reuse().await.ok()??.into_parts();
         let mut wire = Wire::from_stream(stream)?;
         wire.give_back(rest.unwrap_or_default());
-        return Some(wire);
+        return wire.body_ended().then_some(wire);
     }
     Wire::from_stream(session.into_inner())?.linger(LINGER_TIME, LINGER).await;
     None

@@ -3,7 +3,7 @@
 use super::Connection;
 use crate::fault::{Code, Fault};
 use bytes::Bytes;
-use pingora_core::{ErrorType, protocols::http::ServerSession};
+use pingora_core::{Error, ErrorType, protocols::http::ServerSession};
 use tokio::time::{Instant, timeout_at};
 
 /// The next bytes of the body, `None` after the last. Each chunk has `body_idle` to come, and all of them
@@ -27,17 +27,26 @@ pub async fn read_chunk(
     session.set_keepalive(None);
     Err(match read {
         Ok(()) => Fault::new(Code::Timeout, "The request's body did not arrive in time.").status(408),
-        Err(error) if matches!(error.etype(), ErrorType::ConnectionClosed | ErrorType::ReadError) => {
+        Err(error) if is_end(&error) => {
             Fault::new(Code::InvalidInput, "The request's body ended before it was complete.").detail(error)
         }
         Err(error) => Fault::new(Code::InvalidInput, "The request's body is not framed correctly.").detail(error),
     })
 }
 
+/// Whether the caller stopped, rather than sent what is no body.
+fn is_end(error: &Error) -> bool {
+    let io = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let invalid = io.is_some_and(|error| error.kind() == std::io::ErrorKind::InvalidData);
+    !invalid && matches!(error.etype(), ErrorType::ConnectionClosed | ErrorType::ReadError)
+}
+
 /// Tells a caller that waits for it to send the body (RFC 9110 §10.1.1). To be called before the first read,
 /// once it is certain that the body is wanted: a refusal before it spares the caller the upload.
 pub async fn expect_continue(session: &mut ServerSession) {
-    let ServerSession::H1(session) = session else { return };
+    let ServerSession::H1(session) = session else {
+        return;
+    };
     let head = session.req_header();
     if head.version != http::Version::HTTP_11
         || !head.headers.contains_key(http::header::EXPECT)

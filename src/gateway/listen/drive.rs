@@ -25,7 +25,9 @@ impl<S: Service> Door<S> {
     /// Serves one connection until it ends.
     pub(super) async fn serve(&self, tcp: TcpStream, peer: SocketAddr) {
         // A socket that cannot be set or asked was closed by its peer meanwhile.
-        let (Ok(()), Ok(local)) = (socket::prepare(&tcp, &self.limits), tcp.local_addr()) else { return };
+        let (Ok(()), Ok(local)) = (socket::prepare(&tcp, &self.limits), tcp.local_addr()) else {
+            return;
+        };
         let (wire, secured) = match &self.certificates {
             None => (Wire::plain(tcp), None),
             Some(certificates) => match self.handshake(tcp, certificates).await {

@@ -4,7 +4,7 @@
 use super::{Connection, wire::Wire};
 use crate::{
     fault::{Code, Fault},
-    gateway::hygiene::Scan,
+    gateway::hygiene::{Broken, Chunks, Scan},
 };
 use bytes::BytesMut;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// What came.
 pub(super) enum Head {
-    /// A clean head, and whatever the peer sent behind it.
+    /// A clean head, and whatever the peer sent behind it. The wire watches a chunked body from here on.
     Whole(BytesMut),
     /// Nothing: closed, idle for too long, or the gateway is going away.
     Closed,
@@ -40,7 +40,13 @@ pub(super) async fn read(wire: &mut Wire, connection: &Connection, fresh: bool) 
     let mut scan = Scan::new(connection.bounds());
     loop {
         match scan.feed(&head) {
-            Ok(Some(_)) => return Head::Whole(head),
+            Ok(Some(end)) => {
+                let chunks = scan.chunked().then(Chunks::default);
+                return match wire.watch(chunks, head.get(end..).unwrap_or_default()) {
+                    Ok(()) => Head::Whole(head),
+                    Err(Broken) => Head::Refused(broken()),
+                };
+            }
             Ok(None) => {}
             Err(fault) => return Head::Refused(fault),
         }
@@ -90,6 +96,11 @@ async fn first_bytes(wire: &mut Wire, to: &mut BytesMut, connection: &Connection
         read = timeout(connection.limits.idle.get(), wire.read_some(to)) => matches!(read, Ok(Ok(read)) if read > 0),
         () = leave => false,
     }
+}
+
+#[cold]
+fn broken() -> Fault {
+    Fault::new(Code::InvalidInput, "The request's body is not framed correctly.")
 }
 
 #[cold]

@@ -23,7 +23,8 @@ pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connectio
             Head::Whole(head) => {
                 served = served.saturating_add(1);
                 let last = connection.limits.requests_per_connection.is_some_and(|most| served >= most);
-                request(service, connection, session(wire, Some(head)), last).await
+                // On the heap, so that a connection between requests does not carry the room for one.
+                Box::pin(request(service, connection, session(wire, Some(head)), last)).await
             }
         };
         match next {

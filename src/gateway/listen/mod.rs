@@ -15,6 +15,7 @@ mod http1;
 mod http2;
 mod server;
 mod socket;
+mod stream;
 mod tls;
 pub mod upgrade;
 mod wire;

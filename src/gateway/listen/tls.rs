@@ -73,7 +73,9 @@ fn build(files: &Tls) -> Result<ServerConfig, Vec<String>> {
     let key = keep(key, "tls.key", &mut problems);
     let verifier =
         files.client_ca.as_deref().map(|path| keep(client_verifier(path, &provider), "tls.client_ca", &mut problems));
-    let (Some(chain), Some(key), true) = (chain, key, problems.is_empty()) else { return Err(problems) };
+    let (Some(chain), Some(key), true) = (chain, key, problems.is_empty()) else {
+        return Err(problems);
+    };
     let one = |error: rustls::Error| vec![format!("tls: the certificate and its key do not serve ({error})")];
 
     let versions: &[&rustls::SupportedProtocolVersion] = match files.min_version {

@@ -139,7 +139,7 @@ pub fn take(path: &Path) -> io::Result<Taken> {
         }
     }
     text.truncate(received.bytes);
-    while !text.is_empty() && text != b"\n" && !text.ends_with(b"\n\n") {
+    while text != b"\n" && !text.ends_with(b"\n\n") {
         let mut more = [0; 1 << 10];
         let read = before.read(&mut more)?;
         text.extend_from_slice(more.get(..read).filter(|more| !more.is_empty()).ok_or(io::ErrorKind::UnexpectedEof)?);
@@ -157,7 +157,7 @@ impl Taken {
     /// The socket that was configured as `label`; each can be had once.
     pub fn listener(&mut self, label: &str) -> Option<TcpListener> {
         let at = self.listeners.iter().position(|(known, _)| known == label)?;
-        Some(self.listeners.swap_remove(at).1)
+        Some(self.listeners.remove(at).1)
     }
 
     /// Tells the process before that this one serves. Sockets that nobody asked for are closed.

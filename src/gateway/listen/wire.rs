@@ -1,20 +1,13 @@
 //! One connection's bytes as Pingora wants them: plain or TLS, with bytes that were read ahead given back
 //! first, and small writes gathered until a flush. It holds no buffer while the connection is idle.
 
-use async_trait::async_trait;
+use crate::gateway::hygiene::{Broken, Chunks};
 use bytes::{Buf, BytesMut};
-use pingora_core::protocols::{
-    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream, TimingDigest,
-    UniqueID, UniqueIDType, raw_connect::ProxyDigest,
-};
+use pingora_core::protocols::Stream;
 use std::{
     io,
-    os::fd::AsRawFd,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -40,6 +33,7 @@ pub(super) struct Wire {
     ahead: BytesMut,
     gathered: BytesMut,
     through: AtomicBool,
+    chunks: Option<Chunks>,
     h2: bool,
 }
 
@@ -59,7 +53,14 @@ impl Wire {
     }
 
     fn over(inner: Inner, h2: bool) -> Self {
-        Self { inner, ahead: BytesMut::new(), gathered: BytesMut::new(), through: AtomicBool::new(false), h2 }
+        Self {
+            inner,
+            ahead: BytesMut::new(),
+            gathered: BytesMut::new(),
+            through: AtomicBool::new(false),
+            chunks: None,
+            h2,
+        }
     }
 
     /// The wire inside what a session gives back.
@@ -75,6 +76,17 @@ impl Wire {
     /// From here on HTTP/2 is spoken: known by its preface on a plain connection.
     pub(super) fn set_h2(&mut self) {
         self.h2 = true;
+    }
+
+    /// Judges the framing of the body that begins with `first`, if it is chunked, as it is read.
+    pub(super) fn watch(&mut self, chunks: Option<Chunks>, first: &[u8]) -> Result<(), Broken> {
+        self.chunks = chunks;
+        self.chunks.as_mut().map_or(Ok(()), |chunks| chunks.feed(first))
+    }
+
+    /// Whether the body has ended as far as its framing tells; otherwise another parser saw an end in it.
+    pub(super) fn body_ended(&self) -> bool {
+        self.chunks.as_ref().is_none_or(Chunks::done)
     }
 
     /// Bytes already read, for whoever reads next.
@@ -136,7 +148,7 @@ impl Wire {
         self.through.store(true, Ordering::Relaxed);
     }
 
-    fn tcp(&self) -> &TcpStream {
+    pub(super) fn tcp(&self) -> &TcpStream {
         match &self.inner {
             Inner::Plain(tcp) => tcp,
             Inner::Tls(tls) => tls.get_ref().0,
@@ -147,6 +159,7 @@ impl Wire {
     /// would reset the connection, and the peer would lose the response (RFC 9112 §9.6).
     pub(super) async fn linger(mut self, longest: Duration, most: usize) {
         let closing = async {
+            self.chunks = None;
             AsyncWriteExt::shutdown(&mut self).await?;
             let mut taken = 0;
             let mut sink = vec![0; CHUNK];
@@ -206,7 +219,13 @@ impl Inner {
 impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            return self.inner.poll_read(task, to);
+            let before = to.filled().len();
+            ready!(self.inner.poll_read(task, to))?;
+            let new = to.filled().get(before..).unwrap_or_default();
+            let judged = self.chunks.as_mut().map_or(Ok(()), |chunks| chunks.feed(new));
+            return Poll::Ready(
+                judged.map_err(|Broken| io::Error::new(io::ErrorKind::InvalidData, "the chunked body is broken")),
+            );
         }
         let count = to.remaining().min(self.ahead.len());
         to.put_slice(&self.ahead.split_to(count));
@@ -259,47 +278,5 @@ impl AsyncWrite for Wire {
             Inner::Plain(tcp) => Pin::new(tcp).poll_shutdown(task),
             Inner::Tls(tls) => Pin::new(tls).poll_shutdown(task),
         }
-    }
-}
-
-#[async_trait]
-impl Shutdown for Wire {
-    async fn shutdown(&mut self) {
-        // The connection is over either way.
-        let _ = AsyncWriteExt::shutdown(self).await;
-    }
-}
-
-impl UniqueID for Wire {
-    fn id(&self) -> UniqueIDType {
-        self.tcp().as_raw_fd()
-    }
-}
-
-impl Ssl for Wire {
-    fn selected_alpn_proto(&self) -> Option<ALPN> {
-        Some(if self.h2 { ALPN::H2 } else { ALPN::H1 })
-    }
-}
-
-#[async_trait]
-impl Peek for Wire {}
-
-// The connection's facts are in `Connection`; Pingora's own digests would only repeat them.
-impl GetTimingDigest for Wire {
-    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        Vec::new()
-    }
-}
-
-impl GetProxyDigest for Wire {
-    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        None
-    }
-}
-
-impl GetSocketDigest for Wire {
-    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        None
     }
 }

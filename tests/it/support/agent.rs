@@ -83,6 +83,7 @@ impl Agent {
         let lost = Arc::clone(&left);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                stream.set_nodelay(true).unwrap();
                 let (script, seen, lost) = (Arc::clone(&script), Arc::clone(&seen), Arc::clone(&lost));
                 tokio::spawn(async move {
                     if talk(stream, script, seen).await.is_err() {

@@ -1,7 +1,10 @@
 //! Agents on a real server (HTTP/1.1 and HTTP/2, TLS, unix sockets), agents that are a function of their
 //! connection, and a client that resumes TLS sessions.
 
-use super::certs::{Authority, Issued};
+use super::{
+    certs::{Authority, Issued},
+    gateway::Build,
+};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{Request, Response, body::Incoming, service::service_fn};
@@ -225,4 +228,17 @@ impl Resuming {
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     }
+}
+
+/// A TLS listener with a certificate of `authority`, which asks for clients' certificates where `client_ca` names
+/// a file in the folder.
+pub fn tls_listener(build: &Build, authority: &Authority, client_ca: Option<&str>) -> String {
+    let (certificate, key) = authority.server(&["localhost", "127.0.0.1"]).write(build.folder(), "server");
+    let asks = client_ca.map(|file| format!(", client_ca: {}", build.folder().join(file).display()));
+    format!(
+        "listen:\n  - {{address: 127.0.0.1:0, tls: {{certificate: {}, key: {}{}}}}}\n",
+        certificate.display(),
+        key.display(),
+        asks.unwrap_or_default()
+    )
 }

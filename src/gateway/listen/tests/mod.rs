@@ -1,1 +1,245 @@
-//! x
+//! A service that answers little, a raw client, and what the tests of this room share.
+
+mod http1;
+mod http2;
+mod living;
+mod malformed;
+mod tls;
+
+use super::*;
+use crate::{
+    fault::{Code, Fault, Format},
+    telemetry::Metrics,
+    unit::Span,
+};
+use bytes::Bytes;
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::ResponseHeader;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    sync::Notify,
+    time::{Instant, timeout},
+};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+struct Echo {
+    served: AtomicUsize,
+    refused: AtomicUsize,
+    gone: AtomicUsize,
+    waiting: AtomicUsize,
+    release: Notify,
+}
+
+impl Echo {
+    async fn answer(session: &mut ServerSession, connection: &Connection, status: u16, body: Vec<u8>) -> Outcome {
+        before_answer(session, connection).await;
+        let mut head = ResponseHeader::build(status, None).unwrap();
+        head.insert_header("content-length", body.len().to_string()).unwrap();
+        head.insert_header("content-type", "application/json").unwrap();
+        let written = match session.write_response_header(Box::new(head)).await {
+            Ok(()) => session.write_response_body(Bytes::from(body), true).await,
+            Err(error) => Err(error),
+        };
+        if written.is_ok() { Outcome::Complete } else { Outcome::Aborted }
+    }
+
+    async fn fault(session: &mut ServerSession, connection: &Connection, fault: Fault) -> Outcome {
+        Self::answer(session, connection, fault.http_status(), fault.body(Format::Error, "r")).await
+    }
+
+    async fn read(session: &mut ServerSession, connection: &Connection) -> Result<usize, Fault> {
+        let deadline = Some(Instant::now() + Duration::from_secs(5));
+        expect_continue(session).await;
+        let mut length = 0;
+        while let Some(chunk) = read_chunk(session, connection, deadline).await? {
+            length += chunk.len();
+        }
+        Ok(length)
+    }
+
+    async fn wait(&self, session: &mut ServerSession) -> bool {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        tokio::select! {
+            () = self.release.notified() => true,
+            () = gone(session) => { self.gone.fetch_add(1, Ordering::SeqCst); false }
+        }
+    }
+
+    async fn stream(&self, session: &mut ServerSession, whole: bool) -> Outcome {
+        let mut head = ResponseHeader::build(200, None).unwrap();
+        if !session.is_http2() {
+            head.insert_header("transfer-encoding", "chunked").unwrap();
+        }
+        session.write_response_header(Box::new(head)).await.unwrap();
+        session.write_response_body(Bytes::from_static(b"first"), false).await.unwrap();
+        if !whole || !self.wait(session).await {
+            return Outcome::Aborted;
+        }
+        session.write_response_body(Bytes::from_static(b"second"), true).await.unwrap();
+        Outcome::Complete
+    }
+}
+
+impl Service for Echo {
+    async fn serve(self: &Arc<Self>, session: &mut ServerSession, connection: &Arc<Connection>) -> Outcome {
+        self.served.fetch_add(1, Ordering::SeqCst);
+        let path = session.req_header().uri.path().to_owned();
+        match path.as_str() {
+            "/refuse" => Self::fault(session, connection, Fault::new(Code::Unauthorized, "no")).await,
+            "/wait" => match self.wait(session).await {
+                true => Self::answer(session, connection, 200, b"{}".to_vec()).await,
+                false => Outcome::Aborted,
+            },
+            "/stream" => self.stream(session, true).await,
+            "/abort" => self.stream(session, false).await,
+            "/panic" => panic!("a defect"),
+            "/facts" => {
+                let tls = connection.secured.as_ref();
+                let facts = serde_json::json!({
+                    "certificates": tls.map(|tls| tls.client_chain.len()), "name": tls.and_then(|tls| tls.server_name.clone()),
+                    "version": tls.map(|tls| tls.version), "h2": tls.map(|tls| tls.h2), "peer": connection.peer.to_string(),
+                });
+                Self::answer(session, connection, 200, facts.to_string().into_bytes()).await
+            }
+            _ => match Self::read(session, connection).await {
+                Ok(length) => {
+                    Self::answer(
+                        session,
+                        connection,
+                        200,
+                        format!("{{\"length\":{length},\"path\":\"{path}\"}}").into_bytes(),
+                    )
+                    .await
+                }
+                Err(fault) => Self::fault(session, connection, fault).await,
+            },
+        }
+    }
+
+    async fn refuse(self: &Arc<Self>, session: &mut ServerSession, connection: &Arc<Connection>, fault: Fault) {
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        Self::fault(session, connection, fault).await;
+    }
+}
+
+struct Running {
+    server: Server,
+    echo: Arc<Echo>,
+    metrics: Arc<Metrics>,
+    address: SocketAddr,
+}
+
+fn plain() -> Config {
+    Config { address: "127.0.0.1:0".parse().unwrap(), tls: None, insecure_plaintext: false }
+}
+
+/// Short bounds, so that running into one is quick.
+fn hurried() -> Limits {
+    Limits {
+        header_deadline: Span::millis(300),
+        idle: Span::millis(600),
+        body_idle: Span::millis(300),
+        tls_handshake: Span::millis(300),
+        ..Limits::default()
+    }
+}
+
+fn start(config: &Config, limits: Limits) -> Running {
+    let metrics = Metrics::new().unwrap();
+    let echo = Arc::new(Echo::default());
+    let listeners = bind_all(std::slice::from_ref(config), None).unwrap();
+    let server = Server::start(listeners, limits, &echo, &metrics).unwrap();
+    let address = server.addresses()[0];
+    Running { server, echo, metrics, address }
+}
+
+impl Running {
+    async fn connect(&self) -> Raw<TcpStream> {
+        let tcp = TcpStream::connect(self.address).await.unwrap();
+        tcp.set_nodelay(true).unwrap();
+        Raw(tcp)
+    }
+
+    fn counted(&self, event: &str) -> u64 {
+        let text = self.metrics.exposition().unwrap();
+        let lines = text.lines().filter(|line| line.contains(&format!("\"{event}\"")));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>() as u64
+    }
+}
+
+/// A client that sends bytes and reads bytes.
+struct Raw<T>(T);
+
+/// A response as bytes on the wire.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
+    async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        // A server that has refused may have closed already.
+        let _ = self.0.write_all(bytes.as_ref()).await;
+        let _ = self.0.flush().await;
+    }
+
+    /// One response; `None` if the connection ended instead.
+    async fn answer(&mut self) -> Option<Answer> {
+        let head = self.until("\r\n\r\n").await?;
+        let status = head.get(9..12)?.parse().ok()?;
+        let lower = head.to_ascii_lowercase();
+        let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+        let mut body = vec![0; if status == 100 { 0 } else { length }];
+        timeout(PATIENCE, self.0.read_exact(&mut body)).await.unwrap().ok()?;
+        Some(Answer { status, head: lower, body: String::from_utf8(body).unwrap() })
+    }
+
+    async fn until(&mut self, end: &str) -> Option<String> {
+        let mut text = Vec::new();
+        while !text.ends_with(end.as_bytes()) {
+            let mut byte = [0];
+            match timeout(PATIENCE, self.0.read(&mut byte)).await.expect("the server says something") {
+                Ok(1) => text.push(byte[0]),
+                _ => return None,
+            }
+        }
+        Some(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// What is left to read until the server closes.
+    async fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        // A reset ends it like a close.
+        let _ = timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("the server closes");
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+}
+
+/// Polls until `holds`.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+const GET: &str = "GET /after HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn post(path: &str, length: usize) -> String {
+    format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
+}

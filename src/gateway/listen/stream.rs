@@ -1,0 +1,52 @@
+//! What Pingora asks of a stream besides bytes: which protocol, which descriptor, and facts that are not
+//! repeated here because [`super::Connection`] has them.
+
+use super::wire::Wire;
+use async_trait::async_trait;
+use pingora_core::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest, UniqueID,
+    UniqueIDType, raw_connect::ProxyDigest,
+};
+use std::{os::fd::AsRawFd, sync::Arc};
+use tokio::io::AsyncWriteExt;
+
+#[async_trait]
+impl Shutdown for Wire {
+    async fn shutdown(&mut self) {
+        // The connection is over either way.
+        let _ = AsyncWriteExt::shutdown(self).await;
+    }
+}
+
+impl UniqueID for Wire {
+    fn id(&self) -> UniqueIDType {
+        self.tcp().as_raw_fd()
+    }
+}
+
+impl Ssl for Wire {
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        Some(if self.is_h2() { ALPN::H2 } else { ALPN::H1 })
+    }
+}
+
+#[async_trait]
+impl Peek for Wire {}
+
+impl GetTimingDigest for Wire {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl GetProxyDigest for Wire {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        None
+    }
+}
+
+impl GetSocketDigest for Wire {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        None
+    }
+}

@@ -1,0 +1,237 @@
+//! HTTP/1 within its bounds: slow heads, slow bodies, idle connections, unread bodies, callers that leave.
+
+use super::*;
+
+#[tokio::test]
+async fn r27_a_connection_serves_one_request_after_another() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    for _ in 0..3 {
+        raw.send(post("/a", 5) + "hello").await;
+        let answer = raw.answer().await.unwrap();
+        assert_eq!((answer.status, answer.body.as_str()), (200, "{\"length\":5,\"path\":\"/a\"}"));
+        assert!(answer.head.contains("connection: keep-alive"));
+    }
+    assert_eq!(running.counted("accepted"), 1);
+}
+
+#[tokio::test]
+async fn a_head_that_dribbles_is_told_408_however_lively_it_is() {
+    let running = start(&plain(), hurried());
+    let mut raw = running.connect().await;
+    raw.send("GET / HTTP/1.1\r\nHost: a\r\n").await;
+    let began = Instant::now();
+    let dribble = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            raw.send("X: y\r\n").await;
+            if began.elapsed() > Duration::from_millis(450) {
+                break;
+            }
+        }
+    };
+    dribble.await;
+    let answer = raw.answer().await.unwrap();
+    assert_eq!(answer.status, 408);
+    assert!(answer.body.contains("Timeout"));
+    assert_eq!(running.echo.served.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_without_a_word() {
+    let running = start(&plain(), hurried());
+    let mut fresh = running.connect().await;
+    let mut used = running.connect().await;
+    used.send(GET).await;
+    assert_eq!(used.answer().await.unwrap().status, 200);
+    assert_eq!(fresh.rest().await, "");
+    assert_eq!(used.rest().await, "");
+    until("no connection is left", || running.server.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn a_connection_idle_for_longer_than_a_head_may_take_is_still_served() {
+    let running = start(&plain(), Limits { header_deadline: Span::millis(50), ..Limits::default() });
+    let mut raw = running.connect().await;
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    raw.send(GET).await;
+    assert_eq!(raw.answer().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_is_told_408_and_the_connection_closes() {
+    let running = start(&plain(), hurried());
+    let mut raw = running.connect().await;
+    raw.send(post("/a", 10) + "he").await;
+    let answer = raw.answer().await.unwrap();
+    assert_eq!(answer.status, 408);
+    assert!(answer.head.contains("connection: close"));
+    assert_eq!(raw.rest().await, "");
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_never_counts_as_whole() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    raw.send(post("/a", 10) + "he").await;
+    raw.0.shutdown().await.unwrap();
+    assert_eq!(raw.answer().await.unwrap().status, 400);
+}
+
+#[tokio::test]
+async fn a_caller_that_expects_100_is_told_to_go_on_once_and_keeps_its_connection() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    let head = "POST /a HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    raw.send(head).await;
+    assert_eq!(raw.answer().await.unwrap().status, 100);
+    raw.send("hello").await;
+    let answer = raw.answer().await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert!(answer.head.contains("connection: keep-alive"));
+    raw.send(head.replace("/a", "/refuse")).await;
+    let refused = raw.answer().await.unwrap();
+    assert_eq!(refused.status, 401, "a refusal spares the body");
+    assert!(refused.head.contains("connection: close"), "whether the body follows is not known");
+}
+
+#[tokio::test]
+async fn a_refusal_with_a_little_unread_body_keeps_the_connection() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    raw.send(post("/refuse", 1000) + &"x".repeat(1000) + GET).await;
+    let refused = raw.answer().await.unwrap();
+    assert_eq!(refused.status, 401);
+    assert!(refused.head.contains("connection: keep-alive"));
+    assert!(raw.answer().await.unwrap().body.contains("/after"));
+}
+
+#[tokio::test]
+async fn a_refusal_with_much_unread_body_is_read_before_the_connection_closes() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    raw.send(post("/refuse", 3 << 20) + &"x".repeat(3 << 20) + GET).await;
+    let refused = raw.answer().await.expect("the answer is not lost to a reset");
+    assert_eq!(refused.status, 401);
+    assert!(refused.head.contains("connection: close"));
+    assert_eq!(raw.rest().await, "");
+    assert_eq!(running.echo.served.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_caller_that_only_stops_sending_gets_its_answer() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    raw.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    raw.0.shutdown().await.unwrap();
+    until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    running.echo.release.notify_waiters();
+    assert_eq!(raw.answer().await.unwrap().status, 200);
+    assert_eq!(running.echo.gone.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_caller_that_resets_is_noticed_while_the_agent_works() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    raw.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
+    rustix::net::sockopt::set_socket_linger(&raw.0, Some(Duration::ZERO)).unwrap();
+    drop(raw);
+    until("the caller is gone", || running.echo.gone.load(Ordering::SeqCst) == 1).await;
+    until("its connection too", || running.server.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn watching_for_the_caller_takes_no_byte_of_the_next_request() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    raw.send(format!("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n{GET}")).await;
+    until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
+    raw.send(GET).await;
+    running.echo.release.notify_waiters();
+    for path in ["{}", "/after", "/after"] {
+        assert!(raw.answer().await.unwrap().body.contains(path));
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_is_never_ended_properly() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    raw.send("GET /abort HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let text = raw.rest().await;
+    assert!(text.contains("5\r\nfirst\r\n") && !text.ends_with("0\r\n\r\n"), "{text}");
+}
+
+#[tokio::test]
+async fn events_are_on_the_wire_before_the_response_ends() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    raw.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(raw.until("first\r\n").await.is_some());
+    until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
+    running.echo.release.notify_waiters();
+    assert!(raw.until("6\r\nsecond\r\n0\r\n\r\n").await.is_some());
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_closed_and_counted() {
+    let running = start(&plain(), Limits { connections: 2, ..Limits::default() });
+    let mut first = running.connect().await;
+    let _second = running.connect().await;
+    until("two are open", || running.server.connections() == 2).await;
+    assert_eq!(running.connect().await.rest().await, "");
+    assert_eq!(running.counted("refused"), 1);
+    first.send(GET).await;
+    assert_eq!(first.answer().await.unwrap().status, 200);
+    drop(first);
+    until("one has gone", || running.server.connections() == 1).await;
+    let mut third = running.connect().await;
+    third.send(GET).await;
+    assert_eq!(third.answer().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_ends_after_its_number_of_requests() {
+    let running = start(&plain(), Limits { requests_per_connection: Some(2), ..Limits::default() });
+    let mut raw = running.connect().await;
+    raw.send(format!("{GET}{GET}{GET}")).await;
+    assert!(raw.answer().await.unwrap().head.contains("keep-alive"));
+    assert!(raw.answer().await.unwrap().head.contains("connection: close"));
+    assert_eq!(raw.rest().await, "");
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_connection_and_no_other() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    let mut other = running.connect().await;
+    raw.send("GET /panic HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(raw.rest().await, "");
+    other.send(GET).await;
+    assert_eq!(other.answer().await.unwrap().status, 200);
+    until("it is not counted any more", || running.server.connections() == 1 && running.server.calls() == 0).await;
+}
+
+#[test]
+fn plain_http_beyond_loopback_must_be_spelled() {
+    let open = Config { address: "0.0.0.0:0".parse().unwrap(), ..plain() };
+    assert!(bind_all(std::slice::from_ref(&open), None).unwrap_err()[0].starts_with("listen[0].address: "));
+    assert!(bind_all(&[Config { insecure_plaintext: true, ..open }], None).is_ok());
+    assert!(Config { address: "[::1]:0".parse().unwrap(), ..plain() }.problems().is_empty());
+}
+
+#[test]
+fn bounds_that_bound_nothing_are_all_reported() {
+    assert!(Limits::default().problems().is_empty());
+    let odd = Limits {
+        connections: 0,
+        max_headers: 1000,
+        idle: Span::secs(0),
+        requests_per_connection: Some(0),
+        ..Limits::default()
+    };
+    assert_eq!(odd.problems().len(), 4);
+}

@@ -1,0 +1,160 @@
+//! HTTP/2, with and without TLS's negotiation.
+
+use super::*;
+use crate::gateway::listen::wire::Wire;
+use pingora_core::{
+    connectors::http::v2::{ConnectionRef, H2HandshakeSettings, handshake},
+    protocols::http::v2::client::Http2Session,
+};
+use pingora_http::RequestHeader;
+
+pub(super) async fn over(wire: Wire) -> ConnectionRef {
+    let mut settings = H2HandshakeSettings::new();
+    settings.max_streams = 100;
+    handshake(Box::new(wire), settings).await.unwrap()
+}
+
+async fn connect(running: &Running) -> ConnectionRef {
+    let mut wire = Wire::plain(running.connect().await.0);
+    wire.set_h2();
+    over(wire).await
+}
+
+pub(super) async fn request(
+    connection: &ConnectionRef,
+    path: &str,
+    headers: &[(&'static str, &str)],
+    body: Option<usize>,
+) -> Http2Session {
+    let mut stream = connection.spawn_stream().await.unwrap().unwrap();
+    let mut head = RequestHeader::build("POST", path.as_bytes(), None).unwrap();
+    head.append_header("host", "a").unwrap();
+    for (name, value) in headers {
+        head.append_header(*name, *value).unwrap();
+    }
+    stream.write_request_header(Box::new(head), body.is_none()).unwrap();
+    if let Some(length) = body {
+        // A refusal may come before the body is taken.
+        let _ = stream.write_request_body(Bytes::from(vec![b'x'; length]), true).await;
+    }
+    stream
+}
+
+pub(super) async fn answer(stream: &mut Http2Session) -> Option<(u16, String)> {
+    timeout(PATIENCE, stream.read_response_header()).await.unwrap().ok()?;
+    let mut body = Vec::new();
+    while let Some(chunk) = timeout(PATIENCE, stream.read_response_body()).await.unwrap().ok()? {
+        body.extend_from_slice(&chunk);
+    }
+    Some((stream.response_header()?.status.as_u16(), String::from_utf8(body).unwrap()))
+}
+
+#[tokio::test]
+async fn r27_http2_is_spoken_to_who_begins_with_it() {
+    let running = start(&plain(), Limits::default());
+    let connection = connect(&running).await;
+    for length in [0, 5, 1 << 20] {
+        let mut stream = request(&connection, "/a", &[], Some(length)).await;
+        assert_eq!(answer(&mut stream).await.unwrap(), (200, format!("{{\"length\":{length},\"path\":\"/a\"}}")));
+    }
+    assert_eq!(running.counted("accepted"), 1);
+}
+
+#[tokio::test]
+async fn http2_heads_that_are_ambiguous_are_refused_on_their_stream_only() {
+    let running = start(&plain(), Limits::default());
+    let connection = connect(&running).await;
+    for (path, headers, status) in [
+        ("/a", &[("x_api_key", "k")][..], 400),
+        ("/a", &[("expect", "x")][..], 400),
+        ("/a", &[("content-type", "a"), ("content-type", "b")][..], 400),
+        ("/a%2fb", &[][..], 400),
+        ("/a/../b", &[][..], 400),
+        ("//a", &[][..], 400),
+    ] {
+        let mut stream = request(&connection, path, headers, None).await;
+        let (found, body) = answer(&mut stream).await.unwrap();
+        assert_eq!(found, status, "{path} {headers:?}");
+        assert!(body.contains("InvalidInput"));
+    }
+    let many: Vec<_> = (0..120).map(|_| ("x-many", "y")).collect();
+    assert_eq!(answer(&mut request(&connection, "/a", &many, None).await).await.unwrap().0, 431);
+    assert_eq!(running.echo.served.load(Ordering::SeqCst), 0);
+    assert_eq!(answer(&mut request(&connection, "/a", &[], None).await).await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn an_early_refusal_on_http2_is_read_whole_and_its_connection_lives() {
+    let running = start(&plain(), Limits::default());
+    let connection = connect(&running).await;
+    let mut stream = request(&connection, "/refuse", &[], Some(1 << 20)).await;
+    assert_eq!(answer(&mut stream).await.unwrap().0, 401);
+    assert_eq!(answer(&mut request(&connection, "/a", &[], None).await).await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_on_http2_is_told_408() {
+    let running = start(&plain(), hurried());
+    let connection = connect(&running).await;
+    let mut stream = connection.spawn_stream().await.unwrap().unwrap();
+    let mut head = RequestHeader::build("POST", b"/a", None).unwrap();
+    head.append_header("host", "a").unwrap();
+    stream.write_request_header(Box::new(head), false).unwrap();
+    stream.write_request_body(Bytes::from_static(b"he"), false).await.unwrap();
+    assert_eq!(answer(&mut stream).await.unwrap().0, 408);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_is_noticed_while_the_agent_works() {
+    let running = start(&plain(), Limits::default());
+    let connection = connect(&running).await;
+    let mut stream = request(&connection, "/wait", &[], None).await;
+    until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    assert_eq!(running.echo.gone.load(Ordering::SeqCst), 0, "the end of the request is not the end of the caller");
+    stream.shutdown();
+    until("the caller is gone", || running.echo.gone.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_resets_its_stream() {
+    let running = start(&plain(), Limits::default());
+    let connection = connect(&running).await;
+    assert_eq!(answer(&mut request(&connection, "/abort", &[], None).await).await, None);
+    assert_eq!(answer(&mut request(&connection, "/a", &[], None).await).await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn a_preface_that_does_not_end_and_a_connection_without_streams_are_closed() {
+    let running = start(&plain(), hurried());
+    let mut raw = running.connect().await;
+    raw.send("PRI * HTTP/2.0\r\n").await;
+    assert_eq!(raw.rest().await, "");
+    let mut raw = running.connect().await;
+    raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    raw.rest().await;
+    let connection = connect(&running).await;
+    assert_eq!(answer(&mut request(&connection, "/a", &[], None).await).await.unwrap().0, 200);
+    until("none is left", || running.server.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_resets_ends_the_connection() {
+    let running = start(&plain(), Limits::default());
+    let connection = connect(&running).await;
+    for _ in 0..2000 {
+        let Ok(Some(mut stream)) = connection.spawn_stream().await else {
+            break;
+        };
+        let mut head = RequestHeader::build("GET", b"/wait", None).unwrap();
+        head.append_header("host", "a").unwrap();
+        if stream.write_request_header(Box::new(head), true).is_err() {
+            break;
+        }
+        stream.shutdown();
+    }
+    until("no call is left", || running.server.calls() == 0).await;
+    let mut raw = running.connect().await;
+    raw.send(GET).await;
+    assert_eq!(raw.answer().await.unwrap().status, 200);
+}

@@ -1,0 +1,170 @@
+//! How a server ends: drained without losing a call, cut at its deadline, handed over to a successor.
+
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+#[tokio::test]
+async fn a_drain_lets_calls_finish_and_closes_what_is_idle_at_once() {
+    let running = start(&plain(), Limits::default());
+    let (mut busy, mut idle, mut fresh) = (running.connect().await, running.connect().await, running.connect().await);
+    idle.send(GET).await;
+    assert_eq!(idle.answer().await.unwrap().status, 200);
+    busy.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
+    let (echo, address) = (Arc::clone(&running.echo), running.address);
+    let drain = tokio::spawn(running.server.drain(PATIENCE));
+    assert_eq!((idle.rest().await, fresh.rest().await), (String::new(), String::new()));
+    assert!(TcpStream::connect(address).await.is_err(), "nobody may connect any more");
+    assert!(!drain.is_finished());
+    echo.release.notify_waiters();
+    let answer = busy.answer().await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert!(answer.head.contains("connection: close"), "the caller is told");
+    assert_eq!(busy.rest().await, "");
+    assert_eq!(drain.await.unwrap(), Drained { connections: 0, calls: 0 });
+}
+
+#[tokio::test]
+async fn a_connection_made_just_before_a_drain_is_still_served_once() {
+    let running = start(&plain(), Limits::default());
+    let mut raw = running.connect().await;
+    until("it is accepted", || running.server.connections() == 1).await;
+    let drain = tokio::spawn(running.server.drain(PATIENCE));
+    until("it stops", || std::net::TcpStream::connect(running.address).is_err()).await;
+    raw.send(format!("{GET}{GET}")).await;
+    assert!(raw.answer().await.unwrap().head.contains("connection: close"));
+    assert_eq!(raw.rest().await, "");
+    assert_eq!(drain.await.unwrap(), Drained { connections: 0, calls: 0 });
+}
+
+#[tokio::test]
+async fn a_drain_cuts_what_does_not_end_and_says_how_much() {
+    let running = start(&plain(), Limits::default());
+    let mut busy = running.connect().await;
+    busy.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
+    assert_eq!(running.server.drain(Duration::from_millis(50)).await, Drained { connections: 1, calls: 1 });
+    assert_eq!(busy.rest().await, "");
+}
+
+#[tokio::test]
+async fn a_drain_lets_streams_of_http2_finish() {
+    let running = start(&plain(), Limits::default());
+    let mut wire = wire::Wire::plain(running.connect().await.0);
+    wire.set_h2();
+    let connection = http2::over(wire).await;
+    let mut stream = http2::request(&connection, "/wait", &[], None).await;
+    until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
+    let echo = Arc::clone(&running.echo);
+    let drain = tokio::spawn(running.server.drain(PATIENCE));
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    echo.release.notify_waiters();
+    assert_eq!(http2::answer(&mut stream).await.unwrap().0, 200);
+    assert_eq!(drain.await.unwrap(), Drained { connections: 0, calls: 0 });
+}
+
+async fn take(path: &std::path::Path) -> std::io::Result<upgrade::Taken> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || upgrade::take(&path)).await.unwrap()
+}
+
+fn offer(path: &std::path::Path, first: &Running) -> tokio::task::JoinHandle<std::io::Result<()>> {
+    let (path, sockets) = (path.to_owned(), first.server.sockets().unwrap());
+    tokio::spawn(async move { upgrade::offer(&path, sockets, async || {}).await })
+}
+
+#[tokio::test]
+async fn sockets_are_offered_to_one_user_until_a_successor_is_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("upgrade.sock");
+    let first = start(&plain(), Limits::default());
+    let offered = offer(&path, &first);
+    until("it is offered", || path.exists()).await;
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    drop(take(&path).await.unwrap());
+    let mut taken = take(&path).await.unwrap();
+    assert!(!offered.is_finished(), "one that died before it was ready changed nothing");
+    assert!(taken.listener("127.0.0.1:1").is_none(), "what was not offered is not there");
+    assert!(taken.listener("127.0.0.1:0").is_some());
+    assert!(taken.listener("127.0.0.1:0").is_none(), "each can be had once");
+    taken.ready().unwrap();
+    timeout(PATIENCE, offered).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_successor_takes_over_without_a_refused_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("upgrade.sock");
+    let first = start(&plain(), Limits::default());
+    let offered = offer(&path, &first);
+    until("it is offered", || path.exists()).await;
+    let mut taken = take(&path).await.unwrap();
+    let listeners = bind_all(&[plain()], Some(&mut taken)).unwrap();
+    assert_eq!(listeners[0].address().unwrap(), first.address, "the same socket, not another port");
+    let echo = Arc::new(Echo::default());
+    let _second = Server::start(listeners, Limits::default(), &echo, &first.metrics).unwrap();
+    taken.ready().unwrap();
+    timeout(PATIENCE, offered).await.unwrap().unwrap().unwrap();
+    let address = first.address;
+    let callers = tokio::spawn(async move {
+        let mut answered = 0;
+        for _ in 0..200 {
+            let mut raw = Raw(TcpStream::connect(address).await.expect("never refused"));
+            raw.send(GET).await;
+            answered += usize::from(raw.answer().await.is_some());
+        }
+        answered
+    });
+    assert_eq!(first.server.drain(PATIENCE).await, Drained { connections: 0, calls: 0 });
+    assert_eq!(callers.await.unwrap(), 200, "nor closed unanswered");
+    assert!(echo.served.load(Ordering::SeqCst) > 0);
+}
+
+#[tokio::test]
+async fn a_successor_may_offer_in_its_turn_at_the_same_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("upgrade.sock");
+    std::fs::write(&path, "what a crash left behind").unwrap();
+    let first = tokio::spawn({
+        let path = path.clone();
+        async move { upgrade::offer(&path, Vec::new(), async || {}).await }
+    });
+    for _ in 0..2 {
+        let mut taken = Err(std::io::Error::other("not yet"));
+        let deadline = Instant::now() + PATIENCE;
+        while taken.is_err() && Instant::now() < deadline {
+            taken = tokio::task::spawn_blocking({
+                let path = path.clone();
+                move || upgrade::take(&path)
+            })
+            .await
+            .unwrap();
+        }
+        drop(taken.unwrap());
+    }
+    let second = tokio::spawn({
+        let path = path.clone();
+        async move { upgrade::offer(&path, Vec::new(), async || {}).await }
+    });
+    let mut said = false;
+    let deadline = Instant::now() + PATIENCE;
+    while !second.is_finished() && Instant::now() < deadline {
+        let taken = tokio::task::spawn_blocking({
+            let path = path.clone();
+            move || upgrade::take(&path)
+        })
+        .await
+        .unwrap()
+        .unwrap();
+        said = taken.ready().is_ok() || said;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(said && second.is_finished(), "the newest offer at the path is the one that is taken");
+    first.abort();
+}
+
+#[test]
+fn taking_from_nobody_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(upgrade::take(&folder.path().join("none")).is_err());
+}
