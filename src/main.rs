@@ -93,14 +93,19 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Run { config, upgrade } => app::run(&config, upgrade),
         Command::Check { config } => app::check(&config),
         Command::Schema => show(&format!("{:#}", config::schema())),
-        Command::Demo => app::runtime()?.block_on(async {
-            // Who does not read it may still want the agents: a closed pipe does not end the demo.
-            let tell = |text: &str| drop(show(text));
-            demo::Demo::start().await?.run(tell).await?;
-            show("\nThe demo has ended.")
-        }),
+        Command::Demo => demo(),
         Command::Key { command: KeyCommand::New(new) } => key_new(new),
     }
+}
+
+fn demo() -> anyhow::Result<()> {
+    let runtime = app::runtime()?;
+    // Who does not read it may still want the agents: a closed pipe does not end the demo.
+    let tell = |text: &str| drop(show(text));
+    let folder = runtime.block_on(async { demo::Demo::start().await?.run(tell).await })?;
+    drop(runtime);
+    drop(folder);
+    show("\nThe demo has ended.")
 }
 
 /// Prints for people and pipes; who stops reading, as `head` does, is no failure.
@@ -116,7 +121,7 @@ fn key_new(new: KeyNew) -> anyhow::Result<()> {
         (Some(file), None) => (file, None),
         (file, config) => {
             let (configured, pepper) = app::key_file(&config.unwrap_or_else(|| "gatepost.yaml".into()))?;
-            (file.or(configured).context("auth.api_keys.files names no file")?, pepper)
+            (file.or(configured).context("auth.api_keys.files names no file (write one there, or use --file)")?, pepper)
         }
     };
     let moment = |text: String| {

@@ -115,7 +115,10 @@ fn nowhere(log: &telemetry::Target) -> Option<String> {
 /// The configuration cannot be read, or has no API keys.
 pub fn key_file(config: &Path) -> anyhow::Result<(Option<PathBuf>, Option<Secret>)> {
     let loaded = Loaded::read(config).with_context(|| config.display().to_string())?;
-    let keys = loaded.file.auth.api_keys.as_ref().context("the configuration has no auth.api_keys")?;
+    let keys = loaded.file.auth.api_keys.as_ref();
+    let keys = keys.with_context(|| {
+        format!("{} names no file of keys (write one under auth.api_keys.files, or use --file alone)", config.display())
+    })?;
     let pepper = keys
         .pepper
         .as_ref()

@@ -3,6 +3,7 @@
 
 mod file;
 mod form;
+mod hint;
 mod problem;
 mod source;
 
@@ -64,9 +65,7 @@ impl Loaded {
             Some((path, message)) if !path.contains(' ') => placed(&self.source, path, message.to_owned()),
             _ => placed(&self.source, "", text),
         });
-        let mut problems: Vec<Problem> = placed.collect();
-        problems.sort_by_key(|problem| problem.line);
-        Problems(problems)
+        Problems(placed.collect())
     }
 }
 
@@ -98,6 +97,7 @@ fn dotted(pointer: &str, within: &Value) -> String {
 
 fn placed(source: &Source, path: &str, message: String) -> Problem {
     let (line, variable) = source.locate(path);
+    let message = hint::added(path, message);
     let message = match variable {
         Some(variable) => format!("{message} (set by the environment variable {variable})"),
         None => message,

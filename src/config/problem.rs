@@ -25,7 +25,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Every problem of a configuration: one in a line, several below each other.
+/// Every problem of a configuration: one in a line, several below each other in the order of the file.
 #[derive(Debug)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -35,7 +35,9 @@ impl fmt::Display for Problems {
             return problem.fmt(to);
         }
         write!(to, "{} problems", self.0.len())?;
-        self.0.iter().try_for_each(|problem| write!(to, "\n  {problem}"))
+        let mut problems: Vec<&Problem> = self.0.iter().collect();
+        problems.sort_by_key(|problem| problem.line);
+        problems.iter().try_for_each(|problem| write!(to, "\n  {problem}"))
     }
 }
 

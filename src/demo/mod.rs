@@ -23,7 +23,7 @@ pub struct Demo {
 }
 
 /// A temporary folder, gone when dropped.
-struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Demo {
     /// Starts the agents and the gateway in front of them.
@@ -80,11 +80,12 @@ Press Ctrl-C to stop; the folder goes then."#
         )
     }
 
-    /// Gives what to read to `tell`, and runs until Ctrl-C or SIGTERM, or until the terminal is closed.
+    /// Gives what to read to `tell`, and runs until Ctrl-C or SIGTERM, or until the terminal is closed. The folder is
+    /// returned to be dropped after the runtime, where a last look at its files may still be under way.
     ///
     /// # Errors
     /// Signals cannot be received.
-    pub async fn run(self, tell: impl FnOnce(&str)) -> anyhow::Result<()> {
+    pub async fn run(self, tell: impl FnOnce(&str)) -> anyhow::Result<Folder> {
         let (config, welcome) = (self.folder.0.join("gatepost.yaml"), self.welcome());
         let told = async {
             tell(&welcome);
@@ -92,13 +93,14 @@ Press Ctrl-C to stop; the folder goes then."#
         };
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::select! {
-            // In this order: signals are received before anybody is told that they may be sent.
+            // In this order: a service would read its configuration again on SIGHUP, a demonstration ends with its
+            // terminal; and signals are received before anybody is told that they may be sent.
             biased;
-            ended = self.gateway.live(&config) => ended,
-            // A service reads its configuration again; a demonstration ends with its terminal.
-            _ = hangup.recv() => Ok(()),
-            () = told => Ok(()),
+            _ = hangup.recv() => {}
+            ended = self.gateway.live(&config) => ended?,
+            () = told => {}
         }
+        Ok(self.folder)
     }
 }
 

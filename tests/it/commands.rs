@@ -31,8 +31,8 @@ const GOOD: &str =
 #[test]
 fn a_file_that_is_no_configuration_is_refused_in_one_line() {
     let cases: &[(&[u8], &str)] = &[
-        (b"text\n", "line 1: must be an object, not a string"),
-        (b"- a\n- b\n", "line 1: must be an object, not an array"),
+        (b"text\n", "line 1: must be an object"),
+        (b"- a\n- b\n", "line 1: must be an object"),
         (b"\xff\xfe", "cannot be read (it is not text in UTF-8)"),
         (b"listen: [\n", "line "),
         (b"listen: 1\nlisten: 2\n", "line 2: this is not YAML ("),
@@ -69,35 +69,14 @@ fn an_empty_file_is_told_what_it_needs() {
 }
 
 #[test]
-fn every_problem_of_form_is_told_at_once_with_its_line_and_what_would_be_right() {
-    let folder = folder(
-        b"listen:\n  - adress: 127.0.0.1:0\nagents:\n  from: [agents.json]\n  poll: 5 seconds\nlimits:\n  per_caller: 10\ncontract: {input: maybe}\nerrors: {fromat: problem}\n",
-    );
+fn a_value_of_the_wrong_type_is_told_how_it_is_written() {
+    let folder = folder(b"listen: [{address: 80}]\nagents: {from: [agents.json], poll: 5}\nlimits: {per_caller: 10}\n");
     let wrong = fails(folder.path(), &["check"]);
-    let lines: Vec<&str> = wrong.lines().skip(1).map(str::trim).collect();
-    let told = [
-        "line 2: listen[0]: unknown property 'adress' (known: address, insecure_plaintext, tls)",
-        "line 2: listen[0]: required property 'address' is missing",
-        "line 5: agents.poll: \"5 seconds\" is not understood (write a span of time: a number and a unit, such as 250ms, 5s, 2m, 1h or 30d)",
-        "line 7: limits.per_caller: 10 is not understood (write calls in a period, such as 10/s, 600/min, 5000/h, 10000/d or '10/s burst 50')",
-        "line 8: contract.input: must be one of \"enforce\", \"report\", \"off\", not \"maybe\"",
-        "line 9: errors: unknown property 'fromat' (known: format)",
-    ];
-    assert_eq!(lines, told);
-}
-
-#[test]
-fn what_only_the_types_know_is_told_at_once_too() {
-    let folder = folder(
-        b"listen:\n  - address: localhost:80\n  - address: 127.0.0.1:0\n  - address: 127.0.0.1:99999\nagents: {from: [agents.json]}\nlimits:\n  per_caller: 0/s\nnetwork:\n  allow:\n    - 10.0.0.0/99\n    - 10.0.0.0/8\n    - 1.2.3.4.5\n",
-    );
-    let wrong = fails(folder.path(), &["check"]);
-    let lines: Vec<&str> = wrong.lines().skip(1).map(|line| line.trim().split(": ").take(2).last().unwrap()).collect();
-    assert_eq!(
-        lines,
-        ["listen[0].address", "listen[2].address", "limits.per_caller", "network.allow[0]", "network.allow[2]"],
-        "{wrong}"
-    );
+    for hint in ["(write a span of time: a number and a unit, such as 250ms", "(write calls in a period, such as 10/s"]
+    {
+        assert!(wrong.contains(&format!("must be a string, not this number {hint}")), "{wrong}");
+    }
+    assert_eq!(wrong.lines().count(), 4, "{wrong}");
 }
 
 #[test]
@@ -120,7 +99,7 @@ fn r131_what_stands_where_a_secret_should_be_named_is_not_repeated() {
     );
     let wrong = fails(folder.path(), &["check"]);
     assert!(!wrong.contains("hunter2"), "{wrong}");
-    assert_eq!(wrong.matches("(write where a secret is: env:NAME or file:PATH)").count(), 3, "{wrong}");
+    assert_eq!(wrong.matches("a secret is named, not written (env:NAME or file:PATH)").count(), 3, "{wrong}");
 }
 
 #[test]
@@ -150,7 +129,7 @@ fn a_key_that_cannot_be_made_says_why() {
     let folder = folder(GOOD.as_bytes());
     let new = |args: &[&str]| fails(folder.path(), &[&["key", "new", "--caller", "a"], args].concat());
     let nowhere =
-        "gatepost: gatepost.yaml names no file of keys (write one under auth.api_keys.files, or use --file)\n";
+        "gatepost: gatepost.yaml names no file of keys (write one under auth.api_keys.files, or use --file alone)\n";
     assert_eq!(new(&[]), nowhere);
     let gone = "gatepost: no/keys cannot be written (No such file or directory)\n";
     assert_eq!(new(&["--file", "no/keys"]), gone);
