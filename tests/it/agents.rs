@@ -1,12 +1,15 @@
 //! Which agents there are: documents in files and folders, watched; what is broken costs itself alone.
 
 use crate::support::{
-    agent::{Agent, Do, json_answer},
+    agent::{Agent, Do, json_answer, latch},
     eventually,
     gateway::{Build, Gate, gateway, send},
 };
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 const WATCHED: &str = "agents:\n  from: [agents.json]\n  poll: 50ms\n";
 
@@ -96,18 +99,20 @@ async fn r10_a_folder_that_vanishes_keeps_its_agents_and_says_so() {
 
 #[tokio::test]
 async fn a_call_in_flight_keeps_the_record_it_began_with() {
-    let slow =
-        Agent::scripted(|_| [vec![Do::Wait(Duration::from_millis(900))], json_answer(&json!({"old": true}))].concat())
-            .await;
+    let latch = latch();
+    let slow = [vec![Do::Until(Arc::clone(&latch))], json_answer(&json!({"old": true}))].concat();
+    let slow = Agent::doing(slow).await;
     let fast = Agent::scripted(|_| json_answer(&json!({"new": true}))).await;
     let gate = watched().agent("moves", &slow).agent("goes", &slow).start().await;
     let call = |id: &str| tokio::spawn(send(gate.post(&format!("/agents/{id}/invoke")).json(&json!({}))));
     let (moves, goes) = (call("moves"), call("goes"));
     eventually("both calls are with the agent", async || slow.calls() == 2).await;
     put(&gate, &json!([fast.document("moves")]));
-    becomes(&gate, "goes", 404).await;
+    eventually("the change is in force", async || gate.admin("/agents").await.json()["total"] == 1).await;
+    gate.invoke("goes", &json!({})).await.is_fault(404, "NotFound");
     assert_eq!(gate.invoke("moves", &json!({})).await.is_ok()["new"], true);
-    assert!(!moves.is_finished() && !goes.is_finished(), "the change took longer than the calls");
+    assert!(!moves.is_finished() && !goes.is_finished());
+    latch.close();
     assert_eq!(moves.await.unwrap().is_ok()["old"], true);
     assert_eq!(goes.await.unwrap().is_ok()["old"], true);
 }
@@ -241,10 +246,10 @@ async fn r35_r39_the_status_of_an_agent_decides_what_callers_get() {
 }
 
 #[tokio::test]
-async fn twenty_thousand_agents_load_and_a_change_of_one_is_seen() {
+async fn r10_thousands_of_agents_load_and_a_change_of_one_is_seen() {
     let echo = Agent::echo().await;
     let many = |extra: &str| {
-        let ids = (0..20_000).map(|at| format!("agent-{at}")).chain([extra.to_owned()]);
+        let ids = (0..5_000).map(|at| format!("agent-{at}")).chain([extra.to_owned()]);
         Value::Array(ids.map(|id| {
             let mut document = echo.document(&id);
             document["operations"] = json!([{"name": "say", "inputs": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}}]);
@@ -255,12 +260,12 @@ async fn twenty_thousand_agents_load_and_a_change_of_one_is_seen() {
     std::fs::write(build.folder().join("many.json"), many("one").to_string()).unwrap();
     let gate = build.start().await;
     let text = json!({"text": "x"});
-    for id in ["agent-0", "agent-19999", "one"] {
+    for id in ["agent-0", "agent-4999", "one"] {
         gate.invoke(id, &text).await.is_ok();
     }
     gate.invoke("agent-7", &json!({})).await.is_fault(400, "InvalidInput");
     gate.write("many.json", &many("two").to_string());
     eventually("the new agent is there", async || gate.invoke("two", &text).await.status == 200).await;
     gate.invoke("one", &text).await.is_fault(404, "NotFound");
-    assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, Some(20_001.0));
+    assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, Some(5_001.0));
 }

@@ -1,7 +1,7 @@
 //! A gateway's days: bounds on connections, changed certificates, the end, and a successor.
 
 use crate::support::{
-    agent::{Agent, Do, json_answer, write},
+    agent::{Agent, Do, Latch, json_answer, latch, write},
     certs::{Authority, Issued},
     eventually,
     gateway::{Build, Gate, gateway, send},
@@ -23,17 +23,17 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Long enough for a test to do something meanwhile.
-const SLOW: Duration = Duration::from_millis(1_200);
-
-async fn slow() -> Agent {
-    Agent::scripted(|_| [vec![Do::Wait(SLOW)], json_answer(&json!({"done": true}))].concat()).await
+/// Answers once the latch is closed.
+async fn slow(latch: &Latch) -> Agent {
+    let steps = [vec![Do::Until(Arc::clone(latch))], json_answer(&json!({"done": true}))].concat();
+    Agent::doing(steps).await
 }
 
-async fn streaming() -> Agent {
+/// Sends one event, and the other once the latch is closed.
+async fn streaming(latch: &Latch) -> Agent {
     let event =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n";
-    Agent::doing(vec![write(event), Do::Wait(SLOW), write("9\r\ndata: 2\n\n\r\n0\r\n\r\n")]).await
+    Agent::doing(vec![write(event), Do::Until(Arc::clone(latch)), write("9\r\ndata: 2\n\n\r\n0\r\n\r\n")]).await
 }
 
 fn calling(gate: &Gate, id: &str) -> JoinHandle<Answer> {
@@ -61,7 +61,8 @@ async fn closes(stream: &mut TcpStream) -> Duration {
 
 #[tokio::test]
 async fn on_sigterm_calls_in_flight_finish_and_nobody_else_comes_in() {
-    let (slow, stream) = (slow().await, streaming().await);
+    let latch = latch();
+    let (slow, stream) = (slow(&latch).await, streaming(&latch).await);
     let mut gate = gateway().agent("slow", &slow).agent("stream", &stream).start().await;
     let mut idle = TcpStream::connect(gate.address()).await.unwrap();
     idle.write_all(&request(&gate, "nobody")).await.unwrap();
@@ -75,6 +76,7 @@ async fn on_sigterm_calls_in_flight_finish_and_nobody_else_comes_in() {
     assert_eq!((ready.status, ready.json()["reasons"].clone()), (503, json!(["draining"])));
     let [slow, stream] = calls;
     assert!(!slow.is_finished() && !stream.is_finished());
+    latch.close();
     assert_eq!(slow.await.unwrap().is_ok()["done"], true);
     assert_eq!(stream.await.unwrap().text(), "data: 1\n\ndata: 2\n\n");
     assert!(gate.ended().await.success());
@@ -85,7 +87,8 @@ async fn on_sigterm_calls_in_flight_finish_and_nobody_else_comes_in() {
 
 #[tokio::test]
 async fn on_sigterm_calls_of_http_2_finish_and_its_connection_closes() {
-    let slow = slow().await;
+    let latch = latch();
+    let slow = slow(&latch).await;
     let mut gate = gateway().agent("slow", &slow).start().await;
     let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     let call = client.post(gate.url("/agents/slow/invoke")).header("x-api-key", gate.key("team-a")).json(&json!({}));
@@ -94,6 +97,8 @@ async fn on_sigterm_calls_of_http_2_finish_and_its_connection_closes() {
     assert_eq!(idle.get(gate.url("/")).send().await.unwrap().version(), reqwest::Version::HTTP_2);
     eventually("the call is with its agent", async || slow.calls() == 1).await;
     gate.signal(Signal::INT);
+    eventually("the end has begun", async || refused(gate.address()).await).await;
+    latch.close();
     assert_eq!(call.await.unwrap().is_ok()["done"], true);
     let began = Instant::now();
     assert!(gate.ended().await.success());
@@ -147,7 +152,8 @@ fn upgradable() -> Build {
 
 #[tokio::test]
 async fn a_successor_takes_over_and_nobody_is_refused() {
-    let (echo, slow) = (Agent::echo().await, slow().await);
+    let latch = latch();
+    let (echo, slow) = (Agent::echo().await, slow(&latch).await);
     let mut gate = upgradable().agent("echo", &echo).agent("slow", &slow).start().await;
     let long = calling(&gate, "slow");
     eventually("the long call is with its agent", async || slow.calls() == 1).await;
@@ -171,6 +177,7 @@ async fn a_successor_takes_over_and_nobody_is_refused() {
     // The admin page is the successor's while the first process still waits for its long call.
     eventually("operators see the successor", async || gate.admin("/readyz").await.status == 200).await;
     assert!(!long.is_finished());
+    latch.close();
     assert_eq!(long.await.unwrap().is_ok()["done"], true);
     assert!(gate.ended().await.success());
     let before = echo.calls();

@@ -39,10 +39,10 @@ async fn calls_are_counted_by_how_they_ended_and_the_page_passes_promtool() {
     let echo = Agent::echo().await;
     let broken = Agent::scripted(|_| answer("500 Internal Server Error", "text/plain", "boom")).await;
     let silent = Agent::doing(vec![Do::Hang]).await;
-    let dead = Agent::echo().await.document("dead");
+    let dead = Agent::doing(vec![Do::Reset]).await;
     let gate = gateway()
         .document(translator(&echo))
-        .document(dead)
+        .agent("dead", &dead)
         .agent("echo", &echo)
         .agent("broken", &broken)
         .agent("silent", &silent)

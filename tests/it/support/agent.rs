@@ -12,6 +12,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
 };
 
 /// What an agent got.
@@ -34,6 +35,13 @@ impl Got {
     }
 }
 
+/// Holds answers back until the test closes it.
+pub type Latch = Arc<Semaphore>;
+
+pub fn latch() -> Latch {
+    Arc::new(Semaphore::new(0))
+}
+
 /// One step of an answer.
 #[derive(Clone, Debug)]
 pub enum Do {
@@ -45,6 +53,8 @@ pub enum Do {
     Close,
     /// Says nothing more, and keeps the connection until the other side ends it; see [`Agent::left`].
     Hang,
+    /// Goes on once the latch is closed.
+    Until(Latch),
     /// The same steps again and again, until the other side ends the connection.
     Again(Vec<Do>),
 }
@@ -158,6 +168,7 @@ async fn perform(stream: &mut TcpStream, steps: &[Do]) -> std::io::Result<bool> 
     for step in steps {
         match step {
             Do::Write(bytes) => stream.write_all(bytes).await?,
+            Do::Until(latch) => drop(latch.acquire().await),
             Do::Wait(time) => tokio::time::sleep(*time).await,
             Do::Close => return Ok(false),
             Do::Reset => {
