@@ -41,7 +41,13 @@ fn r10_every_problem_of_a_document_is_told_at_once() {
 
 #[test]
 fn r12_an_unknown_authentication_type_is_refused() {
-    for broken in [json!({"type": "basic"}), json!({}), json!("none"), json!({"type": "api_key", "scopes": "x"})] {
+    for broken in [
+        json!({"type": "basic"}),
+        json!({}),
+        json!("none"),
+        json!({"type": "api_key", "scopes": "x"}),
+        json!({"type": "api_key", "scopes": ["x"]}),
+    ] {
         assert!(read(&with("authentication", broken.clone())).is_err(), "{broken}");
     }
 }

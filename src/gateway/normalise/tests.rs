@@ -380,7 +380,7 @@ fn r40_json_that_stops_in_the_middle_is_no_answer() {
     for body in ["{\"a\": 1", "{\"a\": \"b", "{\"a\": [1, 2}", "[1, 2", "{\"a\": \"\\\"", "{", "{\"a\\"] {
         becomes(&case(200, body).with("content-type", "application/json"), 502, "AgentError");
         Case { complete: false, ..case(200, body) }.passes();
-        assert!(may_hide_failure(body.as_bytes()), "{body}");
+        assert_eq!(may_hide_failure(body.as_bytes()), body.starts_with('{'), "{body}");
     }
 }
 
