@@ -77,7 +77,7 @@ impl Chunks {
                 let digit = char::from(byte).to_digit(16).unwrap_or_default();
                 At::Size { digits: digits + 1, size: size << 4 | u64::from(digit) }
             }
-            (At::Size { digits: 1.., size }, b';' | b' ' | b'\t') => At::Extension { size },
+            (At::Size { digits: 1.., size }, b';') => At::Extension { size },
             (At::Size { digits: 1.., size } | At::Extension { size }, b'\r') => At::SizeLf { size },
             (At::Extension { size }, b'\t' | 0x20..=0x7e) => self.spend(At::Extension { size })?,
             (At::SizeLf { size: 0 }, b'\n') => At::Line,

@@ -304,7 +304,7 @@ fn chunked_bodies_are_framed_strictly() {
         "0\r\n\r\n",
         "3\r\nabc\r\n0\r\n\r\nGET",
         "A;x=\"y\"\r\n0123456789\r\n00\r\n\r\n",
-        "3 ;a\r\nabc\r\n0\r\nX: y\r\nZ:\r\n\r\n",
+        "3;a\r\nabc\r\n0\r\nX: y\r\nZ:\r\n\r\n",
     ] {
         assert_eq!(framed(body), Some(true), "{body:?}");
     }
