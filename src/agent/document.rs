@@ -2,7 +2,7 @@
 //! of the way (R15, R103).
 
 use super::{Agent, AgentId, AuthKind, Authentication, Deprecation, Operation, Status};
-use crate::unit::Rate;
+use crate::unit::{Rate, json};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ impl Agent {
     /// All the reasons why the document is refused, each naming its field.
     pub fn from_document(document: &Value, digest: [u8; 32]) -> Result<Self, Vec<String>> {
         let Value::Object(fields) = document else {
-            return Err(vec![format!("an agent's document must be an object, not {}", kind(document))]);
+            return Err(vec![format!("an agent's document must be an object, not {}", json::kind(document))]);
         };
         let mut read = Reader { fields, problems: Vec::new() };
         let id = read.parsed::<AgentId>("id");
@@ -73,7 +73,7 @@ impl Reader<'_> {
             Some(Value::String(text)) => return Some(text.clone()),
             None | Some(Value::Null) if required => self.problem(format!("{field}: is required")),
             None | Some(Value::Null) => {}
-            Some(other) => self.problem(format!("{field}: must be a string, not {}", kind(other))),
+            Some(other) => self.problem(format!("{field}: must be a string, not {}", json::kind(other))),
         }
         None
     }
@@ -231,7 +231,7 @@ impl Reader<'_> {
             None | Some(Value::Null) => None,
             Some(schema @ (Value::Object(_) | Value::Bool(_))) => Some(Arc::new(schema.clone())),
             Some(other) => {
-                self.problem(format!("{field}: must be a JSON Schema object, not {}", kind(other)));
+                self.problem(format!("{field}: must be a JSON Schema object, not {}", json::kind(other)));
                 None
             }
         }
@@ -270,15 +270,4 @@ fn per(name: &str, count: &Value) -> Option<Rate> {
     };
     let count = NonZeroU32::new(u32::try_from(count.as_u64()?).ok()?)?;
     Some(Rate::new(count, Duration::from_secs(seconds)))
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
 }

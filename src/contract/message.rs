@@ -3,7 +3,7 @@
 
 use crate::{
     fault::Violation,
-    unit::json::{cut, push_segment},
+    unit::json::{self, cut, push_segment},
 };
 use jsonschema::{
     ValidationError,
@@ -47,7 +47,7 @@ fn message(error: &ValidationError<'_>, source: &Value) -> String {
     match error.kind() {
         Kind::Required { property } => format!("required property '{}' is missing", word(property)),
         Kind::Type { kind } => {
-            format!("must be {}, not {}", types(kind), kind_of(error.instance()))
+            format!("must be {}, not {}", types(kind), json::kind(error.instance()))
         }
         Kind::Enum { options } => match options.as_array() {
             Some(options) => format!("must be one of {}{}", list(options.iter().map(short)), given()),
@@ -168,17 +168,6 @@ fn article(name: &str) -> &'static str {
         "string" => "a string",
         "array" => "an array",
         _ => "an object",
-    }
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
     }
 }
 

@@ -189,8 +189,8 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || resolve::literal(host).is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// An error with its causes; reqwest's own text says only "error sending request".
-fn chain(why: &dyn std::error::Error) -> String {
+/// An error with its causes: the outermost often says only that something failed.
+pub fn chain(why: &dyn std::error::Error) -> String {
     let mut text = why.to_string();
     let mut cause = why.source();
     while let Some(inner) = cause {

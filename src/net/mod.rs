@@ -9,7 +9,7 @@ mod resolve;
 
 pub use address::AddressPolicy;
 pub use cidr::Cidr;
-pub use client::{Bounds, Client, Form, Reply, Trust};
+pub use client::{Bounds, Client, Form, Reply, Trust, chain};
 pub use error::FetchError;
 pub use resolve::{Unreachable, resolve};
 

@@ -181,3 +181,15 @@ impl<'de> Visitor<'de> for Strict<'_> {
         Ok(Value::Object(members))
     }
 }
+
+/// What a value is, as a sentence about it needs it: `a string`, `null`.
+pub fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}

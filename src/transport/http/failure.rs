@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Code, Fault},
-    net::Unreachable,
+    net::{Unreachable, chain},
 };
 use std::{error::Error, fmt::Display, io, time::Duration};
 
@@ -70,18 +70,6 @@ fn broken(message: &'static str, why: &hyper::Error) -> Fault {
         return too_late(chain(why));
     }
     Fault::new(Code::AgentError, message).detail(chain(why))
-}
-
-/// An error with its causes.
-pub(super) fn chain(why: &dyn Error) -> String {
-    let mut text = why.to_string();
-    let mut cause = why.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }
 
 /// Whether the agent says that it has not looked at the request: an HTTP/2 stream that it refused, or one
