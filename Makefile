@@ -23,8 +23,8 @@ test:
 	@tests/setup $(TEST_NEEDS)
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		set -ex; \
-		$(CARGO) nextest run --locked $(PACKAGES); \
 		$(CARGO) test --locked --doc $(PACKAGES); \
+		$(CARGO) nextest run --locked $(PACKAGES); \
 	else \
 		set -ex; \
 		$(CARGO) test --locked $(PACKAGES); \
