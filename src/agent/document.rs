@@ -10,7 +10,7 @@ use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
 const MOST_OPERATIONS: usize = 256;
 
 /// Path segments under an agent that are not its operations.
-const RESERVED: &[&str] = &["invoke", "agent.json", ".well-known"];
+const RESERVED: &[&str] = &["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"];
 
 impl Agent {
     /// Reads one metadata document.
@@ -32,10 +32,10 @@ impl Agent {
         let operations = read.operations();
         let rates = read.rates();
         let batch = read.flag("batch");
-        for field in ["description", "publisher"] {
-            read.text(field, false);
-        }
-        read.words("supported_languages");
+        let default_operation = read.default_operation(&operations);
+        let description = read.text("description", false).unwrap_or_default().into();
+        let publisher = read.text("publisher", false).map(Into::into);
+        let languages = read.words("supported_languages");
         let (Some(id), Some(endpoint), true) = (id, endpoint, read.problems.is_empty()) else {
             return Err(read.problems);
         };
@@ -43,6 +43,9 @@ impl Agent {
         Ok(Self {
             id,
             name,
+            description,
+            publisher,
+            languages,
             version,
             capabilities,
             tags,
@@ -52,7 +55,9 @@ impl Agent {
             operations,
             rates,
             batch,
+            default_operation,
             digest,
+            document: document.to_string().into(),
         })
     }
 }
@@ -195,7 +200,7 @@ impl Reader<'_> {
         };
         if listed.is_empty() {
             let (inputs, outputs) = (self.schema("inputs"), self.schema("outputs"));
-            return vec![Operation { name: "".into(), inputs, outputs }];
+            return vec![Operation { name: "".into(), description: "".into(), inputs, outputs }];
         }
         let mut names = HashSet::new();
         let mut operations = Vec::with_capacity(listed.len());
@@ -210,17 +215,27 @@ impl Reader<'_> {
                 inner.problem("name: stands twice in this document");
             }
             let (inputs, outputs) = (inner.schema("inputs"), inner.schema("outputs"));
+            let description = inner.text("description", false).unwrap_or_default().into();
             self.problems.extend(inner.problems.into_iter().map(|problem| format!("operations[{at}].{problem}")));
-            operations.push(Operation { name: name.unwrap_or_default().into(), inputs, outputs });
+            operations.push(Operation { name: name.unwrap_or_default().into(), description, inputs, outputs });
         }
         operations
+    }
+
+    fn default_operation(&mut self, operations: &[Operation]) -> Option<usize> {
+        let name = self.text("default_operation", false)?;
+        let found = operations.iter().position(|operation| *operation.name == *name);
+        if found.is_none() {
+            self.problem("default_operation: must be the name of one of the operations");
+        }
+        found
     }
 
     fn operation_name(&mut self) -> Option<String> {
         let name = self.text("name", true)?;
         if !AgentId::fits(&name) || RESERVED.contains(&name.as_str()) {
             self.problem(
-                "name: must be 1 to 128 of A-Z a-z 0-9 . _ - and not a reserved word (invoke, agent.json, .well-known)",
+                "name: must be 1 to 128 of A-Z a-z 0-9 . _ - and not a reserved word (invoke, agent.json, agent-card.json, openapi.json, history, .well-known)",
             );
         }
         Some(name)

@@ -19,6 +19,12 @@ pub struct Agent {
     pub id: AgentId,
     /// The human-readable name; not unique.
     pub name: String,
+    /// What it does, in prose; empty where the document says nothing.
+    pub description: Box<str>,
+    /// Who publishes it, if told.
+    pub publisher: Option<Box<str>>,
+    /// The languages it handles; none where it should not be filtered by language.
+    pub languages: Vec<Arc<str>>,
     /// The agent's own version, if told.
     pub version: Option<String>,
     /// What it can do, as words to filter by.
@@ -37,8 +43,12 @@ pub struct Agent {
     pub rates: Vec<Rate>,
     /// Whether it takes an array of inputs as one call (R44).
     pub batch: bool,
+    /// The operation that is meant where a call names none, though there are several.
+    pub default_operation: Option<usize>,
     /// SHA-256 of the document: equal digests are equal documents.
     pub digest: [u8; 32],
+    /// The whole document as it was published, as compact JSON.
+    pub document: Box<str>,
 }
 
 /// The credential that counts for an agent.
@@ -93,6 +103,8 @@ pub struct Deprecation {
 pub struct Operation {
     /// Its name; empty for the implied operation (R14).
     pub name: Arc<str>,
+    /// What it does, in prose; empty where the document says nothing.
+    pub description: Box<str>,
     /// JSON Schema of the input; shared by agents that declare the same.
     pub inputs: Option<Arc<Value>>,
     /// JSON Schema of the output; shared likewise.

@@ -1,10 +1,10 @@
 //! The shape of the file: each room's own settings, composed.
 
 use crate::{
-    auth, contract,
+    auth, contract, directory,
     fault::Format,
     gateway::listen,
-    limit, net, telemetry,
+    limit, net, registry, telemetry,
     transport::Settings,
     unit::{FilePath, Glob, Rate, Size, Span},
 };
@@ -30,6 +30,12 @@ pub struct File {
     pub admin: Admin,
     /// The agents and how they are reached.
     pub agents: Agents,
+    /// The registry that is built in: where agents are published. Without this section nothing can be.
+    #[serde(default)]
+    pub registry: Option<registry::PublishConfig>,
+    /// How agents are found and described.
+    #[serde(default)]
+    pub directory: directory::Config,
     /// Which addresses agents, and whatever else is fetched, may have.
     #[serde(default)]
     pub network: net::Config,

@@ -148,13 +148,15 @@ impl Reading<'_> {
             }
             (Some(at), None) => Ok(at),
             (None, Some(name)) => self.route.named(name).ok_or_else(|| unknown(self.route, name)),
-            (None, None) => Err(Fault::new(
-                Code::InvalidInput,
-                format!(
-                    "the agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
-                    self.route.names()
-                ),
-            )),
+            (None, None) => self.route.agent.default_operation.ok_or_else(|| {
+                Fault::new(
+                    Code::InvalidInput,
+                    format!(
+                        "the agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
+                        self.route.names()
+                    ),
+                )
+            }),
         }
     }
 

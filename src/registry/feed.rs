@@ -10,6 +10,14 @@ use std::sync::Arc;
 pub trait Feed: Send + 'static {
     /// Looks once. Parts that are not mentioned stay as they were.
     async fn next(&mut self) -> Change;
+
+    /// Resolves when it is worth looking before the usual time; never, for a feed that cannot know.
+    async fn wake(&mut self) {
+        std::future::pending().await
+    }
+
+    /// What it said last is in force.
+    fn taken(&mut self) {}
 }
 
 /// What one look found.

@@ -4,6 +4,7 @@
 //! What a route is, and what a call does with it, it does not know.
 
 mod catalogue;
+mod embedded;
 mod feed;
 mod file;
 mod read;
@@ -13,6 +14,7 @@ mod split;
 mod watch;
 
 pub use catalogue::{Catalogue, Era};
+pub use embedded::{Past, PublishConfig, Publisher, Registry, Saved, Stored, When};
 pub use feed::{Body, Change, Document, Feed, News, Part};
 pub use file::Files;
 pub use settle::Compile;

@@ -68,12 +68,16 @@ impl Watch {
 async fn run<R: Send + Sync + 'static>(mut feed: impl Feed, catalogue: Arc<Catalogue<R>>, era: Era, poll: Duration) {
     let mut wait = poll;
     loop {
-        tokio::time::sleep(wait).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = feed.wake() => {}
+        }
         let began = Instant::now();
         let change = feed.next().await;
         let pace = began.elapsed() * SHARE;
         wait = if change.soon { SOON.min(poll) } else { poll }.max(pace);
         apply(&catalogue, era, change).await;
+        feed.taken();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Values as people write them: spans of time, sizes, rates, secrets by reference, patterns.
 //! Every room's `Config` is made of these. Nothing here does I/O except [`SecretRef::load`].
 
+mod etag;
 mod glob;
 pub mod json;
 mod path;
@@ -9,6 +10,7 @@ mod secret;
 mod size;
 mod span;
 
+pub use etag::etag;
 pub use glob::Glob;
 pub use path::FilePath;
 pub use rate::Rate;

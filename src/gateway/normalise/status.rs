@@ -101,6 +101,7 @@ pub(super) fn chosen(code: Code) -> Option<Code> {
         | Code::CapabilityNotFound
         | Code::NotAcceptable
         | Code::Conflict
+        | Code::PreconditionFailed
         | Code::PayloadTooLarge => Some(code),
         Code::UnsupportedMediaType | Code::AgentUnavailable | Code::AgentError | Code::Timeout => Some(code),
         Code::Unauthorized | Code::PermissionDenied | Code::RateLimited | Code::MethodNotAllowed | Code::Internal => {
@@ -128,6 +129,7 @@ fn general(code: Code) -> &'static str {
         Code::CapabilityNotFound => "The agent does not know what was asked for.",
         Code::NotAcceptable => "The agent cannot answer in an accepted format.",
         Code::Conflict => "The agent reports a conflict with its present state.",
+        Code::PreconditionFailed => "The agent reports that a condition of the request does not hold.",
         Code::PayloadTooLarge => "The input is too large for the agent.",
         Code::UnsupportedMediaType => "The agent does not take this media type.",
         Code::RateLimited => "The agent takes no more calls for now.",

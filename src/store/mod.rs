@@ -1,0 +1,1 @@
+//! What must survive or be shared: the documents that were published here, with their history. Embedded, or a server.
