@@ -1,8 +1,10 @@
 //! Wiring: what a configuration asks for, made. Problems of every part are gathered, not stopped at.
 
+use super::directory::{Found, directory};
 use crate::{
     auth::{Auth, Services},
     config::File,
+    directory::Directory,
     gateway::{Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
     net::{AddressPolicy, Client},
@@ -21,6 +23,7 @@ pub struct Parts {
     /// Which addresses may be reached.
     pub policy: Arc<ArcSwap<AddressPolicy>>,
     watch: Mutex<Option<Watch>>,
+    found: Mutex<Found>,
 }
 
 impl Parts {
@@ -47,11 +50,15 @@ impl Parts {
         let limits = Arc::new(limits);
         let routes = routes(file, &auth, (&limits, &transport, &metrics));
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
+        let found = Found::new(&file.directory.search, &catalogue);
+        let found = found.map_err(|whys| within("directory.search", whys))?;
+        let directory = directory(file, &found, None)?;
         let watch = Watch::start(&catalogue, &feed(file)).await.map_err(|whys| within("agents", whys))?;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
-        let world = ArcSwap::from_pointee(world(file, auth));
+        let world = ArcSwap::from_pointee(world(file, auth, directory));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
-        Ok(Self { gateway: Arc::new(gateway), policy: Arc::new(ArcSwap::new(policy)), watch: Mutex::new(Some(watch)) })
+        let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
+        Ok(Self { gateway, policy, watch: Mutex::new(Some(watch)), found: Mutex::new(found) })
     }
 
     /// Puts a changed configuration in force without touching a connection. Listeners, the admin address and the
@@ -67,7 +74,8 @@ impl Parts {
         problems.extend(settings(file, &gateway.transport));
         let before = gateway.world.load_full();
         let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
-        let (Some(auth), true) = (auth, problems.is_empty()) else { return Err(problems) };
+        let directory = keep(self.directory(file), "", &mut problems);
+        let (Some(auth), Some(directory), true) = (auth, directory, problems.is_empty()) else { return Err(problems) };
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
         policy.refuse_own(self.policy.load().own());
         gateway.transport.set_policy(Arc::clone(&policy));
@@ -75,7 +83,7 @@ impl Parts {
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
-        gateway.world.store(Arc::new(world(file, auth)));
+        gateway.world.store(Arc::new(world(file, auth, directory)));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
@@ -86,6 +94,16 @@ impl Parts {
         Ok(())
     }
 
+    /// The directory of a changed configuration; the index goes on where its settings are the same.
+    fn directory(&self, file: &File) -> Result<Arc<Directory>, Vec<String>> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if !found.is_as(&file.directory.search) {
+            let made = Found::new(&file.directory.search, &self.gateway.catalogue);
+            *found = made.map_err(|whys| within("directory.search", whys))?;
+        }
+        directory(file, &found, None)
+    }
+
     /// Documents that are not served, and why.
     pub fn notes(&self) -> Vec<String> {
         let snapshot = self.gateway.catalogue.snapshot();
@@ -94,10 +112,11 @@ impl Parts {
     }
 }
 
-fn world(file: &File, auth: Arc<Auth>) -> World {
+fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,
+        directory,
         contract: file.contract.clone(),
         format: file.errors.format,
         key_header,

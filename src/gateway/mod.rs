@@ -12,6 +12,7 @@ mod forward;
 pub mod hygiene;
 mod input;
 pub mod listen;
+mod local;
 mod normalise;
 mod reply;
 mod route;
@@ -25,6 +26,7 @@ use crate::{
     agent::Agent,
     auth::Auth,
     contract,
+    directory::Directory,
     fault::{Fault, Format, Violation},
     limit::Limits,
     registry::Catalogue,
@@ -40,6 +42,8 @@ use std::{sync::Arc, time::Duration};
 pub struct World {
     /// Who calls.
     pub auth: Arc<Auth>,
+    /// What is told of the agents.
+    pub directory: Arc<Directory>,
     /// How bodies are checked.
     pub contract: contract::Config,
     /// The error format where the caller prefers none.

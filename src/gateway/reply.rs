@@ -12,7 +12,7 @@ use super::{
     stream::{Onward, is_sequence},
 };
 use crate::{
-    contract,
+    contract, directory,
     fault::{Code, Fault, Format, Result, Violation},
     limit::Standing,
     transport::{Beginning, Reply, incoming_headers},
@@ -128,19 +128,12 @@ impl Out<'_> {
     }
 
     fn fields(&self, call: &Call, status: StatusCode, mut headers: HeaderMap, length: Option<usize>) -> ResponseHeader {
-        if let Ok(id) = HeaderValue::from_str(call.id()) {
-            headers.insert(REQUEST_ID, id);
-        }
+        tell(&mut headers, call, self.standing);
         if let Some(length) = length {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
         for (name, value) in &self.admitted.agent().fields {
             headers.append(name, value.clone());
-        }
-        if let Some(standing) = self.standing {
-            let (state, policy) = standing.fields();
-            insert(&mut headers, "ratelimit", &state);
-            insert(&mut headers, "ratelimit-policy", &policy);
         }
         head_of(status, headers)
     }
@@ -194,6 +187,34 @@ impl Out<'_> {
                 moved = pump.step(session) => moved?,
             }
         }
+    }
+}
+
+/// Writes what the directory answers.
+pub(super) async fn local(
+    session: &mut ServerSession,
+    connection: &Connection,
+    call: &mut Call,
+    (answer, standing): (directory::Answer, Option<Standing>),
+) -> std::result::Result<Outcome, Stop> {
+    let directory::Answer { status, mut headers, body } = answer;
+    // RFC 9110 §8.6, §15.4.5: neither has content, and a length would be another's.
+    if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+    tell(&mut headers, call, standing.as_ref());
+    write(session, connection, call, head_of(status, headers), body).await
+}
+
+/// The call's id, and how its caller stands with the limits.
+fn tell(headers: &mut HeaderMap, call: &Call, standing: Option<&Standing>) {
+    if let Ok(id) = HeaderValue::from_str(call.id()) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if let Some(standing) = standing {
+        let (state, policy) = standing.fields();
+        insert(headers, "ratelimit", &state);
+        insert(headers, "ratelimit-policy", &policy);
     }
 }
 

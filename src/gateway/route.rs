@@ -120,7 +120,7 @@ impl Compile for Routes {
 
 impl Route {
     /// The agent behind it.
-    pub fn agent(&self) -> &Agent {
+    pub fn agent(&self) -> &Arc<Agent> {
         &self.agent
     }
 

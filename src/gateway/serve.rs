@@ -12,7 +12,7 @@ use super::{
     listen::{self, Connection, Outcome, Service},
     reply::{self, Out},
     route::Route,
-    target::{self, Invoke},
+    target::{self, Invoke, Target},
 };
 use crate::{
     fault::{Code, Fault},
@@ -69,10 +69,11 @@ pub(super) async fn caught<T>(
     })
 }
 
-struct Serving<'a> {
-    gateway: &'a Arc<Gateway>,
-    world: &'a World,
-    connection: &'a Connection,
+/// What serving one request needs besides the session.
+pub(super) struct Serving<'a> {
+    pub(super) gateway: &'a Arc<Gateway>,
+    pub(super) world: &'a World,
+    pub(super) connection: &'a Connection,
 }
 
 impl Serving<'_> {
@@ -80,7 +81,14 @@ impl Serving<'_> {
         let Self { gateway, world, connection } = self;
         gateway.limits.address(connection.peer.ip())?;
         let head = session.req_header();
-        let Invoke { agent, operation, from_query } = target::read(&head.method, head.uri.path())?;
+        let Invoke { agent, operation, from_query } = match target::read(&head.method, head.uri.path())? {
+            Target::Invoke(invoke) => invoke,
+            // Boxed, so that a call's future stays small.
+            Target::Directory(face, id) => {
+                let id = id.to_owned();
+                return Box::pin(self.local(session, call, (face, &id))).await;
+            }
+        };
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
         let entry = gateway.enter(world, call, agent, shown).await?;
         let named = input::named(&entry.route, operation, &head.headers)?;

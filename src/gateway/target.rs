@@ -2,11 +2,23 @@
 
 use crate::{
     agent::AgentId,
+    directory::{Face, PATHS},
     fault::{Code, Fault, Result},
 };
 use http::Method;
+use matchit::Router;
+use std::sync::LazyLock;
 
 /// What is asked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Target<'a> {
+    /// An agent is called.
+    Invoke(Invoke<'a>),
+    /// The directory is asked; with the id in the path, which is empty where the face has none.
+    Directory(Face, &'a str),
+}
+
+/// A call to an agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invoke<'a> {
     /// The agent's id; well formed, not known to exist.
@@ -17,37 +29,103 @@ pub(super) struct Invoke<'a> {
     pub(super) from_query: bool,
 }
 
-/// Reads `/agents/{id}/invoke`, `/agents/{id}/invoke/{operation}` and `/agents/{id}/{operation}`, each with
-/// or without a slash at its end.
-///
-/// # Errors
-/// `NotFound` for any other path, `MethodNotAllowed` for a method other than POST and GET.
-pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Invoke<'a>> {
-    let (agent, operation) = split(path).ok_or_else(|| {
-        Fault::new(Code::NotFound, "there is nothing at this path (agents are called at /agents/{id}/invoke)")
-    })?;
-    let from_query = match *method {
-        Method::POST => false,
-        Method::GET => true,
-        _ => {
-            return Err(
-                Fault::new(Code::MethodNotAllowed, "agents are invoked with POST or GET").header("Allow", "GET, POST")
-            );
-        }
-    };
-    Ok(Invoke { agent, operation, from_query })
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Invoke,
+    Face(Face),
 }
 
-fn split(path: &str) -> Option<(&str, Option<&str>)> {
-    let rest = path.strip_prefix("/agents/")?;
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let (agent, rest) = rest.split_once('/')?;
-    let operation = match rest.split_once('/') {
-        None if rest == "invoke" => None,
-        None => Some(rest),
-        Some(("invoke", operation)) => Some(operation),
-        Some(_) => return None,
-    };
-    let fits = AgentId::fits(agent) && operation.is_none_or(AgentId::fits);
-    fits.then_some((agent, operation))
+/// Where agents are called. The last is where clients call that append to the address of the descriptor.
+const INVOKED: &[&str] = &[
+    "/agents/{id}/invoke",
+    "/agents/{id}/invoke/{operation}",
+    "/agents/{id}/{operation}",
+    "/agents/{id}/agent.json/{operation}",
+];
+
+static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
+    let mut places = Router::new();
+    let faces = PATHS.iter().map(|(path, face)| (*path, Place::Face(*face)));
+    for (path, place) in INVOKED.iter().map(|path| (*path, Place::Invoke)).chain(faces) {
+        // Two of the same are a defect, which a test would tell: every path leads where the table says.
+        let _ = places.insert(path, place);
+    }
+    places
+});
+
+/// Finds what is at `path`, with or without a slash at its end.
+///
+/// # Errors
+/// `NotFound` where there is nothing, `MethodNotAllowed` for a method that is not for what is there.
+pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
+    let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
+    let found = PLACES.at(path).map_err(|_| nothing())?;
+    let (id, operation) = (found.params.get("id"), found.params.get("operation"));
+    if !id.is_none_or(AgentId::fits) || !operation.is_none_or(AgentId::fits) {
+        return Err(nothing());
+    }
+    let id = id.unwrap_or_default();
+    match found.value {
+        Place::Invoke => Ok(Target::Invoke(Invoke { agent: id, operation, from_query: from_query(method)? })),
+        Place::Face(face) if face.methods().contains(method) => Ok(Target::Directory(*face, id)),
+        Place::Face(face) => {
+            let methods: Vec<&str> = face.methods().iter().map(Method::as_str).collect();
+            let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", methods.join(", ")));
+            Err(fault.header("Allow", methods.join(", ")))
+        }
+    }
+}
+
+fn from_query(method: &Method) -> Result<bool> {
+    match *method {
+        Method::POST => Ok(false),
+        Method::GET => Ok(true),
+        _ => {
+            Err(Fault::new(Code::MethodNotAllowed, "agents are invoked with POST or GET").header("Allow", "GET, POST"))
+        }
+    }
+}
+
+fn nothing() -> Fault {
+    Fault::new(Code::NotFound, "there is nothing at this path (agents are called at /agents/{id}/invoke)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r11_r30_every_path_leads_where_the_table_says() {
+        for (path, face) in PATHS {
+            let asked = path.replace("{id}", "some-agent");
+            let method = face.methods().first().unwrap();
+            let id = if path.contains("{id}") { "some-agent" } else { "" };
+            assert_eq!(read(method, &asked).unwrap(), Target::Directory(*face, id), "{path}");
+            assert_eq!(read(method, &format!("{asked}/")).unwrap(), Target::Directory(*face, id), "{path}/");
+        }
+        for (path, operation) in [
+            ("/agents/a/invoke", None),
+            ("/agents/a/invoke/", None),
+            ("/agents/a/invoke/op", Some("op")),
+            ("/agents/a/op", Some("op")),
+            ("/agents/a/agent.json/op", Some("op")),
+        ] {
+            let invoke = Invoke { agent: "a", operation, from_query: false };
+            assert_eq!(read(&Method::POST, path).unwrap(), Target::Invoke(invoke), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_or_takes_another_method_is_told_apart() {
+        for path in
+            ["", "/", "//", "/nothing", "/agents/a/b/c", "/agents/a%2fb/invoke", "/agents/../invoke", "/agents//invoke"]
+        {
+            assert_eq!(read(&Method::POST, path).unwrap_err().code(), Code::NotFound, "{path}");
+        }
+        for path in ["/agents/a/invoke", "/agents"] {
+            let fault = read(&Method::OPTIONS, path).unwrap_err();
+            assert_eq!(fault.code(), Code::MethodNotAllowed, "{path}");
+            assert!(fault.headers().iter().any(|(name, _)| *name == "Allow"), "{path}");
+        }
+    }
 }

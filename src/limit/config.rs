@@ -20,6 +20,9 @@ pub struct Config {
     pub per_caller: Option<Rate>,
     /// Calls of one caller at one agent.
     pub per_caller_agent: Option<Rate>,
+    /// Searches and resolutions of one caller in the directory, which cost more than a call (R5); they count as calls
+    /// besides. `10/s burst 50` unless written; `null` for none.
+    pub per_caller_search: Option<Rate>,
     /// Calls at one agent by all callers together. The rates in the agent's own document (`rate_limits`) hold
     /// besides.
     pub per_agent: Option<Rate>,
@@ -40,13 +43,14 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        let per_address = Rate {
-            count: NonZeroU32::MIN.saturating_add(1_999),
+        let a_second = |count: u32, burst: u32| Rate {
+            count: NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN),
             period: Duration::from_secs(1),
-            burst: NonZeroU32::MIN.saturating_add(4_999),
+            burst: NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN),
         };
         Self {
-            per_address: Some(per_address),
+            per_address: Some(a_second(2_000, 5_000)),
+            per_caller_search: Some(a_second(10, 50)),
             per_caller: None,
             per_caller_agent: None,
             per_agent: None,

@@ -187,6 +187,27 @@ impl Limits {
         }
     }
 
+    /// Counts a request to the directory: a call of the caller's, and a search besides where it is one.
+    ///
+    /// # Errors
+    /// 429.
+    pub fn browse(&self, account: &Account<'_>, search: bool) -> Result<Option<Standing>, Fault> {
+        let plan = self.plan.load();
+        let caller = plan.tier(account.tier).caller.as_deref();
+        let draws = caller.into_iter().chain(plan.search.as_deref().filter(|_| search));
+        let mut tightest = None;
+        for (at, bucket) in draws.clone().enumerate() {
+            match bucket.take(account.key, NonZeroU32::MIN) {
+                Ok(standing) => tightest = Some(standing.tighter(tightest)),
+                Err(empty) => {
+                    draws.take(at).for_each(|bucket| bucket.give_back(account.key, NonZeroU32::MIN));
+                    return Err(self.refuse(empty));
+                }
+            }
+        }
+        Ok(tightest)
+    }
+
     /// A place among the calls that the agent may have at once; waits a little if there is none.
     ///
     /// # Errors

@@ -34,6 +34,7 @@ impl Terms {
 pub(super) struct Plan {
     config: Config,
     pub(super) address: Option<Buckets>,
+    pub(super) search: Option<Buckets>,
     usual: Terms,
     tiers: HashMap<Box<str>, Terms>,
 }
@@ -65,7 +66,8 @@ impl Plan {
         };
         let tiers = config.tiers.iter().map(tier).collect();
         let address = made(Limit::Address, config.per_address, before.and_then(|plan| plan.address.as_ref()));
-        Self { config: config.clone(), address, tiers, usual }
+        let search = made(Limit::Search, config.per_caller_search, before.and_then(|plan| plan.search.as_ref()));
+        Self { config: config.clone(), address, search, tiers, usual }
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -79,7 +81,10 @@ impl Plan {
     /// Every bucket once for each place that it is in.
     fn all(&self) -> impl Iterator<Item = &Buckets> {
         let terms = std::iter::once(&self.usual).chain(self.tiers.values());
-        self.address.iter().chain(terms.flat_map(|terms| terms.caller.iter().chain(&terms.caller_agent)))
+        self.address
+            .iter()
+            .chain(&self.search)
+            .chain(terms.flat_map(|terms| terms.caller.iter().chain(&terms.caller_agent)))
     }
 
     /// Every bucket once.

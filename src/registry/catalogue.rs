@@ -16,7 +16,9 @@ use foldhash::fast::RandomState;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
 };
+use tokio::sync::watch;
 
 /// Refusals that are logged one by one for one change.
 const LOGGED: usize = 20;
@@ -26,6 +28,7 @@ pub struct Catalogue<R> {
     snapshot: ArcSwap<Snapshot<R>>,
     state: Mutex<State<R>>,
     metrics: Arc<Metrics>,
+    changed: watch::Sender<u64>,
 }
 
 /// One set of feeds, between two changes of which feeds there are.
@@ -53,14 +56,20 @@ impl<R> Default for Entries<R> {
 impl<R: Send + Sync + 'static> Catalogue<R> {
     /// A catalogue without agents, whose routes `compiler` will make.
     pub fn new(compiler: Arc<dyn Compile<Route = R>>, metrics: Arc<Metrics>) -> Self {
-        let empty = Snapshot { routes: HashMap::default(), refused: Vec::new(), troubles: Vec::new() };
+        let empty =
+            Snapshot { routes: HashMap::default(), at: SystemTime::now(), refused: Vec::new(), troubles: Vec::new() };
         let state = State { era: Era::default(), compiler, schemas: Schemas::default(), parts: BTreeMap::new() };
-        Self { snapshot: ArcSwap::from_pointee(empty), state: Mutex::new(state), metrics }
+        Self { snapshot: ArcSwap::from_pointee(empty), state: Mutex::new(state), metrics, changed: watch::channel(0).0 }
     }
 
     /// The agents of this moment, for the span of a lookup.
     pub fn load(&self) -> Guard<Arc<Snapshot<R>>> {
         self.snapshot.load()
+    }
+
+    /// Counts the snapshots that were put in force.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     /// The agents of this moment, to keep.
@@ -127,6 +136,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         tracing::info!(agents = next.len(), refused = next.refused.len(), "a new snapshot of agents is in force");
         self.metrics.count(Event::CatalogueSwapped);
         self.snapshot.store(Arc::new(next));
+        self.changed.send_modify(|count| *count += 1);
     }
 }
 
@@ -211,7 +221,7 @@ impl<R: Send + Sync + 'static> State<R> {
             self.parts.iter().filter_map(|(name, entries)| Some((Arc::clone(name), entries.trouble.clone()?)));
         let states =
             [(AgentState::Served, served), (AgentState::Inactive, inactive), (AgentState::Deprecated, deprecated)];
-        (Snapshot { routes, refused, troubles: troubles.collect() }, states)
+        (Snapshot { routes, at: SystemTime::now(), refused, troubles: troubles.collect() }, states)
     }
 
     fn held(&self) -> impl Iterator<Item = (&Arc<str>, usize, &Arc<Held<R>>)> {

@@ -2,12 +2,14 @@
 
 use crate::agent::AgentId;
 use foldhash::fast::RandomState;
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
 
 /// The agents at one moment.
 #[derive(Debug)]
 pub struct Snapshot<R> {
     pub(super) routes: HashMap<AgentId, Arc<R>, RandomState>,
+    /// Since when it is in force.
+    pub at: SystemTime,
     /// Documents that are not served, and why.
     pub refused: Vec<Refusal>,
     /// Parts of feeds that cannot be read, and why; what they held before is still served.

@@ -23,6 +23,8 @@ const CODES: usize = 2 + Code::ALL.len();
 /// Operations of one agent with counters of their own; further ones share `-`.
 const OPERATIONS: usize = 64;
 const UNKNOWN: &str = "-";
+/// The operation, of no agent, under which requests to the directory are counted.
+const DIRECTORY: &str = "directory";
 pub(super) const OTHER: &str = "other";
 /// The operation that has no name (R14). No operation of a document can be called so.
 const IMPLIED: &str = "invoke";
@@ -161,13 +163,15 @@ impl Calls {
     }
 
     pub(super) fn handle(self: &Arc<Self>, agent: Option<&Agent>) -> Arc<AgentMetrics> {
-        let operations = agent.map_or(&[][..], |agent| &agent.operations);
         Arc::new(AgentMetrics {
             calls: Arc::clone(self),
             id: agent.map(|agent| agent.id.clone()),
             series: OnceLock::new(),
             unnamed: OnceLock::new(),
-            operations: operations.iter().map(|operation| (Arc::clone(&operation.name), OnceLock::new())).collect(),
+            operations: match agent {
+                Some(agent) => agent.operations.iter().map(|operation| named(Arc::clone(&operation.name))).collect(),
+                None => [named(DIRECTORY.into())].into(),
+            },
         })
     }
 
@@ -203,6 +207,10 @@ impl Calls {
         let at = self.tiers.iter().map_while(OnceLock::get).position(|name| **name == *tier)?;
         u8::try_from(KINDS.len() + at).ok().map(Group)
     }
+}
+
+fn named(name: Arc<str>) -> Named {
+    (name, OnceLock::new())
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

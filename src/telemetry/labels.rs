@@ -48,6 +48,7 @@ label! {
         Address "address" "The rate of a peer address, before authentication.";
         Caller "caller" "The rate of a caller.";
         CallerAgent "caller-agent" "The rate of a caller at one agent.";
+        Search "search" "The rate of a caller's searches.";
         Agent "agent" "The rate of an agent, as configured or as its document asks.";
         Day "day" "A caller's quota of the day.";
         Month "month" "A caller's quota of the month.";

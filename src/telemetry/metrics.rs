@@ -114,7 +114,8 @@ impl Metrics {
         self.calls.handle(Some(agent))
     }
 
-    /// Where calls are counted that reached no agent: their label is `-`, so that callers cannot make labels.
+    /// Where calls are counted that reached no agent: their label is `-`, so that callers cannot make labels. Its
+    /// operation 0 is the directory.
     pub fn unknown(&self) -> &Arc<AgentMetrics> {
         &self.unknown
     }

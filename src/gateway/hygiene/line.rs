@@ -62,7 +62,7 @@ fn version(text: &[u8]) -> Result<Version, Fault> {
 pub(super) fn method_is_served(method: &[u8]) -> Result<(), Fault> {
     if method.eq_ignore_ascii_case(b"CONNECT") || method.eq_ignore_ascii_case(b"TRACE") {
         return Err(Fault::new(Code::MethodNotAllowed, "This method is not served.")
-            .header("allow", "GET, HEAD, POST, OPTIONS"));
+            .header("allow", "GET, HEAD, POST, PUT, PATCH, DELETE"));
     }
     Ok(())
 }

@@ -1,0 +1,72 @@
+//! Wiring of the directory: what is searched, where it is published, and the task that keeps the index up to date.
+
+use crate::{
+    config::File,
+    directory::Directory,
+    gateway::Route,
+    registry::{Catalogue, Registry},
+    search::{self, Index},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::task::JoinSet;
+
+/// The least time between two updates of the index: a storm of changes is taken in together.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What outlives a configuration.
+pub(super) struct Found {
+    index: Arc<Index>,
+    config: search::Config,
+    _task: JoinSet<()>,
+}
+
+impl Found {
+    /// An index that follows the catalogue.
+    ///
+    /// # Errors
+    /// Every problem of the configuration.
+    pub(super) fn new(config: &search::Config, catalogue: &Arc<Catalogue<Route>>) -> Result<Self, Vec<String>> {
+        let index = Arc::new(Index::new(config)?);
+        let mut task = JoinSet::new();
+        task.spawn(follow(Arc::clone(catalogue), Arc::clone(&index)));
+        Ok(Self { index, config: config.clone(), _task: task })
+    }
+
+    /// Whether it was made as `config` says.
+    pub(super) fn is_as(&self, config: &search::Config) -> bool {
+        self.config == *config
+    }
+}
+
+/// The directory of a configuration.
+///
+/// # Errors
+/// Every problem, each with its path.
+pub(super) fn directory(
+    file: &File,
+    found: &Found,
+    registry: Option<Arc<Registry>>,
+) -> Result<Arc<Directory>, Vec<String>> {
+    let index = Arc::clone(&found.index);
+    Ok(Arc::new(Directory { index, registry, signer: None, config: file.directory.clone() }))
+}
+
+/// Takes every change of the catalogue into the index, one after the other.
+async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>) {
+    let mut changed = catalogue.changed();
+    loop {
+        changed.borrow_and_update();
+        let (catalogue, index) = (Arc::clone(&catalogue), Arc::clone(&index));
+        let update = move || {
+            let snapshot = catalogue.snapshot();
+            index.update(snapshot.iter().map(|(_, route)| Arc::clone(route.agent())).collect());
+        };
+        if tokio::task::spawn_blocking(update).await.is_err() {
+            tracing::error!("agents could not be taken into the index; they are found as they were");
+        }
+        tokio::time::sleep(PAUSE).await;
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}

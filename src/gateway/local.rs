@@ -1,0 +1,130 @@
+//! What the gateway answers itself: requests to the directory, under the same authentication, limits, failures, log and
+//! metrics as calls.
+
+use super::{
+    Stop, World,
+    body::{Incoming, Pace},
+    call::Call,
+    listen::{Connection, Outcome},
+    reply,
+    route::Route,
+    serve::Serving,
+};
+use crate::{
+    agent::Agent,
+    auth::{Asked, Auth, Caller, Presented},
+    directory::{Ask, Face, Sight},
+    registry::Snapshot,
+    unit::Glob,
+};
+use bytes::Bytes;
+use http::{Method, header};
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::RequestHeader;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// How long the body of a request to the directory may take.
+const BODY: Duration = Duration::from_secs(60);
+
+impl Serving<'_> {
+    /// Steps 6 to 12 for a request to the directory.
+    pub(super) async fn local(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        (face, id): (Face, &str),
+    ) -> std::result::Result<Outcome, Stop> {
+        let Self { gateway, world, connection } = self;
+        call.browses();
+        let public = world.directory.public();
+        let head = session.req_header();
+        let presented = Presented { headers: &head.headers, peer: connection.certificate() };
+        let caller = world.auth.visit(&presented, !public.is_empty()).await?;
+        call.is_from(&caller);
+        let account = gateway.account(&caller, connection.peer.ip());
+        let standing = gateway.limits.browse(&account, face.is_search(&head.method, head.uri.query()))?;
+        // A copy: the session goes on to be read from.
+        let head = head.clone();
+        let pace = Pace { connection, until: call.arrived() + BODY };
+        let body = self.body(session, &head.method, pace).await?;
+        let sight = View { snapshot: gateway.catalogue.snapshot(), auth: &world.auth, caller: &caller, public };
+        let base = base(world, connection, &head);
+        let ask = Ask {
+            face,
+            id,
+            method: &head.method,
+            query: head.uri.query(),
+            headers: &head.headers,
+            body,
+            caller: &caller,
+            sight: &sight,
+            base: &base,
+        };
+        let answer = world.directory.answer(ask).await?;
+        reply::local(session, connection, call, (answer, standing)).await
+    }
+
+    async fn body(
+        &self,
+        session: &mut ServerSession,
+        method: &Method,
+        pace: Pace<'_>,
+    ) -> std::result::Result<Bytes, Stop> {
+        if !matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
+            return Ok(Bytes::new());
+        }
+        let mut incoming = Incoming::new(session, pace);
+        super::accept::json_body(incoming.headers())?;
+        Ok(incoming.whole(self.world.contract.max_body.get()).await?)
+    }
+}
+
+/// The gateway as this caller addressed it, unless the configuration says how it is addressed.
+fn base(world: &World, connection: &Connection, head: &RequestHeader) -> String {
+    if let Some(base) = world.directory.base() {
+        return base.to_owned();
+    }
+    let scheme = if connection.secured.is_some() { "https" } else { "http" };
+    let named = head.uri.authority().map(|authority| authority.as_str());
+    let host = named.or_else(|| head.headers.get(header::HOST)?.to_str().ok()).unwrap_or("localhost");
+    format!("{scheme}://{host}")
+}
+
+/// What one caller sees of one snapshot: what it may call, and what anyone may see.
+struct View<'a> {
+    snapshot: Arc<Snapshot<Route>>,
+    auth: &'a Auth,
+    caller: &'a Caller,
+    public: &'a [Glob],
+}
+
+impl View<'_> {
+    fn shows(&self, route: &Route) -> bool {
+        let agent = &route.agent;
+        if self.public.iter().any(|glob| glob.matches(agent.id.as_str())) {
+            return true;
+        }
+        // Between two configurations a route may still carry the grants of the one before.
+        let fresh = (!self.auth.is_current(&route.grants)).then(|| self.auth.grants_of(agent));
+        let grants = fresh.as_ref().unwrap_or(&route.grants);
+        self.auth.lets(self.caller, &Asked { authentication: &agent.authentication, grants })
+    }
+}
+
+impl Sight for View<'_> {
+    fn find(&self, id: &str) -> Option<Arc<Agent>> {
+        let route = self.snapshot.get(id)?;
+        self.shows(route).then(|| Arc::clone(&route.agent))
+    }
+
+    fn sees(&self, agent: &Agent) -> bool {
+        self.snapshot.get(agent.id.as_str()).is_some_and(|route| self.shows(route))
+    }
+
+    fn changed(&self) -> SystemTime {
+        self.snapshot.at
+    }
+}
