@@ -34,7 +34,7 @@ impl Gateway {
     pub(crate) fn open(&self) -> anyhow::Result<Process> {
         let agents =
             json!([self.document("open", "none", "/invoke", None), self.document("stream", "none", "/sse", None),]);
-        let config = format!("{}limits:\n  per_address: null\n", self.common("open", &agents)?);
+        let config = format!("{}limits:\n  per_address: null\n", self.common(&self.agents("open", &agents)?));
         self.start(&self.write("open", &config)?)
     }
 
@@ -60,12 +60,27 @@ limits:
   per_address: 1000000/s
   per_caller: 1000000/s
 ",
-            common = self.common("guarded", &agents)?,
+            common = self.common(&self.agents("guarded", &agents)?),
             keys = self.folder.join("keys.jsonl").display(),
         );
         let file = self.write("guarded", &config)?;
         let key = self.key(&file)?;
         Ok((self.start(&file)?, key))
+    }
+
+    /// With the agents of a file, which anyone may discover and call.
+    pub(crate) fn crowded(&self, agents: &Path, count: usize) -> anyhow::Result<Process> {
+        let config = format!(
+            "{}directory:\n  public: [\"*\"]\nlimits:\n  per_address: null\n  per_caller_search: null\n",
+            self.common(&agents.display().to_string())
+        );
+        self.start(&self.write(&format!("crowd-{count}"), &config)?)
+    }
+
+    fn agents(&self, name: &str, agents: &Value) -> anyhow::Result<String> {
+        let documents = self.folder.join(format!("{name}-agents.json"));
+        fs::write(&documents, agents.to_string())?;
+        Ok(documents.display().to_string())
     }
 
     /// The key, made by the gateway's own command before it starts.
@@ -88,10 +103,8 @@ limits:
         format!("http://{}", self.agent)
     }
 
-    fn common(&self, name: &str, agents: &Value) -> anyhow::Result<String> {
-        let documents = self.folder.join(format!("{name}-agents.json"));
-        fs::write(&documents, agents.to_string())?;
-        Ok(format!(
+    fn common(&self, documents: &str) -> String {
+        format!(
             "listen:
   - address: 127.0.0.1:0
 connections:
@@ -109,9 +122,8 @@ access:
       agents: [\"*\"]
 access_log:
   to: /dev/null
-",
-            documents = documents.display()
-        ))
+"
+        )
     }
 
     fn document(&self, id: &str, auth: &str, path: &str, inputs: Option<Value>) -> Value {

@@ -95,7 +95,7 @@ impl House {
     }
 }
 
-fn start_agent(folder: &Path, issuer: &Issuer) -> anyhow::Result<Process> {
+pub(crate) fn start_agent(folder: &Path, issuer: &Issuer) -> anyhow::Result<Process> {
     let jwks = folder.join("jwks.json");
     std::fs::write(&jwks, issuer.jwks().to_string())?;
     let mut command = Command::new(std::env::current_exe()?);

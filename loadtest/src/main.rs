@@ -6,6 +6,7 @@
 
 mod agent;
 mod client;
+mod crowd;
 mod figures;
 mod gatepost;
 mod house;
@@ -16,6 +17,7 @@ mod pingora;
 mod process;
 mod report;
 mod run;
+mod scale;
 mod stream;
 mod token;
 
@@ -38,6 +40,8 @@ struct Arguments {
 enum Command {
     /// Measure, and print one table.
     Run(run::Plan),
+    /// Measure what the number of agents changes.
+    Scale(scale::Plan),
     /// An agent that costs next to nothing (started by `run`).
     Agent {
         /// The JWKS document that it serves beside its answers.
@@ -56,6 +60,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Run(plan) => run::run(&plan),
+        Command::Scale(plan) => scale::run(&plan),
         Command::Agent { jwks } => agent::serve(jwks),
         Command::Pingora { listen, upstream } => pingora::serve(listen, upstream),
     }
