@@ -116,6 +116,7 @@ fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,
+        lazy: None,
         directory,
         contract: file.contract.clone(),
         format: file.errors.format,

@@ -72,8 +72,11 @@ impl Gateway {
     /// Steps 5 to 7: finds the agent, authenticates, authorises, limits. A miss is answered only after
     /// authentication, so that ids cannot be probed.
     pub(super) async fn enter(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Entry> {
-        let found = self.catalogue.load().get(agent).cloned();
         let presented = Presented { headers: shown.headers, peer: shown.peer };
+        let found = match self.catalogue.load().get(agent).cloned() {
+            Some(route) => Some(route),
+            None => self.seek(world, agent, &presented).await?,
+        };
         // Between two configurations a route may still carry the grants of the one before.
         let fresh = found
             .as_ref()
@@ -104,6 +107,26 @@ impl Gateway {
         let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
         let permit = self.limits.enter(&route.limits).await?;
         Ok(Entry { route, caller, standing, permit })
+    }
+
+    /// Asks the registries that are too large to copy for an agent that is not in the catalogue; only on behalf of
+    /// somebody who might call it, so that nobody else makes the gateway ask.
+    pub(super) async fn seek(
+        &self,
+        world: &World,
+        agent: &str,
+        presented: &Presented<'_>,
+    ) -> Result<Option<Arc<Route>>> {
+        let Some(lazy) = &world.lazy else { return Ok(None) };
+        if let Some(route) = lazy.known(agent) {
+            return Ok(Some(route));
+        }
+        let Ok(id) = agent.parse() else { return Ok(None) };
+        // Whoever shows nothing that holds is told so by the authentication that follows.
+        match world.auth.visit(presented, true).await {
+            Ok(caller) if !caller.grants.is_empty() => Box::pin(lazy.find(&id)).await,
+            _ => Ok(None),
+        }
     }
 
     /// Whose budget it is; where nobody had to say who they are, the address stands for the caller.

@@ -40,17 +40,21 @@ impl Serving<'_> {
         let Self { gateway, world, connection } = self;
         call.browses();
         let public = world.directory.public();
-        let head = session.req_header();
+        // A copy: the session goes on to be read from.
+        let head = session.req_header().clone();
         let presented = Presented { headers: &head.headers, peer: connection.certificate() };
         let caller = world.auth.visit(&presented, !public.is_empty()).await?;
         call.is_from(&caller);
         let account = gateway.account(&caller, connection.peer.ip());
         let standing = gateway.limits.browse(&account, face.is_search(&head.method, head.uri.query()))?;
-        // A copy: the session goes on to be read from.
-        let head = head.clone();
         let pace = Pace { connection, until: call.arrived() + BODY };
         let body = self.body(session, &head.method, pace).await?;
-        let sight = View { snapshot: gateway.catalogue.snapshot(), auth: &world.auth, caller: &caller, public };
+        let snapshot = gateway.catalogue.snapshot();
+        let sought = match snapshot.get(id) {
+            None if !id.is_empty() => gateway.seek(world, id, &presented).await?,
+            _ => None,
+        };
+        let sight = View { snapshot, sought, auth: &world.auth, caller: &caller, public };
         let base = base(world, connection, &head);
         let ask = Ask {
             face,
@@ -96,6 +100,8 @@ fn base(world: &World, connection: &Connection, head: &RequestHeader) -> String 
 /// What one caller sees of one snapshot: what it may call, and what anyone may see.
 struct View<'a> {
     snapshot: Arc<Snapshot<Route>>,
+    /// The agent that was asked for, where only a registry knows it.
+    sought: Option<Arc<Route>>,
     auth: &'a Auth,
     caller: &'a Caller,
     public: &'a [Glob],
@@ -116,7 +122,7 @@ impl View<'_> {
 
 impl Sight for View<'_> {
     fn find(&self, id: &str) -> Option<Arc<Agent>> {
-        let route = self.snapshot.get(id)?;
+        let route = self.snapshot.get(id).or(self.sought.as_ref().filter(|route| route.agent.id.as_str() == id))?;
         self.shows(route).then(|| Arc::clone(&route.agent))
     }
 

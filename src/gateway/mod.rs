@@ -29,7 +29,7 @@ use crate::{
     directory::Directory,
     fault::{Fault, Format, Violation},
     limit::Limits,
-    registry::Catalogue,
+    registry::{Catalogue, Lazy},
     telemetry::{AccessLog, Event, Metrics, redact},
     transport::Transport,
     unit::Size,
@@ -42,6 +42,8 @@ use std::{sync::Arc, time::Duration};
 pub struct World {
     /// Who calls.
     pub auth: Arc<Auth>,
+    /// The registries that are asked for agents which the catalogue does not have.
+    pub lazy: Option<Arc<Lazy<Route>>>,
     /// What is told of the agents.
     pub directory: Arc<Directory>,
     /// How bodies are checked.

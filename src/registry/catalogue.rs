@@ -4,7 +4,7 @@
 
 use super::{
     MOST_AGENTS, Refusal, Snapshot,
-    feed::{News, Part},
+    feed::{Document, News, Part},
     settle::{Compile, Compiler, Held, Known, Schemas, settle, spread},
 };
 use crate::{
@@ -15,7 +15,13 @@ use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Acquire},
+        },
+    },
     time::SystemTime,
 };
 use tokio::sync::watch;
@@ -29,6 +35,7 @@ pub struct Catalogue<R> {
     state: Mutex<State<R>>,
     metrics: Arc<Metrics>,
     changed: watch::Sender<u64>,
+    compilers: AtomicU64,
 }
 
 /// One set of feeds, between two changes of which feeds there are.
@@ -59,7 +66,13 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         let empty =
             Snapshot { routes: HashMap::default(), at: SystemTime::now(), refused: Vec::new(), troubles: Vec::new() };
         let state = State { era: Era::default(), compiler, schemas: Schemas::default(), parts: BTreeMap::new() };
-        Self { snapshot: ArcSwap::from_pointee(empty), state: Mutex::new(state), metrics, changed: watch::channel(0).0 }
+        Self {
+            snapshot: ArcSwap::from_pointee(empty),
+            state: Mutex::new(state),
+            metrics,
+            changed: watch::channel(0).0,
+            compilers: AtomicU64::new(0),
+        }
     }
 
     /// The agents of this moment, for the span of a lookup.
@@ -109,6 +122,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
             entries.held = spread(held, |held| held.again(&compiler).map_or(held, Arc::new));
         }
         state.compiler = compiler;
+        self.compilers.fetch_add(1, AcqRel);
         self.publish(&state, None);
     }
 
@@ -137,6 +151,27 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         self.metrics.count(Event::CatalogueSwapped);
         self.snapshot.store(Arc::new(next));
         self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+/// For agents that are looked up one by one and are in no snapshot.
+impl<R: Send + Sync + 'static> Catalogue<R> {
+    /// Which compiler is in force, as a number.
+    pub(super) fn compiler(&self) -> u64 {
+        self.compilers.load(Acquire)
+    }
+
+    /// What becomes of a document. Blocks while it is compiled.
+    pub(super) fn judge(&self, document: Document) -> Arc<Held<R>> {
+        let compiler = Arc::clone(&self.state().compiler);
+        let judged = settle(vec![document], &Known::default(), &compiler, &Schemas::default()).pop();
+        judged.unwrap_or_else(|| unreachable!("one document was given"))
+    }
+
+    /// The same document under the compiler in force.
+    pub(super) fn again(&self, held: &Held<R>) -> Option<Arc<Held<R>>> {
+        let compiler = Arc::clone(&self.state().compiler);
+        held.again(&compiler).map(Arc::new)
     }
 }
 

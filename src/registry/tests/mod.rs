@@ -3,6 +3,7 @@
 mod broken;
 mod catalogue;
 mod files;
+mod lazy;
 mod scale;
 
 use super::*;

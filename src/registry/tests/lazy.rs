@@ -1,0 +1,120 @@
+//! Agents that are looked up when they are called: asked for once, remembered, and kept while their registry is down.
+
+use super::*;
+use crate::{agent::AgentId, fault::Code};
+use std::collections::HashMap;
+
+/// A registry in the test's hands.
+#[derive(Default)]
+struct Book {
+    pages: Mutex<HashMap<String, String>>,
+    down: Mutex<bool>,
+    asked: AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Lookup for Book {
+    async fn look(&self, id: &AgentId) -> Result<Option<Document>, String> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        if *self.down.lock().unwrap() {
+            return Err("down".to_owned());
+        }
+        let page = self.pages.lock().unwrap().get(id.as_str()).cloned();
+        Ok(page.map(|page| Document { digest: read::sha256(page.as_bytes()), body: Body::Text(page.into()) }))
+    }
+}
+
+impl Book {
+    fn write(&self, id: &str, page: &Value) {
+        self.pages.lock().unwrap().insert(id.to_owned(), page.to_string());
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+fn lazy(desk: &Desk, memory: Memory) -> (Arc<Book>, Arc<Lazy<Route>>) {
+    let book = Arc::new(Book::default());
+    let lazy = Lazy::new(Arc::clone(&desk.catalogue), vec![Arc::clone(&book) as _], memory);
+    (book, Arc::new(lazy))
+}
+
+fn long() -> Memory {
+    let hour = Duration::from_secs(3_600);
+    Memory { found: hour, missing: hour, stale: hour }
+}
+
+fn id(text: &str) -> AgentId {
+    text.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_miss_asks_once_however_many_wait_for_it() {
+    let (book, lazy) = lazy(&Desk::new(), long());
+    book.write("a", &agent("a"));
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let lazy = Arc::clone(&lazy);
+            tokio::spawn(async move { lazy.find(&id("a")).await.unwrap().unwrap().agent.id.to_string() })
+        })
+        .collect();
+    for caller in callers {
+        assert_eq!(caller.await.unwrap(), "a");
+    }
+    assert_eq!(book.asked(), 1);
+    assert!(lazy.known("a").is_some());
+}
+
+#[tokio::test]
+async fn an_id_that_no_registry_has_is_remembered_too() {
+    let (book, lazy) = lazy(&Desk::new(), long());
+    for _ in 0..10 {
+        assert!(lazy.find(&id("nobody")).await.unwrap().is_none());
+    }
+    assert_eq!(book.asked(), 1);
+    let short = Memory { missing: Duration::ZERO, ..long() };
+    let (book, lazy) = self::lazy(&Desk::new(), short);
+    assert!(lazy.find(&id("late")).await.unwrap().is_none());
+    book.write("late", &agent("late"));
+    assert!(lazy.find(&id("late")).await.unwrap().is_some(), "what is new is found once the memory of its lack ends");
+}
+
+#[tokio::test]
+async fn a_registry_that_is_down_costs_only_those_who_were_never_found() {
+    let memory = Memory { found: Duration::ZERO, ..long() };
+    let desk = Desk::new();
+    let (book, lazy) = lazy(&desk, memory);
+    book.write("a", &agent("a"));
+    assert!(lazy.find(&id("a")).await.unwrap().is_some());
+    *book.down.lock().unwrap() = true;
+    assert!(lazy.find(&id("a")).await.unwrap().is_some(), "what was found stays");
+    let fault = lazy.find(&id("b")).await.unwrap_err();
+    assert_eq!(fault.code(), Code::Overloaded);
+    assert!(fault.retry_after_secs().is_some());
+}
+
+#[tokio::test]
+async fn documents_that_are_refused_or_anothers_are_no_agents() {
+    let (book, lazy) = lazy(&Desk::new(), long());
+    book.write("a", &agent("b"));
+    book.write("c", &json!({"id": "c"}));
+    book.write("d", &json!(["not", "a", "document"]));
+    book.write("e", &json!({"id": "e", "name": "panics", "endpoint": "https://e.example/"}));
+    for name in ["a", "c", "d", "e"] {
+        assert!(lazy.find(&id(name)).await.unwrap().is_none(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn another_compiler_makes_every_route_anew_even_while_the_registry_is_down() {
+    let desk = Desk::new();
+    let (book, lazy) = lazy(&desk, long());
+    book.write("a", &agent("a"));
+    assert_eq!(lazy.find(&id("a")).await.unwrap().unwrap().by, 0);
+    *book.down.lock().unwrap() = true;
+    desk.catalogue.recompile(Arc::new(Counting { number: 7, ..Counting::default() }));
+    assert!(lazy.known("a").is_none());
+    assert_eq!(lazy.find(&id("a")).await.unwrap().unwrap().by, 7);
+}
