@@ -29,7 +29,6 @@ impl Service for Gateway {
         let world = self.world.load_full();
         let mut call = Call::arrive(self, Some(connection.peer.ip()));
         call.asks(session.req_header());
-        let format = accept::error_format(&session.req_header().headers, world.format);
         let serving = Serving { gateway: self, world: &world, connection };
         let served = caught(serving.handle(session, &mut call)).await;
         call.count.bytes_in = session.body_bytes_read() as u64;
@@ -47,7 +46,10 @@ impl Service for Gateway {
                 call.stage = Stage::Broken(status, fault);
                 Outcome::Aborted
             }
-            (Stop::Fault(fault), None) => reply::refuse(session, connection, &mut call, fault, format).await,
+            (Stop::Fault(fault), None) => {
+                let format = accept::error_format(&session.req_header().headers, world.format);
+                reply::refuse(session, connection, &mut call, fault, format).await
+            }
         }
     }
 
