@@ -19,10 +19,6 @@ impl Bits {
         }
     }
 
-    pub(super) fn contains(&self, slot: u32) -> bool {
-        self.words.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
-    }
-
     /// Keeps what is in `other` too.
     pub(super) fn keep(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {

@@ -25,7 +25,7 @@ const SATURATION: f32 = 1.2;
 const LENGTH: f32 = 0.75;
 
 /// Meanings less alike than this are not alike.
-const LEAST_LIKENESS: f32 = 0.2;
+const LEAST_LIKENESS: f32 = 0.3;
 
 /// What ranks, once it is clear that it can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,11 @@ pub(super) enum Rule {
     Hybrid,
 }
 
-/// The share of meaning where words count too.
-const MEANING: f32 = 0.5;
+/// The share of meaning in the score of a query whose words the model all knows. The more of them it has to guess at,
+/// the more the shared words count.
+const MEANING: f32 = 0.7;
+/// Never less than this: where no word is shared, a guess still ranks.
+const LEAST_KNOWN: f32 = 0.1;
 
 /// An agent that fits: ordered by score, the best last, and among equals the first by id last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,8 +47,9 @@ pub(super) struct Fit(u64);
 
 impl Fit {
     fn new(score: f32, slot: u32) -> Self {
+        let score = if score > 0.0 { score.min(1.0) } else { 0.0 };
         // The bits of numbers that are not negative are in the order of the numbers.
-        Self(u64::from(score.clamp(0.0, 1.0).to_bits()) << 32 | u64::from(u32::MAX - slot))
+        Self(u64::from(score.to_bits()) << 32 | u64::from(u32::MAX - slot))
     }
 
     pub(super) fn slot(self) -> u32 {
@@ -61,24 +65,26 @@ impl Fit {
 pub(super) struct Asked {
     terms: Vec<String>,
     probe: Option<Probe>,
+    /// The share of meaning in the score.
+    meaning: f32,
 }
 
 impl Asked {
     /// None where the text has nothing by which could be ranked.
     pub(super) fn new(text: &str, model: Option<&Model>, rule: Rule) -> Option<Self> {
         let text = start(text, LONGEST_QUERY);
-        let mut terms = Vec::new();
-        if rule != Rule::Semantic {
-            let mut seen = BTreeSet::new();
-            Cutter::new(Side::Query).cut(text, &mut |term| {
-                if seen.len() < MOST_TERMS && seen.insert(term.to_owned()) {
-                    terms.push(term.to_owned());
-                }
-            });
+        let model = model.filter(|_| rule != Rule::Text && text.chars().any(char::is_alphanumeric));
+        let direction = model.and_then(|model| model.direction(text));
+        // What the model does not know at all can still be found by its words.
+        let terms = if rule == Rule::Semantic && direction.is_some() { Vec::new() } else { terms(text) };
+        if terms.is_empty() && direction.is_none() {
+            return None;
         }
-        let direction = model.filter(|_| rule != Rule::Text && text.chars().any(char::is_alphanumeric));
-        let probe = direction.and_then(|model| model.direction(text)).map(|direction| Probe::new(&direction));
-        (!terms.is_empty() || probe.is_some()).then_some(Self { terms, probe })
+        let meaning = match &direction {
+            Some(direction) if !terms.is_empty() => MEANING * direction.known.max(LEAST_KNOWN),
+            _ => 1.0,
+        };
+        Some(Self { terms, probe: direction.map(|direction| Probe::new(&direction.cells)), meaning })
     }
 
     /// Those of `wanted` that fit, in no order.
@@ -89,14 +95,24 @@ impl Asked {
             let fits = wanted.iter().filter(|slot| shared(*slot) > 0.0);
             return fits.map(|slot| Fit::new(shared(slot), slot)).collect();
         };
-        let (meaning, saying) = if self.terms.is_empty() { (1.0, 0.0) } else { (MEANING, 1.0 - MEANING) };
         let fit = |slot: u32| {
             let (shared, alike) = (shared(slot), state.vectors.likeness(slot, probe));
-            let score = saying * shared + meaning * alike.max(0.0);
+            let score = (1.0 - self.meaning) * shared + self.meaning * alike.max(0.0);
             (shared > 0.0 || alike > LEAST_LIKENESS).then(|| Fit::new(score, slot))
         };
         wanted.iter().filter_map(fit).collect()
     }
+}
+
+/// The different terms of a query, in order.
+fn terms(text: &str) -> Vec<String> {
+    let (mut terms, mut seen) = (Vec::new(), BTreeSet::new());
+    Cutter::new(Side::Query).cut(text, &mut |term| {
+        if seen.len() < MOST_TERMS && seen.insert(term.to_owned()) {
+            terms.push(term.to_owned());
+        }
+    });
+    terms
 }
 
 /// BM25 of every slot, as a share of what an agent could have at most.
@@ -116,7 +132,7 @@ fn by_words(state: &State, terms: &[String]) -> Vec<f32> {
         for (at, likely) in meant {
             let worth = likely * rarity(at);
             for (slot, weight) in state.lexicon.postings(at).iter() {
-                let length = state.lengths.get(slot as usize).copied().unwrap_or_default() / mean;
+                let length = state.lengths.get(slot as usize).copied().unwrap_or_default() / mean.max(1.0);
                 let weight = f32::from(weight);
                 let share = weight / (weight + SATURATION * (1.0 - LENGTH + LENGTH * length));
                 scores.get_mut(slot as usize).into_iter().for_each(|score| *score += worth * share);

@@ -48,7 +48,8 @@ impl State {
                 }
                 None => {
                     next.lengths.push(reader.read(agent, slot, &mut fresh));
-                    next.vectors.push(model.and_then(|model| model.direction(reader.text())).as_deref());
+                    let direction = model.and_then(|model| model.direction(reader.text()));
+                    next.vectors.push(direction.map(|direction| direction.cells).as_deref());
                 }
             }
         }

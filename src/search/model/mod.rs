@@ -22,6 +22,14 @@ pub(super) struct Model {
     dimensions: usize,
 }
 
+/// What a text means.
+pub(super) struct Direction {
+    /// A vector of length 1.
+    pub(super) cells: Vec<f32>,
+    /// The share of the text's words that the model knows.
+    pub(super) known: f32,
+}
+
 impl Model {
     /// The model that is part of the program; it is read once.
     ///
@@ -44,11 +52,11 @@ impl Model {
         self.dimensions
     }
 
-    /// What `text` means, as a direction of length 1; none where no piece of it is known.
-    pub(super) fn direction(&self, text: &str) -> Option<Vec<f32>> {
+    /// What `text` means; none where no piece of it is known.
+    pub(super) fn direction(&self, text: &str) -> Option<Direction> {
         let mut sum = vec![0i32; self.dimensions];
         let mut left = MOST_PIECES;
-        self.pieces.cut(text, &mut |piece| {
+        let known = self.pieces.cut(text, &mut |piece| {
             let from = piece as usize * self.dimensions;
             let row = self.rows.get(from..from + self.dimensions).unwrap_or_default();
             for (sum, cell) in sum.iter_mut().zip(row) {
@@ -58,6 +66,6 @@ impl Model {
             left > 0
         });
         let length = sum.iter().map(|x| (*x as f32).powi(2)).sum::<f32>().sqrt();
-        (length > 0.0).then(|| sum.iter().map(|x| *x as f32 / length).collect())
+        (length > 0.0).then(|| Direction { cells: sum.iter().map(|x| *x as f32 / length).collect(), known })
     }
 }

@@ -31,8 +31,10 @@ impl Pieces {
         pieces
     }
 
-    /// Hands the number of each piece of `text` to `take`, until that wants no more. Unknown words are left out.
-    pub(super) fn cut(&self, text: &str, take: &mut impl FnMut(u32) -> bool) {
+    /// Hands the number of each piece of `text` to `take`, until that wants no more. Unknown words are left out. Returns
+    /// the share of the words that are pieces themselves: others are guessed at from their parts.
+    pub(super) fn cut(&self, text: &str, take: &mut impl FnMut(u32) -> bool) -> f32 {
+        let (mut words, mut whole) = (0.0, 0.0);
         let plain = plain(text);
         let mut rest = plain.as_ref();
         while let Some(first) = rest.chars().next() {
@@ -43,10 +45,16 @@ impl Pieces {
             };
             let (word, behind) = rest.split_at(end);
             rest = behind;
+            // A letter or a sign alone says nothing; an ideograph alone is no word to a model of another language.
+            if word.len() > 1 && !first.is_whitespace() {
+                words += 1.0;
+                whole += if !alone(first) && self.heads.contains_key(word) { 1.0 } else { 0.0 };
+            }
             if !first.is_whitespace() && !self.word(word, take) {
-                return;
+                break;
             }
         }
+        if words > 0.0 { whole / words } else { 1.0 }
     }
 
     fn word(&self, word: &str, take: &mut impl FnMut(u32) -> bool) -> bool {
