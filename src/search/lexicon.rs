@@ -1,0 +1,179 @@
+//! Which term stands where: every term in order, and with each the slots of the agents that have it. Immutable; a
+//! change merges what stays with what is new, in one pass over both and without reading any agent again.
+
+use foldhash::fast::RandomState;
+use std::{cmp::Ordering, collections::HashMap, ops::Range};
+
+/// A slot in the map of a change: this agent is gone.
+pub(super) const GONE: u32 = u32::MAX;
+
+/// Terms and their postings.
+#[derive(Debug, Default)]
+pub(super) struct Lexicon {
+    /// Every term, in order, back to back.
+    text: String,
+    /// Where each term ends in `text`.
+    ends: Vec<usize>,
+    /// Where each term's postings end.
+    bounds: Vec<usize>,
+    /// The slots of each term, ascending.
+    slots: Vec<u32>,
+    /// How much the term weighs in that agent.
+    weights: Vec<u8>,
+}
+
+/// Terms of new agents, collected before they are merged.
+#[derive(Default)]
+pub(super) struct Fresh {
+    terms: HashMap<Box<str>, Vec<(u32, u8)>, RandomState>,
+}
+
+impl Fresh {
+    /// Notes that the agent in `slot` has `term`. Slots come in ascending order.
+    pub(super) fn note(&mut self, slot: u32, term: &str, weight: u8) {
+        let Some(postings) = self.terms.get_mut(term) else {
+            self.terms.insert(term.into(), vec![(slot, weight)]);
+            return;
+        };
+        match postings.last_mut() {
+            Some((last, sum)) if *last == slot => *sum = sum.saturating_add(weight),
+            _ => postings.push((slot, weight)),
+        }
+    }
+}
+
+/// The postings of one term.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Postings<'a> {
+    slots: &'a [u32],
+    weights: &'a [u8],
+}
+
+impl Postings<'_> {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().copied()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u8)> {
+        self.slots.iter().copied().zip(self.weights.iter().copied())
+    }
+}
+
+impl Lexicon {
+    /// How many terms there are.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The term at `at`; empty beyond the last.
+    pub(super) fn term(&self, at: usize) -> &str {
+        self.ends.get(at).and_then(|end| self.text.get(start(&self.ends, at)..*end)).unwrap_or_default()
+    }
+
+    /// The postings of the term at `at`.
+    pub(super) fn postings(&self, at: usize) -> Postings<'_> {
+        let range = self.bounds.get(at).map(|end| start(&self.bounds, at)..*end).unwrap_or_default();
+        Postings {
+            slots: self.slots.get(range.clone()).unwrap_or_default(),
+            weights: self.weights.get(range).unwrap_or_default(),
+        }
+    }
+
+    /// Where `term` stands.
+    pub(super) fn find(&self, term: &str) -> Option<usize> {
+        let at = self.first(|other| other >= term);
+        (at < self.len() && self.term(at) == term).then_some(at)
+    }
+
+    /// Where the terms that begin with `prefix` stand.
+    pub(super) fn beginning(&self, prefix: &str) -> Range<usize> {
+        let from = self.first(|term| term >= prefix);
+        from..self.first(|term| term > prefix && !term.starts_with(prefix)).max(from)
+    }
+
+    /// The first place whose term `is_there`, which holds for every later one too.
+    fn first(&self, is_there: impl Fn(&str) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match is_there(self.term(middle)) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        low
+    }
+
+    /// What stays of this one, each slot moved to where `moved` says, with what is new. `moved` keeps the order.
+    pub(super) fn merge(&self, moved: &[u32], fresh: Fresh) -> Self {
+        let mut fresh: Vec<_> = fresh.terms.into_iter().collect();
+        fresh.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let new_postings: usize = fresh.iter().map(|(_, postings)| postings.len()).sum();
+        let mut merged = Self::default();
+        merged.slots.reserve_exact(self.slots.len() + new_postings);
+        merged.weights.reserve_exact(self.slots.len() + new_postings);
+        let (mut at, mut fresh) = (0, fresh.into_iter().peekable());
+        loop {
+            let order = match (at < self.len(), fresh.peek()) {
+                (false, None) => break,
+                (true, None) => Ordering::Less,
+                (false, Some(_)) => Ordering::Greater,
+                (true, Some((term, _))) => self.term(at).cmp(term),
+            };
+            let new = if order.is_ge() { fresh.next() } else { None };
+            let (term, new) = new.as_ref().map_or((None, &[][..]), |(term, new)| (Some(&**term), new));
+            match order.is_le() {
+                true => merged.add(self.term(at), self.postings(at), moved, new),
+                false => merged.add(term.unwrap_or_default(), Postings::default(), moved, new),
+            }
+            at += usize::from(order.is_le());
+        }
+        merged.shrink();
+        merged
+    }
+
+    /// Appends a term with what stays of its old postings and the new ones, in the order of slots; a term that no
+    /// agent has any more is left out.
+    fn add(&mut self, term: &str, old: Postings<'_>, moved: &[u32], new: &[(u32, u8)]) {
+        let mut new = new.iter().copied().peekable();
+        let before = self.slots.len();
+        for (slot, weight) in old.iter() {
+            let slot = moved.get(slot as usize).copied().unwrap_or(GONE);
+            if slot == GONE {
+                continue;
+            }
+            while let Some((slot, weight)) = new.next_if(|(new, _)| *new < slot) {
+                self.push(slot, weight);
+            }
+            self.push(slot, weight);
+        }
+        new.for_each(|(slot, weight)| self.push(slot, weight));
+        if self.slots.len() > before {
+            self.text.push_str(term);
+            self.ends.push(self.text.len());
+            self.bounds.push(self.slots.len());
+        }
+    }
+
+    fn push(&mut self, slot: u32, weight: u8) {
+        self.slots.push(slot);
+        self.weights.push(weight);
+    }
+
+    fn shrink(&mut self) {
+        self.text.shrink_to_fit();
+        self.ends.shrink_to_fit();
+        self.bounds.shrink_to_fit();
+        self.slots.shrink_to_fit();
+        self.weights.shrink_to_fit();
+    }
+}
+
+/// Where the part at `at` begins, given where each ends.
+fn start(ends: &[usize], at: usize) -> usize {
+    at.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0)
+}

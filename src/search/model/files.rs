@@ -1,0 +1,171 @@
+//! The files of a model: config.json, tokenizer.json and model.safetensors. What is not understood is refused: another
+//! way of cutting words than the model was made with gives meanings that are wrong, not worse.
+
+use super::{Model, Pieces};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::Deserialize;
+use std::{borrow::Cow, collections::HashMap, fs, io::Read, path::Path};
+
+/// Bytes of `model.safetensors` at most.
+const LARGEST_WEIGHTS: u64 = 512 << 20;
+/// Bytes of `tokenizer.json` at most.
+const LARGEST_VOCABULARY: u64 = 64 << 20;
+/// Dimensions of a model.
+const MOST_DIMENSIONS: usize = 1024;
+
+static VOCABULARY: &[u8] = include_bytes!("../../../models/minilm-static-128/tokenizer.json");
+static WEIGHTS: &[u8] = include_bytes!("../../../models/minilm-static-128/model.safetensors");
+
+/// The model that is part of the program.
+pub(super) fn builtin() -> Result<Model, String> {
+    Model::new(VOCABULARY, Cow::Borrowed(WEIGHTS))
+}
+
+/// The model in `folder`.
+pub(super) fn read(folder: &Path) -> Result<Model, String> {
+    let vocabulary = bytes(folder, "tokenizer.json", LARGEST_VOCABULARY)?;
+    let weights = bytes(folder, "model.safetensors", LARGEST_WEIGHTS)?;
+    Model::new(&vocabulary, Cow::Owned(weights))
+}
+
+fn bytes(folder: &Path, name: &str, most: u64) -> Result<Vec<u8>, String> {
+    let path = folder.join(name);
+    let told = |why: std::io::Error| format!("{} cannot be read: {why}", path.display());
+    let mut bytes = Vec::new();
+    fs::File::open(&path).map_err(told)?.take(most + 1).read_to_end(&mut bytes).map_err(told)?;
+    match bytes.len() as u64 > most {
+        true => Err(format!("{} is too large (at most {}MiB)", path.display(), most >> 20)),
+        false => Ok(bytes),
+    }
+}
+
+impl Model {
+    fn new(vocabulary: &[u8], weights: Cow<'static, [u8]>) -> Result<Self, String> {
+        let vocabulary = serde_json::from_slice::<Tokenizer>(vocabulary)
+            .map_err(|why| format!("tokenizer.json is no WordPiece tokenizer of BERT's uncased kind: {why}"))?
+            .vocabulary()?;
+        let (rows, dimensions) = match weights {
+            Cow::Borrowed(file) => table(file)?.bytes(),
+            Cow::Owned(file) => {
+                let (rows, dimensions) = table(&file)?.bytes();
+                (Cow::Owned(rows.into_owned()), dimensions)
+            }
+        };
+        let pieces = rows.len() / dimensions;
+        match vocabulary.values().max() {
+            Some(last) if (*last as usize) < pieces => Ok(Self { pieces: Pieces::new(vocabulary), rows, dimensions }),
+            _ => {
+                Err(format!("model.safetensors has {pieces} rows (it must have one for each piece of tokenizer.json)"))
+            }
+        }
+    }
+}
+
+/// What matters of `tokenizer.json`.
+#[derive(Deserialize)]
+struct Tokenizer {
+    normalizer: Normalizer,
+    pre_tokenizer: Kind,
+    model: Vocabulary,
+}
+
+#[derive(Deserialize)]
+struct Normalizer {
+    #[serde(flatten)]
+    kind: Kind,
+    lowercase: bool,
+    handle_chinese_chars: bool,
+    strip_accents: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(rename = "type")]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Vocabulary {
+    #[serde(flatten)]
+    kind: Kind,
+    continuing_subword_prefix: String,
+    vocab: HashMap<String, u32>,
+}
+
+impl Tokenizer {
+    fn vocabulary(self) -> Result<HashMap<String, u32>, String> {
+        let normalizer = &self.normalizer;
+        let said = [
+            ("model.type", &self.model.kind.name, "WordPiece"),
+            ("model.continuing_subword_prefix", &self.model.continuing_subword_prefix, "##"),
+            ("normalizer.type", &normalizer.kind.name, "BertNormalizer"),
+            ("pre_tokenizer.type", &self.pre_tokenizer.name, "BertPreTokenizer"),
+        ];
+        if let Some((path, found, right)) = said.into_iter().find(|(_, found, right)| found != right) {
+            return Err(format!("tokenizer.json: {path} is '{found}' (it must be {right})"));
+        }
+        if !normalizer.lowercase || !normalizer.handle_chinese_chars || normalizer.strip_accents == Some(false) {
+            return Err(
+                "tokenizer.json: the normalizer must make lower case, take accents away and set ideographs apart"
+                    .to_owned(),
+            );
+        }
+        Ok(self.model.vocab)
+    }
+}
+
+/// The table of a model: a row for each piece.
+struct Table<'a> {
+    view: TensorView<'a>,
+    dimensions: usize,
+}
+
+fn table(file: &[u8]) -> Result<Table<'_>, String> {
+    let told = |why: &dyn std::fmt::Display| format!("model.safetensors: {why}");
+    let tensors = SafeTensors::deserialize(file).map_err(|why| told(&why))?;
+    if let Some(other) = tensors.names().into_iter().find(|name| *name != "embeddings") {
+        return Err(told(&format!("'{other}' is not understood (only a tensor called embeddings is)")));
+    }
+    let view = tensors.tensor("embeddings").map_err(|why| told(&why))?;
+    if !matches!(view.dtype(), Dtype::I8 | Dtype::F16 | Dtype::F32) {
+        return Err(told(&format!("embeddings are {:?} (they must be I8, F16 or F32)", view.dtype())));
+    }
+    match *view.shape() {
+        [_, dimensions @ 1..=MOST_DIMENSIONS] => Ok(Table { view, dimensions }),
+        _ => Err(told(&format!(
+            "embeddings have the shape {:?} (it must be pieces by 1 to {MOST_DIMENSIONS})",
+            view.shape()
+        ))),
+    }
+}
+
+impl<'a> Table<'a> {
+    /// The rows as signed bytes, and how long one is.
+    fn bytes(self) -> (Cow<'a, [u8]>, usize) {
+        let data = self.view.data();
+        let rows = match self.view.dtype() {
+            Dtype::I8 => return (Cow::Borrowed(data), self.dimensions),
+            Dtype::F16 => small(data.as_chunks().0.iter().map(|bytes| half(u16::from_le_bytes(*bytes)))),
+            _ => small(data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes))),
+        };
+        (Cow::Owned(rows), self.dimensions)
+    }
+}
+
+/// Real numbers as signed bytes: 127 is the largest of them.
+fn small(cells: impl Iterator<Item = f32> + Clone) -> Vec<u8> {
+    let finite = cells.map(|x| if x.is_finite() { x } else { 0.0 });
+    let most = finite.clone().fold(f32::MIN_POSITIVE, |most, x| x.abs().max(most));
+    finite.flat_map(|x| ((x / most * 127.0).round() as i8).to_ne_bytes()).collect()
+}
+
+/// A number of half precision (IEEE 754 binary16).
+fn half(bits: u16) -> f32 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
+    sign * match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 => f32::INFINITY,
+        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    }
+}

@@ -1,0 +1,101 @@
+//! WordPiece, as BERT's uncased models cut text: lower case without accents, punctuation and ideographs alone, then the
+//! longest known piece first.
+
+use foldhash::fast::RandomState;
+use std::{borrow::Cow, collections::HashMap};
+use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
+
+/// A longer word is unknown, as for the tokenizer that the model was made with.
+const LONGEST_WORD: usize = 100;
+
+/// The pieces that a model knows.
+pub(super) struct Pieces {
+    /// Those that begin a word.
+    heads: HashMap<Box<str>, u32, RandomState>,
+    /// Those that go on with one, without their `##`.
+    tails: HashMap<Box<str>, u32, RandomState>,
+    /// Bytes of the longest one.
+    longest: usize,
+}
+
+impl Pieces {
+    pub(super) fn new(vocabulary: HashMap<String, u32>) -> Self {
+        let longest = vocabulary.keys().map(String::len).max().unwrap_or(0);
+        let mut pieces = Self { heads: HashMap::default(), tails: HashMap::default(), longest };
+        for (piece, id) in vocabulary {
+            match piece.strip_prefix("##") {
+                Some(tail) if !tail.is_empty() => pieces.tails.insert(tail.into(), id),
+                _ => pieces.heads.insert(piece.into(), id),
+            };
+        }
+        pieces
+    }
+
+    /// Hands the number of each piece of `text` to `take`, until that wants no more. Unknown words are left out. Returns
+    /// the share of the words that are pieces themselves: others are guessed at from their parts.
+    pub(super) fn cut(&self, text: &str, take: &mut impl FnMut(u32) -> bool) -> f32 {
+        let (mut words, mut whole) = (0.0, 0.0);
+        let plain = plain(text);
+        let mut rest = plain.as_ref();
+        while let Some(first) = rest.chars().next() {
+            let apart = |c: char| c.is_whitespace() || alone(c);
+            let end = match apart(first) {
+                true => first.len_utf8(),
+                false => rest.find(apart).unwrap_or(rest.len()),
+            };
+            let (word, behind) = rest.split_at(end);
+            rest = behind;
+            // A letter or a sign alone says nothing; an ideograph alone is no word to a model of another language.
+            if word.len() > 1 && !first.is_whitespace() {
+                words += 1.0;
+                whole += if !alone(first) && self.heads.contains_key(word) { 1.0 } else { 0.0 };
+            }
+            if !first.is_whitespace() && !self.word(word, take) {
+                break;
+            }
+        }
+        if words > 0.0 { whole / words } else { 1.0 }
+    }
+
+    fn word(&self, word: &str, take: &mut impl FnMut(u32) -> bool) -> bool {
+        if word.chars().count() > LONGEST_WORD {
+            return true;
+        }
+        let mut found = Vec::with_capacity(8);
+        let mut rest = word;
+        while !rest.is_empty() {
+            let known = if rest.len() == word.len() { &self.heads } else { &self.tails };
+            let (window, _) = rest.split_at(rest.floor_char_boundary(self.longest));
+            let ends = window.char_indices().rev().map(|(at, c)| at + c.len_utf8());
+            let mut splits = ends.filter_map(|end| rest.split_at_checked(end));
+            let Some((id, behind)) = splits.find_map(|(piece, behind)| Some((*known.get(piece)?, behind))) else {
+                return true;
+            };
+            found.push(id);
+            rest = behind;
+        }
+        found.into_iter().all(take)
+    }
+}
+
+fn plain(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase() && (b >= b' ' || b.is_ascii_whitespace())) {
+        return text.into();
+    }
+    let plain = text.nfd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase);
+    plain.filter(|c| c.is_whitespace() || !c.is_control()).collect::<String>().into()
+}
+
+/// Whether `c` is a word of its own: punctuation or an ideograph.
+fn alone(c: char) -> bool {
+    match u32::from(c) {
+        0x21..=0x2f | 0x3a..=0x40 | 0x5b..=0x60 | 0x7b..=0x7e => true,
+        0..=0x7f => false,
+        // The blocks that hold Unicode's punctuation; letters do not stand in them.
+        0xa1 | 0xa7 | 0xab | 0xb6 | 0xb7 | 0xbb | 0xbf => true,
+        0x2010..=0x2027 | 0x2030..=0x205e | 0x3001..=0x3003 | 0x3008..=0x3011 | 0x3014..=0x301f => true,
+        0xff01..=0xff0f | 0xff1a..=0xff20 | 0xff3b..=0xff40 | 0xff5b..=0xff65 => true,
+        0x3400..=0x4dbf | 0x4e00..=0x9fff | 0xf900..=0xfaff | 0x20000..=0x2fa1f => true,
+        _ => false,
+    }
+}

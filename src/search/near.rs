@@ -1,0 +1,67 @@
+//! Terms that are spelled nearly as one that no agent has: a slip of the finger, or a word that is not finished.
+
+use super::lexicon::Lexicon;
+
+/// Terms that are compared, at most; words that begin like a common one may have more.
+const MOST_COMPARED: usize = 50_000;
+/// Terms that one word may stand for.
+const MOST: usize = 4;
+
+/// Where the terms stand that `term` may have meant, the likeliest first, and how likely each is.
+pub(super) fn near(lexicon: &Lexicon, term: &str) -> Vec<(usize, f32)> {
+    let letters: Vec<char> = term.chars().collect();
+    let slips = match letters.len() {
+        0..=2 => return Vec::new(),
+        3..=4 => 0,
+        5..=8 => 1,
+        _ => 2,
+    };
+    // A number that is nearly right is wrong.
+    let (Some(first), true) = (letters.first(), letters.iter().all(|c| c.is_alphabetic())) else { return Vec::new() };
+    let range = lexicon.beginning(first.encode_utf8(&mut [0; 4]));
+    let mut found: Vec<(usize, usize)> = range
+        .take(MOST_COMPARED)
+        .filter_map(|at| {
+            let other = lexicon.term(at);
+            let cost = if other.starts_with(term) { 1 } else { distance(&letters, other, slips)? };
+            Some((cost, at))
+        })
+        .collect();
+    found.sort_by_key(|(cost, at)| (*cost, usize::MAX - lexicon.postings(*at).len()));
+    found.truncate(MOST);
+    found.into_iter().map(|(cost, at)| (at, if cost <= 1 { 0.8 } else { 0.6 })).collect()
+}
+
+/// How many letters must be changed, added, left out or swapped with their neighbour to make `other`; none where that
+/// is more than `most`.
+fn distance(letters: &[char], other: &str, most: usize) -> Option<usize> {
+    if most == 0 || other.len() + most < letters.len() || other.len() > 4 * (letters.len() + most) {
+        return None;
+    }
+    let other: Vec<char> = other.chars().collect();
+    if other.len().abs_diff(letters.len()) > most {
+        return None;
+    }
+    // Rows of the table of Damerau and Levenshtein: two before, one before, this one.
+    let mut oldest = vec![usize::MAX; other.len() + 1];
+    let mut older: Vec<usize> = (0..=other.len()).collect();
+    let mut before = None;
+    for (at, letter) in letters.iter().enumerate() {
+        let mut row = Vec::with_capacity(other.len() + 1);
+        row.push(at + 1);
+        let mut left = at + 1;
+        let mut previous = None;
+        for (place, sign) in other.iter().enumerate() {
+            let cell = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX);
+            let mut cost = (cell(&older, place) + usize::from(letter != sign)).min(left + 1);
+            cost = cost.min(cell(&older, place + 1) + 1);
+            if previous == Some(letter) && before == Some(sign) {
+                cost = cost.min(cell(&oldest, place - 1) + 1);
+            }
+            row.push(cost);
+            (left, previous) = (cost, Some(sign));
+        }
+        (oldest, older, before) = (older, row, Some(letter));
+    }
+    older.last().copied().filter(|cost| *cost <= most)
+}

@@ -1,0 +1,158 @@
+//! How well agents fit a text: by the words that they share (BM25), by what these mean, or by both. Every score lies
+//! between 0 and 1 and needs no other agent to be understood.
+
+use super::{
+    bits::Bits,
+    lexicon::Lexicon,
+    model::Model,
+    near::near,
+    read::start,
+    state::State,
+    vectors::Probe,
+    words::{Cutter, Side},
+};
+use std::collections::BTreeSet;
+
+/// Bytes of a query that are read.
+const LONGEST_QUERY: usize = 2_000;
+/// Different terms of a query that count.
+const MOST_TERMS: usize = 64;
+/// Unknown terms for which similar ones are looked up: each costs a walk through a part of the lexicon.
+const MOST_GUESSES: usize = 6;
+
+/// BM25: how fast a term's repetition stops to count, and how much a long text is held against its agent.
+const SATURATION: f32 = 1.2;
+const LENGTH: f32 = 0.75;
+
+/// Meanings less alike than this are not alike.
+const LEAST_LIKENESS: f32 = 0.3;
+
+/// What ranks, once it is clear that it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    Text,
+    Semantic,
+    Hybrid,
+}
+
+/// The share of meaning in the score of a query whose words the model all knows. The more of them it has to guess at,
+/// the more the shared words count.
+const MEANING: f32 = 0.7;
+/// Never less than this: where no word is shared, a guess still ranks.
+const LEAST_KNOWN: f32 = 0.1;
+
+/// An agent that fits: ordered by score, the best last, and among equals the first by id last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Fit(u64);
+
+impl Fit {
+    fn new(score: f32, slot: u32) -> Self {
+        let score = if score > 0.0 { score.min(1.0) } else { 0.0 };
+        // The bits of numbers that are not negative are in the order of the numbers.
+        Self(u64::from(score.to_bits()) << 32 | u64::from(u32::MAX - slot))
+    }
+
+    pub(super) fn slot(self) -> u32 {
+        u32::MAX - self.0 as u32
+    }
+
+    pub(super) fn score(self) -> f32 {
+        f32::from_bits((self.0 >> 32) as u32)
+    }
+}
+
+/// A query's text, taken apart.
+pub(super) struct Asked {
+    terms: Vec<String>,
+    probe: Option<Probe>,
+    /// The share of meaning in the score.
+    meaning: f32,
+}
+
+impl Asked {
+    /// None where the text has nothing by which could be ranked.
+    pub(super) fn new(text: &str, model: Option<&Model>, rule: Rule) -> Option<Self> {
+        let text = start(text, LONGEST_QUERY);
+        let model = model.filter(|_| rule != Rule::Text && text.chars().any(char::is_alphanumeric));
+        let direction = model.and_then(|model| model.direction(text));
+        // What the model does not know at all can still be found by its words.
+        let terms = if rule == Rule::Semantic && direction.is_some() { Vec::new() } else { terms(text) };
+        if terms.is_empty() && direction.is_none() {
+            return None;
+        }
+        let meaning = match &direction {
+            Some(direction) if !terms.is_empty() => MEANING * direction.known.max(LEAST_KNOWN),
+            _ => 1.0,
+        };
+        Some(Self { terms, probe: direction.map(|direction| Probe::new(&direction.cells)), meaning })
+    }
+
+    /// Those of `wanted` that fit, in no order.
+    pub(super) fn fits(&self, state: &State, wanted: &Bits) -> Vec<Fit> {
+        let words = if self.terms.is_empty() { Vec::new() } else { by_words(state, &self.terms) };
+        let shared = |slot: u32| words.get(slot as usize).copied().unwrap_or_default();
+        let Some(probe) = &self.probe else {
+            let fits = wanted.iter().filter(|slot| shared(*slot) > 0.0);
+            return fits.map(|slot| Fit::new(shared(slot), slot)).collect();
+        };
+        let fit = |slot: u32| {
+            let (shared, alike) = (shared(slot), state.vectors.likeness(slot, probe));
+            let score = (1.0 - self.meaning) * shared + self.meaning * alike.max(0.0);
+            (shared > 0.0 || alike > LEAST_LIKENESS).then(|| Fit::new(score, slot))
+        };
+        wanted.iter().filter_map(fit).collect()
+    }
+}
+
+/// The different terms of a query, in order.
+fn terms(text: &str) -> Vec<String> {
+    let (mut terms, mut seen) = (Vec::new(), BTreeSet::new());
+    Cutter::new(Side::Query).cut(text, &mut |term| {
+        if seen.len() < MOST_TERMS && seen.insert(term.to_owned()) {
+            terms.push(term.to_owned());
+        }
+    });
+    terms
+}
+
+/// BM25 of every slot, as a share of what an agent could have at most.
+fn by_words(state: &State, terms: &[String]) -> Vec<f32> {
+    let mut scores = vec![0.0f32; state.agents.len()];
+    let count = state.agents.len() as f32;
+    let mean = state.lengths.iter().sum::<f32>() / count.max(1.0);
+    let rarity = |at: usize| {
+        let having = state.lexicon.postings(at).len() as f32;
+        (1.0 + (count - having + 0.5) / (having + 0.5)).ln()
+    };
+    let unknown = (1.0 + (count + 0.5) / 0.5).ln();
+    let (mut most, mut guesses) = (0.0, MOST_GUESSES);
+    for term in terms {
+        let meant = meant(&state.lexicon, term, &mut guesses);
+        most += meant.iter().map(|(at, _)| rarity(*at)).reduce(f32::max).unwrap_or(unknown);
+        for (at, likely) in meant {
+            let worth = likely * rarity(at);
+            for (slot, weight) in state.lexicon.postings(at).iter() {
+                let length = state.lengths.get(slot as usize).copied().unwrap_or_default() / mean.max(1.0);
+                let weight = f32::from(weight);
+                let share = weight / (weight + SATURATION * (1.0 - LENGTH + LENGTH * length));
+                scores.get_mut(slot as usize).into_iter().for_each(|score| *score += worth * share);
+            }
+        }
+    }
+    scores.iter_mut().for_each(|score| *score /= most);
+    scores
+}
+
+/// Where `term` stands, or what it may have meant, and how likely that is.
+fn meant(lexicon: &Lexicon, term: &str, guesses: &mut usize) -> Vec<(usize, f32)> {
+    if let Some(at) = lexicon.find(term) {
+        return vec![(at, 1.0)];
+    }
+    match guesses.checked_sub(1) {
+        Some(left) => {
+            *guesses = left;
+            near(lexicon, term)
+        }
+        None => Vec::new(),
+    }
+}

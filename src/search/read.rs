@@ -1,0 +1,79 @@
+//! What of an agent can be found: its words with their weights, its meaning's text, and the facets that filters name.
+
+use super::{
+    filter::{Facet, facet},
+    lexicon::Fresh,
+    words::{Cutter, Side},
+};
+use crate::agent::Agent;
+
+/// Bytes of one agent's text that are read; what stands behind them is not found.
+const MOST_TEXT: usize = 16 << 10;
+/// Bytes of one description.
+const LONGEST_FIELD: usize = 4 << 10;
+
+/// What a word weighs where it stands.
+const NAME: u8 = 3;
+const WORDS: u8 = 2;
+const PROSE: u8 = 1;
+
+/// Reads agents, one after another.
+pub(super) struct Reader {
+    cutter: Cutter,
+    text: String,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self { cutter: Cutter::new(Side::Agent), text: String::new() }
+    }
+}
+
+impl Reader {
+    /// Notes what is said of `agent`, and returns how much that is.
+    pub(super) fn read(&mut self, agent: &Agent, slot: u32, fresh: &mut Fresh) -> f32 {
+        self.text.clear();
+        let mut length = 0.0;
+        let mut read = |field: &str, weight: u8| {
+            let field = start(field, LONGEST_FIELD.min(MOST_TEXT.saturating_sub(self.text.len())));
+            self.cutter.cut(field, &mut |term| {
+                length += f32::from(weight);
+                fresh.note(slot, term, weight);
+            });
+            self.text.push_str(field);
+            self.text.push_str(". ");
+        };
+        read(&agent.name, NAME);
+        read(&agent.description, PROSE);
+        for words in [&agent.capabilities, &agent.tags] {
+            words.iter().for_each(|word| read(word, WORDS));
+        }
+        for operation in &agent.operations {
+            read(&operation.name, PROSE);
+            read(&operation.description, PROSE);
+        }
+        // An id is found by its words. It means nothing: that is the last thing that the model should read.
+        self.cutter.cut(agent.id.as_str(), &mut |term| fresh.note(slot, term, WORDS));
+        facets(agent, |term| fresh.note(slot, term, 1));
+        length
+    }
+
+    /// What the agent that was read last says in words.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+fn facets(agent: &Agent, mut take: impl FnMut(&str)) {
+    agent.capabilities.iter().for_each(|word| take(&facet(Facet::Capability, word)));
+    agent.tags.iter().for_each(|word| take(&facet(Facet::Tag, word)));
+    agent.languages.iter().for_each(|language| take(&facet(Facet::Language, language)));
+    if agent.languages.is_empty() {
+        take(&facet(Facet::Language, ""));
+    }
+}
+
+/// `text` as far as it has room in `most` bytes.
+pub(super) fn start(text: &str, most: usize) -> &str {
+    text.split_at(text.floor_char_boundary(most)).0
+}

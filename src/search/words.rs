@@ -1,0 +1,123 @@
+//! From prose to terms: the same for agents and for queries. It knows no grammar but the English one, and cuts scripts
+//! that are written without spaces into pairs of characters.
+
+use rust_stemmers::{Algorithm, Stemmer};
+use std::borrow::Cow;
+use unicode_normalization::UnicodeNormalization;
+
+/// Characters of one term; what follows is ignored.
+const LONGEST_TERM: usize = 40;
+
+/// English words that say nothing of what an agent does.
+const EMPTY: &[&str] = &[
+    "a", "about", "all", "am", "an", "and", "any", "are", "as", "at", "be", "been", "being", "but", "by", "can",
+    "could", "did", "do", "does", "every", "for", "from", "had", "has", "have", "he", "her", "here", "him", "his",
+    "how", "i", "if", "in", "into", "is", "it", "its", "just", "like", "may", "me", "might", "must", "my", "no", "not",
+    "of", "on", "or", "our", "please", "s", "shall", "she", "should", "so", "some", "someone", "such", "t", "than",
+    "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "to", "us", "want", "was", "we",
+    "were", "what", "when", "where", "which", "who", "why", "will", "with", "would", "you", "your",
+];
+
+/// Whose words are cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// An agent's: every way in which a query may name it.
+    Agent,
+    /// A query's: only the most exact one.
+    Query,
+}
+
+/// Cuts text into terms.
+pub(super) struct Cutter {
+    stemmer: Stemmer,
+    side: Side,
+}
+
+impl Cutter {
+    pub(super) fn new(side: Side) -> Self {
+        Self { stemmer: Stemmer::create(Algorithm::English), side }
+    }
+
+    /// Hands each term of `text` to `take`, in order.
+    pub(super) fn cut(&self, text: &str, take: &mut impl FnMut(&str)) {
+        let plain = plain(text);
+        for run in plain.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
+            match run.chars().any(unspaced) {
+                true => self.unspaced_run(run, take),
+                false => self.word_and_parts(run, take),
+            }
+        }
+    }
+
+    /// `translateText` is a word, and on the agent's side `translate` and `text` too.
+    fn word_and_parts(&self, run: &str, take: &mut impl FnMut(&str)) {
+        self.word(run, take);
+        if self.side == Side::Query {
+            return;
+        }
+        let (mut from, mut lower) = (0, false);
+        for (at, c) in run.char_indices() {
+            if lower && c.is_uppercase() {
+                self.word(run.get(from..at).unwrap_or_default(), take);
+                from = at;
+            }
+            lower = c.is_lowercase();
+        }
+        if from > 0 {
+            self.word(run.get(from..).unwrap_or_default(), take);
+        }
+    }
+
+    fn word(&self, word: &str, take: &mut impl FnMut(&str)) {
+        let word: String = word.chars().take(LONGEST_TERM).flat_map(char::to_lowercase).collect();
+        if EMPTY.binary_search(&word.as_str()).is_ok() {
+            return;
+        }
+        // The stemmer expects English; other words pass it the same way on both sides, so that no match is lost.
+        match word.bytes().all(|b| b.is_ascii_lowercase()) {
+            true => take(&self.stemmer.stem(&word)),
+            false => take(&word),
+        }
+    }
+
+    /// Pairs of characters; single ones too on the agent's side, and where the query has no more.
+    fn unspaced_run(&self, run: &str, take: &mut impl FnMut(&str)) {
+        let mut rest = run;
+        while let Some(first) = rest.chars().next() {
+            let end = rest.find(|c| unspaced(c) != unspaced(first)).unwrap_or(rest.len());
+            let (stretch, behind) = rest.split_at(end);
+            rest = behind;
+            if !unspaced(first) {
+                self.word_and_parts(stretch, take);
+                continue;
+            }
+            let starts: Vec<usize> = stretch.char_indices().map(|(at, _)| at).chain([stretch.len()]).collect();
+            let width = |width: usize| starts.iter().zip(starts.iter().skip(width));
+            if self.side == Side::Agent || starts.len() == 2 {
+                width(1).for_each(|(from, to)| take(stretch.get(*from..*to).unwrap_or_default()));
+            }
+            width(2).for_each(|(from, to)| take(stretch.get(*from..*to).unwrap_or_default()));
+        }
+    }
+}
+
+/// Compatible forms made one (full width, ligatures), accents taken away. Other marks stay: in Japanese, Hindi or Thai
+/// they make another word.
+fn plain(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return text.into();
+    }
+    text.nfkd().filter(|c| !('\u{300}'..='\u{36f}').contains(c)).nfc().collect::<String>().into()
+}
+
+/// Whether `c` is of a script whose words are not set apart by spaces, or whose spaces say little.
+fn unspaced(c: char) -> bool {
+    matches!(u32::from(c),
+        0x0e00..=0x0eff // Thai, Lao
+        | 0x1000..=0x109f // Burmese
+        | 0x1780..=0x17ff // Khmer
+        | 0x3040..=0x30ff | 0x31f0..=0x31ff // kana
+        | 0x3400..=0x4dbf | 0x4e00..=0x9fff | 0xf900..=0xfaff | 0x20000..=0x3ffff // ideographs
+        | 0xac00..=0xd7af // Hangul
+    )
+}
