@@ -8,6 +8,7 @@ mod calls;
 mod commands;
 mod configuration;
 mod demo;
+mod directory;
 mod examples;
 mod failures;
 mod issuers;
