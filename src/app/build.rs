@@ -52,7 +52,7 @@ impl Parts {
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
         let found = Found::new(&file.directory.search, &catalogue);
         let found = found.map_err(|whys| within("directory.search", whys))?;
-        let directory = directory(file, &found, None)?;
+        let directory = directory(file, &found, None).map_err(|whys| within("directory", whys))?;
         let watch = Watch::start(&catalogue, &feed(file)).await.map_err(|whys| within("agents", whys))?;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let world = ArcSwap::from_pointee(world(file, auth, directory));
@@ -101,7 +101,7 @@ impl Parts {
             let made = Found::new(&file.directory.search, &self.gateway.catalogue);
             *found = made.map_err(|whys| within("directory.search", whys))?;
         }
-        directory(file, &found, None)
+        directory(file, &found, None).map_err(|whys| within("directory", whys))
     }
 
     /// Documents that are not served, and why.

@@ -2,10 +2,12 @@
 
 use crate::{
     config::File,
-    directory::Directory,
+    directory::{Credentials, Directory},
     gateway::Route,
     registry::{Catalogue, Registry},
+    seal::Signer,
     search::{self, Index},
+    unit::SecretRef,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
@@ -41,14 +43,31 @@ impl Found {
 /// The directory of a configuration.
 ///
 /// # Errors
-/// Every problem, each with its path.
+/// Every problem, by its path in the section `directory`.
 pub(super) fn directory(
     file: &File,
     found: &Found,
     registry: Option<Arc<Registry>>,
 ) -> Result<Arc<Directory>, Vec<String>> {
-    let index = Arc::clone(&found.index);
-    Ok(Arc::new(Directory { index, registry, signer: None, config: file.directory.clone() }))
+    let config = file.directory.clone();
+    let mut problems = config.problems();
+    let signer = config.signing_key.as_ref().map(signer).transpose();
+    let signer = signer.map_err(|why| problems.push(format!("signing_key: {why}"))).unwrap_or_default();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let keys = file.auth.api_keys.as_ref();
+    let credentials = Credentials {
+        api_key: keys.and_then(|keys| keys.header.parse().ok()),
+        bearer: file.auth.bearer.is_some(),
+        certificate: file.auth.mtls.is_some(),
+    };
+    let (index, metadata) = (Arc::clone(&found.index), None);
+    Ok(Arc::new(Directory { index, registry, signer, credentials, metadata, config }))
+}
+
+fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {
+    Signer::from_pem(key.load()?.expose()).map(Arc::new)
 }
 
 /// Takes every change of the catalogue into the index, one after the other.

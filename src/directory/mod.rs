@@ -2,6 +2,30 @@
 //! clients read. It renders answers; the session, the credentials and the errors' form are `gateway`'s. It shows a
 //! caller only what [`Sight`] shows.
 
+mod address;
+mod body;
+mod caching;
+mod card;
+mod config;
+mod credentials;
+mod descriptor;
+mod document;
+mod face;
+mod fields;
+mod filters;
+mod framework;
+mod list;
+mod media;
+mod openapi;
+mod publish;
+mod query;
+mod resolve;
+mod summary;
+
+pub use config::{Config, Endpoints, Provider};
+pub use credentials::Credentials;
+pub use face::{Face, PATHS};
+
 use crate::{
     agent::Agent,
     auth::Caller,
@@ -11,48 +35,10 @@ use crate::{
     unit::Glob,
 };
 use bytes::Bytes;
+use caching::{Page, reads};
 use http::{HeaderMap, Method, StatusCode};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::{sync::Arc, time::SystemTime};
-
-/// How agents are found and described.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[schemars(rename = "Directory")]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Agents that anyone may discover, also without a credential and without being allowed to call them. Default: none,
-    /// and then whoever has no credential discovers nothing.
-    pub public: Vec<Glob>,
-    /// How callers address the gateway, such as `https://agents.example.com`, for the addresses in what it tells them.
-    /// Default: as the request says.
-    pub url: Option<String>,
-    /// How agents are searched for.
-    pub search: search::Config,
-}
-
-/// Something that can be asked of the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Face {
-    /// `/agents`
-    Agents,
-}
-
-/// Where each face is, in the syntax of `matchit`.
-pub const PATHS: &[(&str, Face)] = &[("/agents", Face::Agents)];
-
-impl Face {
-    /// The methods that it takes.
-    pub fn methods(self) -> &'static [Method] {
-        &[Method::GET, Method::HEAD]
-    }
-
-    /// Whether what is asked is a search, which counts against a rate of its own (R5).
-    pub fn is_search(self, method: &Method, query: Option<&str>) -> bool {
-        let _ = (method, query);
-        false
-    }
-}
 
 /// What a caller may see of the agents, at one moment.
 pub trait Sight: Send + Sync {
@@ -93,7 +79,7 @@ pub struct Answer {
     pub status: StatusCode,
     /// The fields, without those of framing.
     pub headers: HeaderMap,
-    /// The body.
+    /// The body, also where only the head is asked for.
     pub body: Bytes,
 }
 
@@ -106,6 +92,10 @@ pub struct Directory {
     pub registry: Option<Arc<Registry>>,
     /// Signs cards; none where there is no key.
     pub signer: Option<Arc<seal::Signer>>,
+    /// The kinds of credential that count, for the documents that say how agents are called.
+    pub credentials: Credentials,
+    /// The JSON Schema of agents' documents, which is published; none where there is none.
+    pub metadata: Option<Arc<Value>>,
     /// The settings.
     pub config: Config,
 }
@@ -126,7 +116,58 @@ impl Directory {
     /// # Errors
     /// Whatever the caller has to read instead.
     pub async fn answer(&self, ask: Ask<'_>) -> Result<Answer> {
-        let _ = ask;
-        Err(Fault::new(Code::NotFound, "there is nothing at this path"))
+        if !ask.face.methods().contains(ask.method) {
+            let message = format!("the method is not taken here (taken: {})", ask.face.allow());
+            return Err(Fault::new(Code::MethodNotAllowed, message).header("Allow", ask.face.allow()));
+        }
+        match ask.face {
+            Face::Agents if !reads(ask.method) => self.publish(&ask).await,
+            Face::Agent if !reads(ask.method) => self.change(&ask).await,
+            Face::Agent => self.document(&ask).await,
+            Face::History => self.history(&ask).await,
+            Face::Search => self.search(&ask),
+            Face::Resolve => self.resolve(&ask),
+            Face::FrameworkMoved | Face::FrameworkAgentMoved => Ok(self.framework_moved(&ask)),
+            _ => Ok(self.give(&ask, self.page(&ask)?)),
+        }
+    }
+
+    /// The faces that are only read.
+    fn page(&self, ask: &Ask<'_>) -> Result<Page> {
+        match ask.face {
+            Face::Agents => self.list(ask),
+            Face::Map => self.map(ask),
+            // Whoever names a version of A2A means its card, which once had this path.
+            Face::Descriptor if ask.headers.contains_key(caching::A2A_VERSION) => self.card(ask),
+            Face::HouseDescriptor if ask.headers.contains_key(caching::A2A_VERSION) => self.house_card(ask),
+            Face::Descriptor => self.descriptor(ask),
+            Face::HouseDescriptor => self.house_descriptor(ask),
+            Face::Card => self.card(ask),
+            Face::HouseCard => self.house_card(ask),
+            Face::AgentApi => self.agent_api(ask),
+            Face::HouseApi => self.house_api(ask),
+            Face::Framework => self.framework(ask),
+            Face::FrameworkAgent => self.framework_agent(ask),
+            Face::Keys => self.keys(ask),
+            Face::Schema => self.schema(ask),
+            _ => Err(Fault::new(Code::NotFound, "there is nothing at this path")),
+        }
+    }
+
+    /// The keys that sign cards; an empty set where none are signed.
+    fn keys(&self, ask: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(ask.headers, &["application/jwk-set+json", media::JSON])?;
+        let keys = self.signer.as_ref().map_or_else(|| serde_json::json!({"keys": []}), |signer| signer.jwks());
+        Page::json(media, &keys)
+    }
+
+    /// The schema of documents.
+    fn schema(&self, ask: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(ask.headers, &["application/schema+json", media::JSON])?;
+        let none = || Fault::new(Code::NotFound, "no schema of documents is published here");
+        Page::json(media, &**self.metadata.as_ref().ok_or_else(none)?)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,7 +46,7 @@ impl Serving<'_> {
         let caller = world.auth.visit(&presented, !public.is_empty()).await?;
         call.is_from(&caller);
         let account = gateway.account(&caller, connection.peer.ip());
-        let standing = gateway.limits.browse(&account, face.is_search(&head.method, head.uri.query()))?;
+        let standing = gateway.limits.browse(&account, face.is_search(head.uri.query()))?;
         let pace = Pace { connection, until: call.arrived() + BODY };
         let body = self.body(session, &head.method, pace).await?;
         let snapshot = gateway.catalogue.snapshot();

@@ -69,9 +69,8 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
         Place::Invoke => Ok(Target::Invoke(Invoke { agent: id, operation, from_query: from_query(method)? })),
         Place::Face(face) if face.methods().contains(method) => Ok(Target::Directory(*face, id)),
         Place::Face(face) => {
-            let methods: Vec<&str> = face.methods().iter().map(Method::as_str).collect();
-            let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", methods.join(", ")));
-            Err(fault.header("Allow", methods.join(", ")))
+            let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", face.allow()));
+            Err(fault.header("Allow", face.allow()))
         }
     }
 }

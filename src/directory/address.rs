@@ -1,0 +1,153 @@
+//! Addresses: where an agent is called through the gateway, and the veil over where it really is. Nothing that the
+//! gateway shows of an agent names the agent's host, unless the configuration says that documents stay as they are.
+
+use super::Endpoints;
+use crate::agent::{Agent, Endpoint};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Members whose URLs identify rather than locate: of these the origin is replaced and the path kept, so that what
+/// referred to each other still does.
+const IDENTITIES: &[&str] = &["$id", "$ref", "$schema", "$dynamicRef", "@id", "@context"];
+
+/// Where `id`, or one of its operations, is called.
+pub(super) fn invoke(base: &str, id: &str, operation: &str) -> String {
+    match operation {
+        "" => format!("{base}/agents/{id}/invoke"),
+        operation => format!("{base}/agents/{id}/invoke/{operation}"),
+    }
+}
+
+/// Hides an agent's own addresses.
+#[derive(Debug)]
+pub(super) struct Veil<'a> {
+    agent: &'a Agent,
+    base: &'a str,
+    lifted: bool,
+    /// The agent's host, or the path of its socket.
+    host: Cow<'a, str>,
+    instead: String,
+}
+
+impl<'a> Veil<'a> {
+    /// The veil over `agent`; none where documents show agents' own addresses. A socket is of no use to a caller and
+    /// is always hidden.
+    pub(super) fn over(agent: &'a Agent, base: &'a str, endpoints: Endpoints) -> Self {
+        let host = match &agent.endpoint {
+            Endpoint::Http(uri) => Cow::Borrowed(uri.host().unwrap_or_default()),
+            Endpoint::Unix { socket, .. } => socket.to_string_lossy(),
+        };
+        let lifted = endpoints == Endpoints::Direct && matches!(agent.endpoint, Endpoint::Http(_));
+        Self { agent, base, lifted, host, instead: invoke(base, agent.id.as_str(), "") }
+    }
+
+    /// Whether documents show the agent's own addresses.
+    pub(super) fn is_lifted(&self) -> bool {
+        self.lifted
+    }
+
+    /// The address to call.
+    pub(super) fn endpoint(&self) -> Cow<'_, str> {
+        match &self.agent.endpoint {
+            Endpoint::Http(uri) if self.lifted => uri.to_string().into(),
+            _ => Cow::Borrowed(&self.instead),
+        }
+    }
+
+    /// The address of an operation: the gateway's, or, where documents show agents' own, the agent's one address.
+    pub(super) fn operation(&self, name: &str) -> Cow<'_, str> {
+        match self.lifted {
+            true => self.endpoint(),
+            false => invoke(self.base, self.agent.id.as_str(), name).into(),
+        }
+    }
+
+    /// `text` without the agent's addresses.
+    pub(super) fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.replace(text, false)
+    }
+
+    /// The same of every string within.
+    pub(super) fn value(&self, value: &mut Value) {
+        match value {
+            _ if self.lifted => {}
+            Value::String(text) => self.string(text, false),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(members) => {
+                for (name, member) in members {
+                    match member {
+                        Value::String(text) => self.string(text, IDENTITIES.contains(&name.as_str())),
+                        other => self.value(other),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn string(&self, text: &mut String, identity: bool) {
+        if let Cow::Owned(hidden) = self.replace(text, identity) {
+            *text = hidden;
+        }
+    }
+
+    fn replace<'t>(&self, text: &'t str, identity: bool) -> Cow<'t, str> {
+        if self.lifted {
+            return Cow::Borrowed(text);
+        }
+        if matches!(self.agent.endpoint, Endpoint::Unix { .. }) && text.contains(&*self.host) {
+            // A path may stand anywhere in a text; what is said around it may lead to it, so that all of it goes.
+            return Cow::Owned(self.instead.clone());
+        }
+        let (mut hidden, mut rest) = (String::new(), text);
+        while let Some((before, url)) = next_url(rest) {
+            let (kept, after) = (rest.get(before..before + url.whole).unwrap_or_default(), before + url.whole);
+            hidden.push_str(rest.get(..before).unwrap_or_default());
+            match url.host(kept).eq_ignore_ascii_case(&self.host) {
+                true if identity => {
+                    hidden.push_str(self.base);
+                    hidden.push_str(kept.get(url.origin..).unwrap_or_default());
+                }
+                true => hidden.push_str(&self.instead),
+                false => hidden.push_str(kept),
+            }
+            rest = rest.get(after..).unwrap_or_default();
+        }
+        match hidden.is_empty() {
+            true => Cow::Borrowed(text),
+            false => Cow::Owned(hidden + rest),
+        }
+    }
+}
+
+/// The parts of a URL within a text, as lengths from its beginning.
+struct Url {
+    authority: usize,
+    origin: usize,
+    whole: usize,
+}
+
+impl Url {
+    fn host<'t>(&self, url: &'t str) -> &'t str {
+        let authority = url.get(self.authority..self.origin).unwrap_or_default();
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let end = match host.strip_prefix('[') {
+            Some(rest) => rest.find(']').map_or(host.len(), |at| at + 2),
+            None => host.find(':').unwrap_or(host.len()),
+        };
+        host.get(..end).unwrap_or(host).trim_end_matches('.')
+    }
+}
+
+/// Where the first URL of `text` begins, and its parts.
+fn next_url(text: &str) -> Option<(usize, Url)> {
+    let colon = text.find("://")?;
+    let of_scheme = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    let scheme = text.as_bytes().get(..colon)?.iter().rev().take_while(of_scheme).count();
+    let (begin, after) = (colon - scheme, text.get(colon + 3..)?);
+    let ends = |c: char| c.is_whitespace() || c.is_control() || "\"'`<>(){}|\\^,;".contains(c);
+    let length = after.find(ends).unwrap_or(after.len());
+    let authority = after.get(..length)?.find(['/', '?', '#']).unwrap_or(length);
+    let first = scheme + 3;
+    Some((begin, Url { authority: first, origin: first + authority, whole: first + length }))
+}

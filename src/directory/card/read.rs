@@ -1,0 +1,191 @@
+//! Where a card comes from: the agent's own, in either version, with the gateway's address and the gateway's
+//! credentials in place of the agent's; or an agent's operations.
+
+use super::{
+    super::{Directory, address::Veil, document::Doc},
+    Card, Interface, PLAIN_POST, Skill,
+};
+use crate::agent::{Agent, Endpoint, Operation};
+use serde_json::{Map, Value};
+
+/// Members that are read here; every other one is kept as it is. Signatures are the publisher's over what is replaced
+/// here, and the extended card is behind a method that callers have not been given.
+const READ: &[&str] = &[
+    "name",
+    "description",
+    "version",
+    "provider",
+    "documentationUrl",
+    "iconUrl",
+    "supportedInterfaces",
+    "url",
+    "preferredTransport",
+    "additionalInterfaces",
+    "protocolVersion",
+    "capabilities",
+    "securitySchemes",
+    "security",
+    "securityRequirements",
+    "defaultInputModes",
+    "defaultOutputModes",
+    "skills",
+    "signatures",
+    "supportsAuthenticatedExtendedCard",
+];
+/// Flags and extensions of an agent that hold through the gateway too.
+const KEPT: &[&str] = &["streaming", "pushNotifications", "stateTransitionHistory", "extensions"];
+const JSON: &str = "application/json";
+/// Skills, tags, examples and modes are lists of at most so many.
+const MOST: usize = 256;
+
+impl Directory {
+    /// The agent's own card, already under the veil.
+    pub(super) fn read_card(&self, agent: &Agent, veil: &Veil<'_>, own: &Value) -> Card {
+        let text =
+            |name: &str| own.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+        let given = own.get("capabilities").and_then(Value::as_object);
+        let kept = given.into_iter().flatten().filter(|(name, _)| KEPT.contains(&name.as_str()));
+        let more = own.as_object().into_iter().flatten().filter(|(name, _)| !READ.contains(&name.as_str()));
+        let pairs = |(name, value): (&String, &Value)| (name.clone(), value.clone());
+        let skills = own.get("skills").and_then(Value::as_array);
+        let mut card = Card {
+            name: text("name").unwrap_or_else(|| agent.name.clone()),
+            description: text("description").unwrap_or_else(|| veil.text(&agent.description).into_owned()),
+            version: text("version").or_else(|| agent.version.clone()).unwrap_or_default(),
+            provider: provider(own.get("provider")),
+            documentation: text("documentationUrl"),
+            icon: text("iconUrl"),
+            interfaces: interfaces(agent, veil, own),
+            capabilities: kept.map(pairs).collect(),
+            inputs: texts(own, "defaultInputModes"),
+            outputs: texts(own, "defaultOutputModes"),
+            skills: skills.into_iter().flatten().take(MOST).map(skill).collect(),
+            more: more.map(pairs).collect(),
+            ..Card::default()
+        };
+        self.guard(&mut card, Some(agent));
+        card
+    }
+
+    /// A card made from what the agent says of itself.
+    pub(super) fn made_card(&self, agent: &Agent, veil: &Veil<'_>, doc: &Doc) -> Card {
+        let one = |(at, operation)| operation_skill(agent, veil, doc, (at, operation));
+        let interface =
+            Interface { url: veil.endpoint().into_owned(), binding: PLAIN_POST.to_owned(), version: "1.0".to_owned() };
+        let mut card = Card {
+            name: veil.text(&agent.name).into_owned(),
+            description: said(&[&agent.description, &agent.name], veil),
+            version: agent.version.clone().unwrap_or_default(),
+            provider: provider(doc.get("provider")),
+            documentation: doc.text("documentationUrl").or(doc.text("documentation")).map(str::to_owned),
+            icon: doc.text("iconUrl").map(str::to_owned),
+            interfaces: vec![interface],
+            skills: agent.operations.iter().enumerate().map(one).collect(),
+            ..Card::default()
+        };
+        self.guard(&mut card, Some(agent));
+        card
+    }
+
+    /// What both need besides: the credentials that count, and the modes and the version that readers require.
+    pub(super) fn guard(&self, card: &mut Card, agent: Option<&Agent>) {
+        card.credentials = self.credentials.counting(agent);
+        card.scopes = agent.map(|agent| agent.authentication.scopes.clone()).unwrap_or_default();
+        for modes in [&mut card.inputs, &mut card.outputs].into_iter().filter(|modes| modes.is_empty()) {
+            modes.push(JSON.to_owned());
+        }
+        if card.version.is_empty() {
+            // A2A requires one, and nobody told it.
+            card.version = "0.0.0".to_owned();
+        }
+    }
+}
+
+/// The interfaces at the one address that the gateway calls. Others cannot be reached through it.
+fn interfaces(agent: &Agent, veil: &Veil<'_>, own: &Value) -> Vec<Interface> {
+    // The addresses are compared as they were published; what is shown of them is the gateway's.
+    let published: Value = serde_json::from_str(&agent.document).unwrap_or_default();
+    let published = published.get("agent_card").unwrap_or(own);
+    let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).map(str::to_owned);
+    let old = text(published, "protocolVersion").unwrap_or_else(|| "0.3.0".to_owned());
+    let list = |name: &str| published.get(name).and_then(Value::as_array).into_iter().flatten().take(MOST);
+    let mut all: Vec<(String, Interface)> = Vec::new();
+    let mut add = |url: Option<String>, binding: Option<String>, version: Option<String>| {
+        let (Some(at), binding) = (url, binding.unwrap_or_else(|| "JSONRPC".to_owned())) else { return };
+        let version = version.unwrap_or_else(|| "1.0".to_owned());
+        all.push((at, Interface { url: veil.endpoint().into_owned(), binding, version }));
+    };
+    for each in list("supportedInterfaces") {
+        add(text(each, "url"), text(each, "protocolBinding"), text(each, "protocolVersion"));
+    }
+    add(text(published, "url"), text(published, "preferredTransport"), Some(old.clone()));
+    for each in list("additionalInterfaces") {
+        add(text(each, "url"), text(each, "transport"), Some(old.clone()));
+    }
+    let reached = |at: &str| at.parse::<Endpoint>().is_ok_and(|at| at == agent.endpoint);
+    let mut kept: Vec<Interface> = Vec::new();
+    for (_, interface) in all.iter().filter(|(at, _)| reached(at)) {
+        if !kept.contains(interface) {
+            kept.push(interface.clone());
+        }
+    }
+    match (kept.is_empty(), all.into_iter().next()) {
+        // The endpoint was chosen otherwise: what the card prefers is then the best that is known of it.
+        (true, Some((_, first))) => vec![first],
+        (true, None) => {
+            vec![Interface { url: veil.endpoint().into_owned(), binding: "JSONRPC".to_owned(), version: old }]
+        }
+        (false, _) => kept,
+    }
+}
+
+fn operation_skill(agent: &Agent, veil: &Veil<'_>, doc: &Doc, (at, operation): (usize, &Operation)) -> Skill {
+    let id = match operation.name.is_empty() {
+        true => agent.id.as_str(),
+        false => &operation.name,
+    };
+    let name = if operation.name.is_empty() { agent.name.as_str() } else { &operation.name };
+    // Never without a tag: readers require the list, and A2A's canonical form leaves empty ones out.
+    let tags = [&agent.tags, &agent.capabilities].into_iter().find(|words| !words.is_empty());
+    let tags = tags.map(|words| words.iter().map(|word| word.to_string()).collect());
+    let examples = doc.operation(at).and_then(|told| told.get("examples")).and_then(Value::as_array);
+    let examples = examples.into_iter().flatten().take(3).filter_map(|example| Some(example.get("input")?.to_string()));
+    Skill {
+        id: id.to_owned(),
+        name: veil.text(name).into_owned(),
+        description: said(&[&operation.description, &agent.description, name], veil),
+        tags: tags.unwrap_or_else(|| vec![id.to_owned()]),
+        examples: examples.filter(|text| text.len() <= 1_000).collect(),
+        ..Skill::default()
+    }
+}
+
+fn skill(own: &Value) -> Skill {
+    let text = |name: &str| own.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Skill {
+        id: text("id"),
+        name: text("name"),
+        description: text("description"),
+        tags: texts(own, "tags"),
+        examples: texts(own, "examples"),
+        inputs: texts(own, "inputModes"),
+        outputs: texts(own, "outputModes"),
+    }
+}
+
+fn texts(own: &Value, name: &str) -> Vec<String> {
+    let list = own.get(name).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).take(MOST).map(str::to_owned).collect()
+}
+
+fn provider(given: Option<&Value>) -> Option<(String, String)> {
+    let given: &Map<String, Value> = given?.as_object()?;
+    let text = |name: &str| given.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    Some((text("organization").or_else(|| text("name"))?, text("url")?))
+}
+
+/// The first that says something.
+fn said(texts: &[&str], veil: &Veil<'_>) -> String {
+    let first = texts.iter().find(|text| !text.trim().is_empty()).copied().unwrap_or_default();
+    veil.text(first).into_owned()
+}

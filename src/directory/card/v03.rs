@@ -1,0 +1,48 @@
+//! A card as A2A 0.3 writes it: one preferred address, and the others beside it.
+
+use super::{
+    super::{credentials::Credentials, fields::Fields},
+    Card, Interface,
+    v1::skill,
+};
+use serde_json::{Map, Value, json};
+
+pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value> {
+    let mut fields = Fields::default();
+    fields.set("name", card.name.as_str().into());
+    fields.set("description", card.description.as_str().into());
+    fields.set("version", card.version.as_str().into());
+    // An interface of that version first; a reader sees by `protocolVersion` where there is none.
+    let old = |interface: &&Interface| interface.version.starts_with("0.");
+    if let Some(first) = card.interfaces.iter().find(old).or(card.interfaces.first()) {
+        let version = match first.version.as_str() {
+            "0.3" => "0.3.0",
+            version => version,
+        };
+        fields.set("protocolVersion", version.into());
+        fields.set("url", first.url.as_str().into());
+        fields.set("preferredTransport", first.binding.as_str().into());
+        let others = card.interfaces.iter().filter(|other| *other != first && other.version == first.version);
+        let others: Vec<Value> = others.map(|other| json!({"url": other.url, "transport": other.binding})).collect();
+        if !others.is_empty() {
+            fields.set("additionalInterfaces", others.into());
+        }
+    }
+    if let Some((organization, url)) = &card.provider {
+        fields.set("provider", json!({"organization": organization, "url": url}));
+    }
+    for (name, text) in [("documentationUrl", &card.documentation), ("iconUrl", &card.icon)] {
+        fields.maybe(name, text.as_deref());
+    }
+    fields.set("capabilities", card.capabilities.clone().into());
+    if !card.credentials.is_empty() {
+        let schemes = card.credentials.iter().map(|kind| (kind.name().to_owned(), credentials.scheme(*kind)));
+        fields.set("securitySchemes", schemes.collect::<Map<_, _>>().into());
+        let one = |name: &str| Value::from(Map::from_iter([(name.to_owned(), card.scopes.as_slice().into())]));
+        fields.set("security", card.credentials.iter().map(|kind| one(kind.name())).collect());
+    }
+    fields.set("defaultInputModes", card.inputs.as_slice().into());
+    fields.set("defaultOutputModes", card.outputs.as_slice().into());
+    fields.set("skills", card.skills.iter().map(skill).collect());
+    fields.into_map()
+}

@@ -1,0 +1,61 @@
+//! A card as A2A 1.0 writes it. Members with nothing in them are left out, as its canonical form has it.
+
+use super::{
+    super::{credentials::Credentials, fields::Fields},
+    Card, Skill,
+};
+use serde_json::{Map, Value, json};
+
+pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value> {
+    let mut fields = Fields::default();
+    fields.set("name", card.name.as_str().into());
+    fields.set("description", card.description.as_str().into());
+    fields.set("version", card.version.as_str().into());
+    if let Some((organization, url)) = &card.provider {
+        fields.set("provider", json!({"organization": organization, "url": url}));
+    }
+    for (name, text) in [("documentationUrl", &card.documentation), ("iconUrl", &card.icon)] {
+        fields.maybe(name, text.as_deref());
+    }
+    let interfaces = card.interfaces.iter().map(|interface| {
+        json!({
+            "url": interface.url,
+            "protocolBinding": interface.binding,
+            "protocolVersion": interface.version,
+        })
+    });
+    fields.set("supportedInterfaces", interfaces.collect());
+    let capabilities = card.capabilities.iter().filter(|(name, _)| *name != "stateTransitionHistory");
+    fields.set(
+        "capabilities",
+        capabilities.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>().into(),
+    );
+    if !card.credentials.is_empty() {
+        let schemes = card.credentials.iter().map(|kind| (kind.name().to_owned(), credentials.scheme_v1(*kind)));
+        fields.set("securitySchemes", schemes.collect::<Map<_, _>>().into());
+        let scopes = match card.scopes.is_empty() {
+            true => json!({}),
+            false => json!({"list": card.scopes}),
+        };
+        let one = |name: &str| json!({"schemes": Map::from_iter([(name.to_owned(), scopes.clone())])});
+        fields.set("securityRequirements", card.credentials.iter().map(|kind| one(kind.name())).collect());
+    }
+    fields.set("defaultInputModes", card.inputs.as_slice().into());
+    fields.set("defaultOutputModes", card.outputs.as_slice().into());
+    fields.set("skills", card.skills.iter().map(skill).collect());
+    fields.into_map()
+}
+
+/// A skill; both versions write it alike.
+pub(super) fn skill(skill: &Skill) -> Value {
+    let mut fields = Fields::default();
+    fields.set("id", skill.id.as_str().into());
+    fields.set("name", skill.name.as_str().into());
+    fields.set("description", skill.description.as_str().into());
+    fields.set("tags", skill.tags.as_slice().into());
+    let lists = [("examples", &skill.examples), ("inputModes", &skill.inputs), ("outputModes", &skill.outputs)];
+    for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        fields.set(name, list.as_slice().into());
+    }
+    fields.done()
+}

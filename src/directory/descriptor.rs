@@ -1,0 +1,225 @@
+//! `agent.json` (R57–R59, R65–R71): an agent's descriptor in JSON-LD 1.1. Its context stands within it, so that no
+//! reader has to fetch one; schemas are JSON literals there, because their words are not the context's.
+
+use super::{
+    Ask, Directory,
+    address::{Veil, invoke},
+    caching::Page,
+    credentials::aidip,
+    document::Doc,
+    fields::Fields,
+    media,
+    summary::status,
+};
+use crate::{
+    agent::{Agent, Operation},
+    fault::Result,
+};
+use serde_json::{Map, Value, json};
+
+/// The forms in which a descriptor is offered; a reader that names none gets the first.
+const FORMS: &[&str] = &[media::JSON, "application/ld+json", "application/agent+json"];
+
+/// What an agent says of its behaviour (R71), and each capability may say again.
+const BEHAVIOUR: &[&str] = &[
+    "isDeterministic",
+    "expectedOutputVariability",
+    "responseLatency",
+    "requiresContext",
+    "memoryEnabled",
+    "confidenceEstimation",
+];
+/// What a descriptor repeats of the document where it is a text (R72).
+const TEXTS: &[&str] = &["documentationUrl", "interactionModel"];
+/// What it repeats whatever it is (R72, R73): JSON literals in the context, so that no document can bring a context of
+/// its own, which a reader would fetch.
+const LITERALS: &[&str] = &["orchestration", "envelopeSchemas", "provider", "contact"];
+
+impl Directory {
+    /// One agent's descriptor.
+    pub(super) fn descriptor(&self, ask: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(ask.headers, FORMS)?;
+        Page::json(media, &self.descriptor_of(ask.base, &*self.seen(ask)?))
+    }
+
+    /// The only agent's that the caller sees, or the gateway's own.
+    pub(super) fn house_descriptor(&self, ask: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(ask.headers, FORMS)?;
+        let found = self.shown(ask);
+        match found.hits.as_slice() {
+            [only] if !found.more => Page::json(media, &self.descriptor_of(ask.base, &only.agent)),
+            _ => Page::json(media, &self.own_descriptor(ask.base, &found)),
+        }
+    }
+
+    fn descriptor_of(&self, base: &str, agent: &Agent) -> Value {
+        let veil = Veil::over(agent, base, self.config.endpoints);
+        let doc = Doc::of(agent, &veil);
+        let mut fields = Fields::default();
+        let id = agent.id.as_str();
+        fields.set("@context", context());
+        fields.set("@id", format!("{base}/agents/{id}/agent.json").into());
+        fields.set("@type", "Agent".into());
+        fields.set("identifier", id.into());
+        fields.set("name", veil.text(&agent.name).into());
+        // A version that nobody told is not made up: readers treat "0.0.0" as anything.
+        fields.set("version", agent.version.as_deref().unwrap_or("0.0.0").into());
+        fields.set("description", veil.text(&agent.description).into());
+        fields.set("url", veil.endpoint().into());
+        fields.set("status", status(agent).into());
+        fields.set("tags", agent.tags.iter().map(|tag| &**tag).collect());
+        if let Some(publisher) = &agent.publisher {
+            fields.set("provider", json!({"organization": veil.text(publisher)}));
+        }
+        for name in TEXTS.iter().chain(BEHAVIOUR) {
+            fields.maybe(name, doc.get(name).filter(|value| is_plain(value)).cloned());
+        }
+        for name in LITERALS {
+            fields.maybe(name, doc.get(name).filter(|value| !value.is_null()).cloned());
+        }
+        fields.set("capabilities", capabilities(&veil, agent, &doc));
+        fields.set("authentication", self.authentication(agent, &doc));
+        fields.set("endpoints", json!({"https": veil.endpoint()}));
+        fields.set("transport", json!({"protocol": "https", "method": "POST", "endpoint": veil.endpoint()}));
+        fields.set("versionNegotiation", versions());
+        fields.maybe("supportedVersions", supported(base, agent, &doc));
+        fields.set("links", links(base, id));
+        fields.done()
+    }
+
+    /// What the gateway asks of whoever calls the agent.
+    fn authentication(&self, agent: &Agent, doc: &Doc) -> Value {
+        let schemes: Vec<&str> = self.credentials.counting(Some(agent)).iter().map(|kind| kind.agent_uri()).collect();
+        let mut fields = Fields::default();
+        fields.set("type", aidip(agent.authentication.kind).into());
+        fields.set("schemes", schemes.into());
+        if !agent.authentication.scopes.is_empty() {
+            fields.set("scopes", agent.authentication.scopes.as_slice().into());
+        }
+        let instructions = doc.get("authentication").and_then(|given| given.get("instructions"));
+        fields.maybe("instructions", instructions.and_then(Value::as_str));
+        fields.done()
+    }
+
+    fn own_descriptor(&self, base: &str, found: &crate::search::Found) -> Value {
+        let entry = |agent: &Agent| {
+            let veil = Veil::over(agent, base, self.config.endpoints);
+            json!({
+                "@type": "Capability",
+                "name": agent.id.as_str(),
+                "description": veil.text(&agent.description),
+                "tags": agent.tags.iter().map(|tag| &**tag).collect::<Vec<_>>(),
+                "endpoint": veil.endpoint(),
+                "descriptor": format!("{base}/agents/{}/agent.json", agent.id),
+            })
+        };
+        json!({
+            "@context": context(),
+            "@id": format!("{base}/.well-known/agent.json"),
+            "@type": "Agent",
+            "name": self.config.name,
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": self.config.description,
+            "url": base,
+            "capabilities": found.hits.iter().map(|hit| entry(&hit.agent)).collect::<Vec<_>>(),
+            "versionNegotiation": versions(),
+            "links": {
+                "agents": format!("{base}/.well-known/agents.json"),
+                "openapi": format!("{base}/openapi.json"),
+            },
+        })
+    }
+}
+
+/// The words of descriptors. Known ones are schema.org's; the others have a vocabulary of their own.
+fn context() -> Value {
+    let json = json!({"@type": "@json"});
+    json!({
+        "@version": 1.1,
+        "@vocab": "urn:agent-descriptor:",
+        "name": "https://schema.org/name",
+        "description": "https://schema.org/description",
+        "identifier": "https://schema.org/identifier",
+        "version": "https://schema.org/version",
+        "url": {"@id": "https://schema.org/url", "@type": "@id"},
+        "tags": "https://schema.org/keywords",
+        "endpoint": {"@type": "@id"},
+        "descriptor": {"@type": "@id"},
+        "input": json,
+        "output": json,
+        "examples": json,
+        "supportedVersions": json,
+        "envelopeSchemas": json,
+        "contact": json,
+        "provider": json,
+        "orchestration": json,
+    })
+}
+
+/// A text, a number, true or false.
+fn is_plain(value: &Value) -> bool {
+    matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_))
+}
+
+/// One for each operation, each with what it takes and gives; at least one (R65).
+fn capabilities(veil: &Veil<'_>, agent: &Agent, doc: &Doc) -> Value {
+    let one = |(at, operation): (usize, &Operation)| {
+        let told = doc.operation(at);
+        let name = match operation.name.is_empty() {
+            true => agent.capabilities.first().map_or("invoke", |word| &**word),
+            false => &*operation.name,
+        };
+        let description = match operation.description.is_empty() {
+            true => &agent.description,
+            false => &operation.description,
+        };
+        let formats = json!(["application/json"]);
+        let mut fields = Fields::default();
+        fields.set("@type", "Capability".into());
+        fields.set("name", name.into());
+        fields.set("description", veil.text(description).into());
+        fields.set("tags", agent.capabilities.iter().map(|word| &**word).collect());
+        fields.set("endpoint", veil.operation(&operation.name).into());
+        fields.set("inputFormats", formats.clone());
+        fields.set("outputFormats", formats.clone());
+        fields.set("contentTypes", json!({"inputFormat": formats, "outputFormat": formats}));
+        let schemas = [("input", &operation.inputs), ("output", &operation.outputs)];
+        for (name, schema) in schemas.into_iter().filter_map(|(name, schema)| Some((name, schema.as_ref()?))) {
+            let mut schema = Value::clone(schema);
+            veil.value(&mut schema);
+            fields.set(name, schema);
+        }
+        let told = |name: &str| told?.get(name);
+        for name in BEHAVIOUR.iter().chain(&["version"]) {
+            fields.maybe(name, told(name).filter(|value| is_plain(value)).cloned());
+        }
+        fields.maybe("examples", told("examples").filter(|value| value.is_array()).cloned());
+        fields.done()
+    };
+    agent.operations.iter().enumerate().map(one).collect()
+}
+
+/// R69: how a caller says which version it means. The agent reads the field; without one it is the latest.
+fn versions() -> Value {
+    json!({
+        "method": "header",
+        "header": "X-Agent-Version",
+        "default": "latest",
+        "description": "Send the version in the field X-Agent-Version; without it the latest is meant.",
+    })
+}
+
+/// R67: every version is called at the same address, and chosen by the field.
+fn supported(base: &str, agent: &Agent, doc: &Doc) -> Option<Value> {
+    let given = doc.get("supportedVersions").or_else(|| doc.get("supported_versions"))?.as_object()?;
+    let place = Value::from(invoke(base, agent.id.as_str(), ""));
+    Some(given.keys().map(|version| (version.clone(), place.clone())).collect::<Map<_, _>>().into())
+}
+
+fn links(base: &str, id: &str) -> Value {
+    json!({
+        "metadata": format!("{base}/agents/{id}"),
+        "card": format!("{base}/agents/{id}/agent-card.json"),
+        "openapi": format!("{base}/agents/{id}/openapi.json"),
+    })
+}

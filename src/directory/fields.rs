@@ -1,0 +1,31 @@
+//! An object on its way into a document, member by member.
+
+use serde_json::{Map, Value};
+
+/// The members so far.
+#[derive(Debug, Default)]
+pub(super) struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// Sets a member.
+    pub(super) fn set(&mut self, name: &str, value: Value) {
+        self.0.insert(name.to_owned(), value);
+    }
+
+    /// Sets a member, where there is something to say.
+    pub(super) fn maybe(&mut self, name: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(name, value.into());
+        }
+    }
+
+    /// The object.
+    pub(super) fn done(self) -> Value {
+        Value::Object(self.0)
+    }
+
+    /// Its members.
+    pub(super) fn into_map(self) -> Map<String, Value> {
+        self.0
+    }
+}

@@ -1,0 +1,117 @@
+//! Media types: which of a document's forms the caller accepts (R75, R147), and whether a body is one that is read.
+
+use crate::fault::{Code, Fault, Result};
+use http::{HeaderMap, header};
+
+/// JSON, and nothing that says more.
+pub(super) const JSON: &str = "application/json";
+/// Agent Framework's documents.
+pub(super) const METADATA: &str = "application/agent-metadata+json;version=1";
+/// A change to a document (RFC 7396).
+pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// The one of `offered` that `Accept` likes best; the earlier one where it likes two the same.
+///
+/// # Errors
+/// `NotAcceptable` that lists what is offered.
+pub(super) fn choose(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str> {
+    let ranges: Vec<Range<'_>> = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(Range::read)
+        .collect();
+    let mut best: Option<(&'static str, u16)> = None;
+    for media in offered {
+        let quality = match headers.contains_key(header::ACCEPT) {
+            true => quality(&ranges, media),
+            false => 1_000,
+        };
+        if quality > 0 && best.is_none_or(|(_, known)| quality > known) {
+            best = Some((media, quality));
+        }
+    }
+    best.map(|(media, _)| media).ok_or_else(|| {
+        Fault::new(
+            Code::NotAcceptable,
+            format!("no format in Accept is offered here (offered: {})", offered.join(", ")),
+        )
+    })
+}
+
+/// One range of an `Accept`.
+struct Range<'a> {
+    kind: &'a str,
+    version: Option<&'a str>,
+    quality: u16,
+}
+
+impl<'a> Range<'a> {
+    fn read(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let mut range = Self { kind: parts.next().unwrap_or_default(), version: None, quality: 1_000 };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            match name.trim() {
+                name if name.eq_ignore_ascii_case("q") => range.quality = thousandths(value.trim()),
+                name if name.eq_ignore_ascii_case("version") => range.version = Some(value.trim().trim_matches('"')),
+                _ => {}
+            }
+        }
+        range
+    }
+
+    /// How closely it means `media`; 0 where it does not.
+    fn closeness(&self, media: &str) -> u8 {
+        let (essence, parameters) = media.split_once(';').unwrap_or((media, ""));
+        let version = parameters.strip_prefix("version=");
+        let (major, _) = essence.split_once('/').unwrap_or((essence, ""));
+        match self.kind {
+            kind if kind.eq_ignore_ascii_case(essence) => match (self.version, version) {
+                (Some(asked), Some(offered)) if asked != offered => 0,
+                (Some(_), Some(_)) => 4,
+                _ => 3,
+            },
+            "*/*" | "*" => 1,
+            kind => match kind.split_once('/') {
+                Some((asked, "*")) if asked.eq_ignore_ascii_case(major) => 2,
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// The closest range decides.
+fn quality(ranges: &[Range<'_>], media: &str) -> u16 {
+    let close = ranges.iter().map(|range| (range.closeness(media), range.quality)).filter(|(close, _)| *close > 0);
+    close.max_by_key(|(close, _)| *close).map_or(0, |(_, quality)| quality)
+}
+
+fn thousandths(text: &str) -> u16 {
+    let quality = text.parse::<f32>().ok().filter(|quality| (0.0..=1.0).contains(quality));
+    quality.map_or(0, |quality| (quality * 1_000.0).round() as u16)
+}
+
+/// Refuses a body that says it is none of `taken`, is compressed, or is not UTF-8. A body that says nothing passes:
+/// it is read as JSON and refused there.
+///
+/// # Errors
+/// `UnsupportedMediaType` that lists what is taken.
+pub(super) fn body(headers: &HeaderMap, taken: &[&'static str]) -> Result<()> {
+    let refuse = |why: String| Err(Fault::new(Code::UnsupportedMediaType, why));
+    let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
+    if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
+        return refuse("the body must not be compressed (leave out Content-Encoding)".to_owned());
+    }
+    let Some(media) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let mut parts = media.to_str().unwrap_or_default().split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    if !taken.iter().any(|media| essence.eq_ignore_ascii_case(media)) {
+        return refuse(format!("the body must be JSON (Content-Type: {})", taken.join(" or ")));
+    }
+    let charset = parts.filter_map(|part| part.split_once('=')).find(|(name, _)| name.eq_ignore_ascii_case("charset"));
+    match charset.map(|(_, charset)| charset.trim_matches('"')) {
+        Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => refuse("the body must be UTF-8".to_owned()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,185 @@
+//! The gateway's own OpenAPI document, made from the table of its paths: what is routed is described, and nothing
+//! else. The schemas that it refers to stand in `schemas.json`.
+
+use super::{
+    super::{Ask, Directory, Face, PATHS, caching::Page, fields::Fields, media},
+    FORMS, parts,
+};
+use crate::fault::{Code, Fault, Result};
+use http::Method;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// Where agents are called; the directory answers none of these.
+const CALLS: &[&str] = &["/agents/{id}/invoke", "/agents/{id}/invoke/{operation}", "/agents/{id}/{operation}"];
+
+const SCHEMAS: &str = include_str!("schemas.json");
+
+/// What one method of a face is.
+struct About {
+    title: &'static str,
+    /// The schema of the body, and of the answer.
+    takes: Option<&'static str>,
+    gives: Option<&'static str>,
+    good: u16,
+    parameters: &'static [&'static str],
+}
+
+impl Directory {
+    /// `/openapi.json`.
+    pub(in super::super) fn house_api(&self, ask: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(ask.headers, FORMS)?;
+        let mut shared: Map<String, Value> = serde_json::from_str(SCHEMAS)
+            .map_err(|why| Fault::new(Code::Internal, "the answer cannot be written").detail(why))?;
+        if let Some(schemas) = shared.get_mut("schemas").and_then(Value::as_object_mut) {
+            schemas.extend(parts::failure_schemas());
+        }
+        shared.insert("responses".to_owned(), parts::failures().into());
+        let kinds = self.credentials.counting(None);
+        let mut document = Fields::default();
+        document.set("openapi", "3.1.0".into());
+        document.set(
+            "info",
+            json!({
+                "title": self.config.name,
+                "description": self.config.description,
+                "version": env!("CARGO_PKG_VERSION"),
+            }),
+        );
+        document.set("servers", json!([{"url": ask.base}]));
+        document.set("paths", paths().into());
+        if !kinds.is_empty() {
+            let (schemes, security) = parts::security(&self.credentials, &kinds, &[]);
+            shared.insert("securitySchemes".to_owned(), schemes);
+            // Discovery may be open where the configuration says so: then nothing is needed.
+            let some = security.as_array().into_iter().flatten().cloned();
+            document.set("security", some.chain([json!({})]).collect());
+        }
+        document.set("components", shared.into());
+        Page::json(media, &document.done())
+    }
+}
+
+fn paths() -> Map<String, Value> {
+    let mut paths = Map::new();
+    let mut seen: HashMap<(Face, &Method), usize> = HashMap::new();
+    for (path, face) in PATHS {
+        let mut methods = parameters_of(path);
+        for method in face.methods() {
+            let alias = seen.entry((*face, method)).and_modify(|count| *count += 1).or_insert(1);
+            methods.insert(method.as_str().to_ascii_lowercase(), operation(*face, method, *alias));
+        }
+        paths.insert((*path).to_owned(), methods.into());
+    }
+    for (number, path) in (1..).zip(CALLS) {
+        let mut methods = parameters_of(path);
+        methods.insert("post".to_owned(), call(number));
+        paths.insert((*path).to_owned(), methods.into());
+    }
+    paths
+}
+
+/// The parameters that stand in the path itself.
+fn parameters_of(path: &str) -> Map<String, Value> {
+    let named = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let each = named.map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
+    let list: Vec<Value> = each.collect();
+    match list.is_empty() {
+        true => Map::new(),
+        false => Map::from_iter([("parameters".to_owned(), list.into())]),
+    }
+}
+
+fn call(number: usize) -> Value {
+    let any = json!({"application/json": {"schema": {}}});
+    let good = json!({"description": "The agent's answer.", "content": any});
+    json!({
+        "operationId": format!("invoke{}", if number > 1 { number.to_string() } else { String::new() }),
+        "summary": "Invokes an agent; its own document at /agents/{id}/openapi.json says with what.",
+        "requestBody": {"content": any},
+        "responses": parts::with_failures(
+            Map::from_iter([("200".to_owned(), good)]),
+            &[400, 401, 403, 404, 406, 409, 413, 415, 429, 500, 502, 503, 504],
+        ),
+    })
+}
+
+fn operation(face: Face, method: &Method, alias: usize) -> Value {
+    let about = about(face, method);
+    let schema = |name: &str| json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}});
+    let mut good = Fields::default();
+    good.set("description", "Done.".into());
+    good.maybe("content", about.gives.filter(|_| method != Method::HEAD).map(schema));
+    let good = good.done();
+    let mut failures = vec![400, 401, 403, 404, 406, 429, 500, 503];
+    let mut responses = Map::from_iter([(about.good.to_string(), good.clone())]);
+    match *method {
+        Method::GET | Method::HEAD if about.good == 200 => {
+            responses.insert("304".to_owned(), json!({"description": "The caller has it."}));
+        }
+        Method::POST | Method::PUT | Method::PATCH => failures.extend([413, 415]),
+        _ => {}
+    }
+    if matches!(face, Face::Agents | Face::Agent) && !matches!(*method, Method::GET | Method::HEAD) {
+        failures.extend([405, 409, 412]);
+        if matches!(*method, Method::POST | Method::PUT) {
+            responses.insert("201".to_owned(), good);
+        }
+    }
+    let mut id = format!("{method}{face:?}").to_ascii_lowercase();
+    if alias > 1 {
+        id.push_str(&alias.to_string());
+    }
+    let mut operation = Fields::default();
+    operation.set("operationId", id.into());
+    operation.set("summary", about.title.into());
+    operation.set("responses", parts::with_failures(responses, &failures));
+    let body = about.takes.map(|name| json!({"required": true, "content": schema(name)}));
+    operation.maybe("requestBody", body);
+    if !about.parameters.is_empty() {
+        let each = about.parameters.iter().map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
+        operation.set("parameters", each.collect());
+    }
+    operation.done()
+}
+
+fn about(face: Face, method: &Method) -> About {
+    let reads = |title, gives, parameters| About { title, takes: None, gives: Some(gives), good: 200, parameters };
+    let takes =
+        |title, takes, gives| About { title, takes: Some(takes), gives: Some(gives), good: 200, parameters: &[] };
+    match (face, method.as_str()) {
+        (Face::Agents, "POST") => {
+            takes("Publishes an agent, or changes one of the caller's own.", "Document", "Document")
+        }
+        (Face::Agents, _) => reads("Lists agents.", "Summaries", LIST),
+        (Face::Search, _) => takes("Searches for agents.", "Search", "Summaries"),
+        (Face::Resolve, _) => takes("Finds the agents that fit an intent and a policy.", "Intent", "Resolution"),
+        (Face::Agent, "PUT") => takes("Publishes this agent, or replaces its document.", "Document", "Document"),
+        (Face::Agent, "PATCH") => takes("Changes members of a document (RFC 7396).", "Patch", "Document"),
+        (Face::Agent, "DELETE") => {
+            About { title: "Removes a document.", takes: None, gives: None, good: 204, parameters: &[] }
+        }
+        (Face::Agent, _) => reads("One agent's document.", "Document", &[]),
+        (Face::History, _) => reads("What happened to a document, for its publisher.", "History", &["top"]),
+        (Face::Descriptor, _) => reads("One agent's descriptor in JSON-LD.", "Any", &[]),
+        (Face::HouseDescriptor, _) => reads("The descriptor of the gateway, or of its only agent.", "Any", &[]),
+        (Face::Card, _) => reads("One agent's A2A card.", "Any", CARD),
+        (Face::HouseCard, _) => reads("The A2A card of the gateway, or of its only agent.", "Any", CARD),
+        (Face::AgentApi, _) => reads("One agent's OpenAPI document.", "Any", &[]),
+        (Face::HouseApi, _) => reads("This document.", "Any", &[]),
+        (Face::Framework, _) => reads("Agent Framework's list.", "FrameworkList", FRAMEWORK),
+        (Face::FrameworkAgent, _) => {
+            reads("Agent Framework's document of one agent.", "FrameworkAgent", &["view", "include"])
+        }
+        (Face::FrameworkMoved | Face::FrameworkAgentMoved, _) => {
+            About { title: "Moved to the well-known prefix.", takes: None, gives: None, good: 308, parameters: &[] }
+        }
+        (Face::Map, _) => reads("The map from agents to their descriptors.", "Map", &["page", "per_page"]),
+        (Face::Keys, _) => reads("The keys that sign cards, as a JWK Set.", "Any", &[]),
+        (Face::Schema, _) => reads("The JSON Schema of documents.", "Any", &[]),
+    }
+}
+
+const LIST: &[&str] = &["capabilities", "tags", "supported_languages", "status", "q", "top", "page", "per_page"];
+const FRAMEWORK: &[&str] = &["q", "tag", "view", "include", "page", "per_page"];
+const CARD: &[&str] = &["version", "A2A-Version"];

@@ -1,0 +1,164 @@
+//! Publishing: `POST /agents`, `PUT`, `PATCH` and `DELETE /agents/{id}`, and a document's history (R17–R19). What may
+//! be written, and by whom, the registry decides; here requests become its questions and its answers become answers.
+
+use super::{
+    Answer, Ask, Directory, body,
+    caching::Page,
+    document::{no_agent, publisher},
+    media,
+    query::Params,
+};
+use crate::{
+    agent::AgentId,
+    auth::CallerKind,
+    fault::{Code, Fault, Result},
+    registry::{Past, Registry, Saved, Stored, When},
+    unit::etag,
+};
+use http::{HeaderMap, Method, StatusCode, header};
+use serde_json::{Value, json};
+use time::format_description::well_known::Rfc3339;
+
+/// Bytes of one document.
+const LARGEST: usize = 1 << 20;
+/// Nested arrays and objects in one document.
+const DEEPEST: u16 = 100;
+/// What a document may be sent as.
+const DOCUMENT: &[&str] = &[media::JSON, "application/agent-metadata+json"];
+/// Entity tags in one precondition.
+const MOST_TAGS: usize = 20;
+
+impl Directory {
+    /// `POST /agents`.
+    pub(super) async fn publish(&self, ask: &Ask<'_>) -> Result<Answer> {
+        let registry = self.writable(ask)?;
+        if ask.headers.contains_key(header::IF_MATCH) || ask.headers.contains_key(header::IF_NONE_MATCH) {
+            // To leave a guard out of account would be to write what was not to be written.
+            return Err(refuse("POST /agents takes no If-Match and no If-None-Match (PUT /agents/{id} does)"));
+        }
+        let document = body::json(ask, DOCUMENT, LARGEST, DEEPEST)?;
+        Ok(saved(ask, registry.publish(publisher(ask), document).await?))
+    }
+
+    /// `PUT`, `PATCH` and `DELETE /agents/{id}`.
+    pub(super) async fn change(&self, ask: &Ask<'_>) -> Result<Answer> {
+        let registry = self.writable(ask)?;
+        let id: AgentId = ask.id.parse().map_err(|why: String| Fault::new(Code::InvalidInput, why))?;
+        let (by, when) = (publisher(ask), when(ask.headers)?);
+        match *ask.method {
+            Method::PUT => {
+                let document = body::json(ask, DOCUMENT, LARGEST, DEEPEST)?;
+                Ok(saved(ask, registry.put(by, &id, document, &when).await?))
+            }
+            Method::PATCH => {
+                let patch = body::json(ask, &[media::MERGE_PATCH, media::JSON], LARGEST, DEEPEST);
+                let patch = patch.map_err(|fault| fault.header("Accept-Patch", media::MERGE_PATCH))?;
+                Ok(stored(StatusCode::OK, &registry.patch(by, &id, patch, &when).await?))
+            }
+            _ => {
+                registry.remove(by, &id, &when).await?;
+                Ok(Answer::written(StatusCode::NO_CONTENT, Vec::new()))
+            }
+        }
+    }
+
+    /// `GET /agents/{id}/history`.
+    pub(super) async fn history(&self, ask: &Ask<'_>) -> Result<Answer> {
+        let media = media::choose(ask.headers, &[media::JSON])?;
+        let most = Params::read(ask.query)?.number(&["top", "limit"], 1..=100)?.unwrap_or(20);
+        let (Some(registry), Ok(id)) = (&self.registry, ask.id.parse::<AgentId>()) else { return Err(no_agent()) };
+        if !registry.admits(publisher(ask)) {
+            return Err(no_agent());
+        }
+        let past = registry.history(publisher(ask), &id, most).await?;
+        let changes: Vec<Value> = past.iter().map(change).collect();
+        let changed = past.first().map(|newest| newest.at);
+        let page = Page::json(media, &json!({"id": id.as_str(), "changes": changes}))?;
+        Ok(self.give(ask, changed.map(Into::into).into_iter().fold(page, Page::changed)))
+    }
+
+    /// The registry, where the caller may publish at all: asked before a body is read.
+    fn writable(&self, ask: &Ask<'_>) -> Result<&Registry> {
+        let Some(registry) = &self.registry else {
+            let message = "nothing can be published here (the gateway has no registry of its own)";
+            return Err(Fault::new(Code::MethodNotAllowed, message).header("Allow", "GET, HEAD"));
+        };
+        match ask.caller.kind {
+            CallerKind::Anonymous => Err(Fault::new(Code::Unauthorized, "publishing needs a credential")),
+            _ if !registry.admits(publisher(ask)) => {
+                Err(Fault::new(Code::PermissionDenied, "this caller may not publish agents"))
+            }
+            _ => Ok(registry),
+        }
+    }
+}
+
+fn saved(ask: &Ask<'_>, saved: Saved) -> Answer {
+    match saved {
+        Saved::Created(new) => {
+            stored(StatusCode::CREATED, &new).with(header::LOCATION, &format!("{}/agents/{}", ask.base, new.id))
+        }
+        Saved::Updated(changed) => stored(StatusCode::OK, &changed),
+    }
+}
+
+/// The stored document as it is, with the tag that guards the next write.
+fn stored(status: StatusCode, stored: &Stored) -> Answer {
+    let document = stored.document.as_bytes();
+    Answer::written(status, document.to_vec()).with(header::ETAG, &etag(document))
+}
+
+fn change(past: &Past) -> Value {
+    let document = past.document.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    json!({
+        "at": past.at.format(&Rfc3339).ok(),
+        "by": past.by,
+        "removed": past.document.is_none(),
+        "document": document,
+    })
+}
+
+/// What must hold for the write to happen.
+///
+/// # Errors
+/// `InvalidInput` for a condition that is not read: it is never left out of account.
+fn when(headers: &HeaderMap) -> Result<When> {
+    let matches = tags(headers, &header::IF_MATCH)?;
+    let absent = tags(headers, &header::IF_NONE_MATCH)?;
+    match (matches, absent) {
+        (None, None) => Ok(When::Always),
+        (Some(_), Some(_)) => Err(refuse("If-Match and If-None-Match exclude each other")),
+        (None, Some(tags)) if tags == ["*"] => Ok(When::Absent),
+        (None, Some(_)) => Err(refuse("If-None-Match guards a write only as '*' (there is no such document yet)")),
+        // A weak tag never guards a write (RFC 9110 §13.1.1).
+        (Some(tags), None) => Ok(When::Matches(tags.into_iter().filter(|tag| !tag.starts_with("W/")).collect())),
+    }
+}
+
+fn tags(headers: &HeaderMap, name: &header::HeaderName) -> Result<Option<Vec<String>>> {
+    if !headers.contains_key(name) {
+        return Ok(None);
+    }
+    let broken = || refuse(&format!("{name} must be * or a list of at most {MOST_TAGS} quoted entity tags"));
+    let mut tags = Vec::new();
+    for value in headers.get_all(name) {
+        let list = value.to_str().map_err(|_| broken())?;
+        for tag in list.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
+            let opaque = tag.strip_prefix("W/").unwrap_or(tag);
+            let quoted = opaque.len() > 1 && opaque.starts_with('"') && opaque.ends_with('"');
+            if tags.len() == MOST_TAGS || !(quoted || tag == "*") {
+                return Err(broken());
+            }
+            tags.push(tag.to_owned());
+        }
+    }
+    match tags.is_empty() || tags.len() > 1 && tags.iter().any(|tag| tag == "*") {
+        true => Err(broken()),
+        false => Ok(Some(tags)),
+    }
+}
+
+#[cold]
+fn refuse(why: &str) -> Fault {
+    Fault::new(Code::InvalidInput, why.to_owned())
+}
