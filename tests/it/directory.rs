@@ -313,8 +313,8 @@ async fn r21_r24_search_finds_what_was_just_published() {
     .await;
     let list = get(&gate, "team-a", "/agents?capabilities=summarization&language=en").await.is_ok();
     assert_eq!(ids(&list), ["brief"]);
-    let ranked = ask(&gate, "team-a", ("POST", "/agents/search"), Some(&json!({"query": "shorten legal documents"})));
-    let ranked = ranked.await.is_ok();
+    let wanted = json!({"query": "shorten legal documents"});
+    let ranked = ask(&gate, "team-a", ("POST", "/agents/search"), Some(&wanted)).await.is_ok();
     assert_eq!(ranked[0]["id"], "brief", "{ranked}");
     assert!(ranked[0]["score"].as_f64().is_some_and(|score| (0.0..=1.0).contains(&score)), "{ranked}");
     for wrong in [json!({"top": 0}), json!({"top": "many"}), json!({"filters": []}), json!({"query": 3}), json!([])] {
