@@ -22,9 +22,9 @@ impl Way {
         let url = address.load()?;
         let unreadable = || "is not a URL of PostgreSQL (postgres://user:password@host:5432/database)".to_owned();
         // Certificates are always verified: the words for it that other clients know mean the same here.
-        let text = ["verify-full", "verify-ca"].iter().fold(url.expose().to_owned(), |text, word| {
-            text.replace(&format!("sslmode={word}"), "sslmode=require")
-        });
+        let text = ["verify-full", "verify-ca"]
+            .iter()
+            .fold(url.expose().to_owned(), |text, word| text.replace(&format!("sslmode={word}"), "sslmode=require"));
         // The parser's own words may repeat the URL, and with it the password.
         let mut config: Config = text.parse().map_err(|_| unreadable())?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {

@@ -7,13 +7,14 @@ mod listen;
 
 use super::{
     Address, Change, Kept, Mark, Past, Refused, Since, Store, Write, Written,
-    plan::{self, Cell, MIGRATIONS, Standing},
+    plan::{self, Cell, MIGRATIONS, Standing, Step},
     sqlite::newer,
 };
 use crate::fault::{Code, Fault, Result};
 use bytes::BytesMut;
 use connect::Way;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Transaction};
+use futures_util::future::try_join_all;
 use std::{fmt, future::Future, path::Path, sync::Arc, time::Duration};
 use time::OffsetDateTime;
 use tokio::{
@@ -83,8 +84,7 @@ impl Postgres {
     pub(super) async fn open(address: &Address, authorities: Option<&Path>) -> std::result::Result<Self, String> {
         let way = Way::new(address, authorities)?;
         let recycling_method = RecyclingMethod::Verified;
-        let manager =
-            Manager::from_config(way.config.clone(), way.tls.clone(), ManagerConfig { recycling_method });
+        let manager = Manager::from_config(way.config.clone(), way.tls.clone(), ManagerConfig { recycling_method });
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS)
             .runtime(Runtime::Tokio1)
@@ -99,7 +99,9 @@ impl Postgres {
         let store = Self { pool, ready: OnceCell::new(), changes, _listening: listening };
         match store.bounded(async { store.client().await.map(drop) }).await {
             Err(Trouble::Newer(why)) => return Err(why),
-            Err(why) => tracing::warn!(%why, "the registry's database cannot be reached; it is asked again when needed"),
+            Err(why) => {
+                tracing::warn!(%why, "the registry's database cannot be reached; it is asked again when needed")
+            }
             Ok(()) => {}
         }
         Ok(store)
@@ -126,7 +128,8 @@ impl Postgres {
         let owned = match (&current, &write.document) {
             (None, Some(_)) => {
                 let owner = write.restored.as_ref().map_or(&write.by, |(owner, _)| owner);
-                transaction.query_one(plan::OWNED, &[&&**owner, &i64::from(write.most.0)]).await?.try_get(0)?
+                let statement = transaction.prepare_cached(plan::OWNED).await?;
+                transaction.query_one(&statement, &[&&**owner, &i64::from(write.most.0)]).await?.try_get(0)?
             }
             _ => 0,
         };
@@ -143,11 +146,9 @@ impl Postgres {
             transaction.rollback().await?;
             return Ok((Ok(written), false));
         }
-        for (text, values) in &steps {
-            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
-            transaction.execute(&transaction.prepare_cached(text).await?, &values).await?;
-        }
-        transaction.execute("select pg_notify($1, $2)", &[&listen::CHANNEL, &revision.to_string()]).await?;
+        run(&transaction, &steps).await?;
+        let told = transaction.prepare_cached("select pg_notify($1, $2)").await?;
+        transaction.execute(&told, &[&listen::CHANNEL, &revision.to_string()]).await?;
         transaction.commit().await?;
         Ok((Ok(written), true))
     }
@@ -200,6 +201,17 @@ impl Store for Postgres {
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
+}
+
+/// All at once rather than one round trip after another, in their order: others wait for this transaction.
+async fn run(transaction: &Transaction<'_>, steps: &[Step]) -> std::result::Result<(), Trouble> {
+    let mut prepared = Vec::with_capacity(steps.len());
+    for (text, values) in steps {
+        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        prepared.push((transaction.prepare_cached(text).await?, values));
+    }
+    try_join_all(prepared.iter().map(|(statement, values)| transaction.execute(statement, values))).await?;
+    Ok(())
 }
 
 async fn migrate(client: &mut Object) -> std::result::Result<(), Trouble> {
