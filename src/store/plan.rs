@@ -91,30 +91,10 @@ pub(super) struct Standing {
 pub(super) fn plan(write: &Write, standing: Standing, now: OffsetDateTime) -> Result<(Vec<Step>, Written), Refused> {
     let revision = standing.revision;
     permit(write, &standing)?;
-    let record = (
-        RECORD,
-        vec![
-            Cell::Number(revision),
-            Cell::Text(Arc::clone(&write.id)),
-            Cell::Number(micros(now)),
-            Cell::Text(Arc::clone(&write.by)),
-            write.document.clone().map_or(Cell::Null, Cell::Text),
-        ],
-    );
-    let text = |text: &Arc<str>| Cell::Text(Arc::clone(text));
     let Some(document) = &write.document else {
-        let mut steps = vec![
-            (REMOVE, vec![text(&write.id)]),
-            (COUNT, vec![Cell::Number(-1)]),
-            record,
-            (BURY, vec![text(&write.id), Cell::Number(revision)]),
-            (RAISE, vec![Cell::Number(count(KEPT_REMOVED))]),
-            (FORGET_PAST, Vec::new()),
-            (FORGET, Vec::new()),
-        ];
-        steps.push(trim(&write.id));
-        return Ok((steps, Written::Removed(number(revision))));
+        return Ok((removal(write, revision, now), Written::Removed(number(revision))));
     };
+    let record = record(write, revision, now);
     let before = standing.current.as_ref();
     let (owner, created) = match (&write.restored, before) {
         (Some((owner, created)), _) => (Arc::clone(owner), *created),
@@ -153,6 +133,29 @@ pub(super) fn plan(write: &Write, standing: Standing, now: OffsetDateTime) -> Re
             Ok((steps, Written::Created(kept)))
         }
     }
+}
+
+fn removal(write: &Write, revision: i64, now: OffsetDateTime) -> Vec<Step> {
+    vec![
+        (REMOVE, vec![text(&write.id)]),
+        (COUNT, vec![Cell::Number(-1)]),
+        record(write, revision, now),
+        trim(&write.id),
+        (BURY, vec![text(&write.id), Cell::Number(revision)]),
+        (RAISE, vec![Cell::Number(count(KEPT_REMOVED))]),
+        (FORGET_PAST, Vec::new()),
+        (FORGET, Vec::new()),
+    ]
+}
+
+fn record(write: &Write, revision: i64, now: OffsetDateTime) -> Step {
+    let (at, by) = (Cell::Number(micros(now)), text(&write.by));
+    let document = write.document.as_ref().map_or(Cell::Null, text);
+    (RECORD, vec![Cell::Number(revision), text(&write.id), at, by, document])
+}
+
+fn text(text: &Arc<str>) -> Cell {
+    Cell::Text(Arc::clone(text))
 }
 
 fn trim(id: &Arc<str>) -> Step {

@@ -24,9 +24,10 @@ enum Door {
     Named,
 }
 
-/// What one caller may do to one agent.
+/// A caller, and what it may do to one agent.
 #[derive(Clone, Copy)]
-struct Right {
+struct Right<'a> {
+    by: &'a str,
     any_owner: bool,
 }
 
@@ -46,7 +47,7 @@ impl Registry {
         }
         let judged = judge(document, &self.config.load(), &self.policy.load()).await?;
         let right = self.right(by, &judged.id)?;
-        self.save(by, right, judged, When::Always, Door::Post).await
+        self.save(right, judged, When::Always, Door::Post).await
     }
 
     /// `PUT /agents/{id}`: makes the document, or replaces the publisher's own.
@@ -56,7 +57,7 @@ impl Registry {
     pub async fn put(&self, by: Publisher<'_>, id: &AgentId, document: Value, when: &When) -> Result<Saved> {
         let right = self.right(by, id)?;
         let judged = self.judge_named(id, document).await?;
-        self.save(by, right, judged, when.clone(), Door::Named).await
+        self.save(right, judged, when.clone(), Door::Named).await
     }
 
     /// `PATCH /agents/{id}`: a JSON Merge Patch (RFC 7396).
@@ -70,7 +71,7 @@ impl Registry {
         }
         for _ in 0..TRIES {
             let Some(kept) = self.store.get(id.as_str()).await? else { return Err(nothing()) };
-            if *kept.owner != *by.id && !right.any_owner {
+            if *kept.owner != *right.by && !right.any_owner {
                 return Err(said(Refused::NotYours, Door::Named, (0, 0)));
             }
             let tag = etag(kept.document.as_bytes());
@@ -86,7 +87,7 @@ impl Registry {
             judge::merge(&mut document, patch.clone());
             let judged = self.judge_named(id, document).await?;
             // What was patched must still be there: a writer in between is not overwritten.
-            match self.save(by, right, judged, When::Matches(vec![tag]), Door::Named).await {
+            match self.save(right, judged, When::Matches(vec![tag]), Door::Named).await {
                 Ok(Saved::Created(stored) | Saved::Updated(stored)) => return Ok(stored),
                 Err(why) if why.code() != Code::PreconditionFailed => return Err(why),
                 Err(_) => {}
@@ -101,7 +102,7 @@ impl Registry {
     /// As [`Registry::patch`].
     pub async fn remove(&self, by: Publisher<'_>, id: &AgentId, when: &When) -> Result<()> {
         let right = self.right(by, id)?;
-        let write = self.write_of(by, right, id, None, when.clone());
+        let write = self.write_of(right, id, None, when.clone());
         match self.store.write(write).await? {
             Ok(Written::Removed(revision)) => {
                 tracing::info!(agent = %id, by = by.id, revision, "an agent was removed from the registry");
@@ -120,12 +121,12 @@ impl Registry {
         }
     }
 
-    fn right(&self, by: Publisher<'_>, id: &AgentId) -> Result<Right> {
+    fn right<'a>(&self, by: Publisher<'a>, id: &AgentId) -> Result<Right<'a>> {
         self.admit(by)?;
         let config = self.config.load();
         let mut covering = config.rules(by).filter(|rule| rule.covers(id.as_str())).peekable();
         if covering.peek().is_some() {
-            return Ok(Right { any_owner: covering.any(|rule| rule.any_owner) });
+            return Ok(Right { by: by.id, any_owner: covering.any(|rule| rule.any_owner) });
         }
         let patterns: Vec<&str> =
             config.rules(by).flat_map(|rule| &rule.ids).map(|ids| ids.as_str()).take(20).collect();
@@ -149,7 +150,7 @@ impl Registry {
         judge(document, &self.config.load(), &self.policy.load()).await
     }
 
-    async fn save(&self, by: Publisher<'_>, right: Right, judged: Judged, when: When, door: Door) -> Result<Saved> {
+    async fn save(&self, right: Right<'_>, judged: Judged, when: When, door: Door) -> Result<Saved> {
         let Judged { id, text } = judged;
         let taken = self.taken.load_full();
         if let Some(taken) = taken.filter(|taken| taken(&id))
@@ -158,7 +159,7 @@ impl Registry {
             drop(taken);
             return Err(Fault::new(Code::Conflict, "the gateway has an agent of this id from elsewhere"));
         }
-        let write = self.write_of(by, right, &id, Some(text), when);
+        let write = self.write_of(right, &id, Some(text), when);
         let most = write.most;
         let written = self.store.write(write).await?.map_err(|refused| said(refused, door, most))?;
         let (kept, saved): (Kept, fn(Stored) -> Saved) = match written {
@@ -166,17 +167,17 @@ impl Registry {
             Written::Updated(kept) => (kept, Saved::Updated),
             Written::Removed(_) => return Err(nothing()),
         };
-        tracing::info!(agent = %id, by = by.id, revision = kept.revision, "an agent was published");
+        tracing::info!(agent = %id, by = right.by, revision = kept.revision, "an agent was published");
         self.force.reached(kept.revision).await;
         stored(kept).map(saved).ok_or_else(nothing)
     }
 
-    fn write_of(&self, by: Publisher<'_>, right: Right, id: &AgentId, document: Option<Arc<str>>, when: When) -> Write {
+    fn write_of(&self, right: Right<'_>, id: &AgentId, document: Option<Arc<str>>, when: When) -> Write {
         let config = self.config.load();
         Write {
             id: id.shared(),
             document,
-            by: by.id.into(),
+            by: right.by.into(),
             any_owner: right.any_owner,
             when,
             most: (config.most_documents, config.most_in_all),
