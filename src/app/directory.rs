@@ -1,6 +1,7 @@
 //! Wiring of the directory: what is searched, where it is published, and the task that keeps the index up to date.
 
 use crate::{
+    agent::metadata_schema,
     config::File,
     directory::{Credentials, Directory},
     gateway::Route,
@@ -62,7 +63,8 @@ pub(super) fn directory(
         bearer: file.auth.bearer.is_some(),
         certificate: file.auth.mtls.is_some(),
     };
-    let (index, metadata) = (Arc::clone(&found.index), None);
+    let index = Arc::clone(&found.index);
+    let metadata = Some(Arc::new(metadata_schema().clone()));
     Ok(Arc::new(Directory { index, registry, signer, credentials, metadata, config }))
 }
 

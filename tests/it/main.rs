@@ -18,6 +18,7 @@ mod malformed;
 mod operators;
 mod pitfalls;
 mod readme;
+mod registry_store;
 mod streams;
 mod support;
 mod tidy;

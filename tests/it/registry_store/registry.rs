@@ -1,0 +1,1 @@
+//! The registry on both stores.
