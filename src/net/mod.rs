@@ -11,6 +11,7 @@ pub use address::AddressPolicy;
 pub use cidr::Cidr;
 pub use client::{Bounds, Client, Form, Reply, Trust, chain};
 pub use error::FetchError;
+pub use reqwest::Url;
 pub use resolve::{Unreachable, resolve};
 
 use crate::unit::FilePath;
