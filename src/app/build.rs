@@ -8,7 +8,7 @@ use crate::{
     gateway::{Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
     net::{AddressPolicy, Client},
-    registry::{self, Catalogue, Watch},
+    registry::{self, Catalogue, Registry, Watch},
     telemetry::{AccessLog, Metrics},
     transport::Transport,
 };
@@ -38,7 +38,7 @@ impl Parts {
         let log = AccessLog::new(file.access_log.to.clone(), Arc::clone(&metrics)).map_err(|why| vec![why]);
         let log = keep(log, "access_log", &mut problems);
         let limits = keep(Limits::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
-        let policy = Arc::new(AddressPolicy::new(file.network.allow.clone()));
+        let policy = Arc::new(file.network.policy());
         let transport = Transport::new(Arc::clone(&policy));
         let auth = keep(auth(file, &policy, &metrics, None), "", &mut problems);
         problems.extend(settings(file, &transport));
@@ -47,13 +47,19 @@ impl Parts {
             problems.extend(within("agents", feed(file).problems()));
             return Err(problems);
         };
+        let registry = registry(file, &policy).await.map_err(|whys| within("registry", whys))?;
+        let opened = sources(file, &policy, registry.as_ref()).map_err(|whys| within("agents", whys))?;
         let limits = Arc::new(limits);
         let routes = routes(file, &auth, (&limits, &transport, &metrics));
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
         let found = Found::new(&file.directory.search, &catalogue);
         let found = found.map_err(|whys| within("directory.search", whys))?;
-        let directory = directory(file, &found, None).map_err(|whys| within("directory", whys))?;
-        let watch = Watch::start(&catalogue, &feed(file)).await.map_err(|whys| within("agents", whys))?;
+        if let Some(registry) = &registry {
+            let served = Arc::clone(&catalogue);
+            registry.reserve(Arc::new(move |id| served.load().get(id.as_str()).is_some()));
+        }
+        let directory = directory(file, &found, registry).map_err(|whys| within("directory", whys))?;
+        let watch = Watch::start(&catalogue, opened).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let world = ArcSwap::from_pointee(world(file, auth, directory));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
@@ -68,15 +74,21 @@ impl Parts {
     /// Every problem; then nothing has changed.
     pub async fn reconfigure(&self, file: &File) -> Result<(), Vec<String>> {
         let gateway = &self.gateway;
-        let policy = Arc::new(AddressPolicy::new(file.network.allow.clone()));
+        let policy = Arc::new(file.network.policy());
         let mut problems = form(file);
-        problems.extend(within("agents", feed(file).problems()));
+        let kept = gateway.world.load().directory.registry.clone();
+        let opened = keep(sources(file, &policy, kept.as_ref()), "agents", &mut problems);
         problems.extend(settings(file, &gateway.transport));
         let before = gateway.world.load_full();
         let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
         let directory = keep(self.directory(file), "", &mut problems);
-        let (Some(auth), Some(directory), true) = (auth, directory, problems.is_empty()) else { return Err(problems) };
+        let (Some(auth), Some(opened), Some(directory), true) = (auth, opened, directory, problems.is_empty()) else {
+            return Err(problems);
+        };
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
+        if let (Some(registry), Some(config)) = (&kept, &file.registry) {
+            registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
+        }
         policy.refuse_own(self.policy.load().own());
         gateway.transport.set_policy(Arc::clone(&policy));
         self.policy.store(policy);
@@ -89,7 +101,7 @@ impl Parts {
         if let Err(why) = recompiled {
             tracing::error!("the agents could not be prepared anew ({why})");
         }
-        let watch = Watch::start(&gateway.catalogue, &feed(file)).await.map_err(|whys| within("agents", whys))?;
+        let watch = Watch::start(&gateway.catalogue, opened).await;
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
         Ok(())
     }
@@ -101,14 +113,18 @@ impl Parts {
             let made = Found::new(&file.directory.search, &self.gateway.catalogue);
             *found = made.map_err(|whys| within("directory.search", whys))?;
         }
-        directory(file, &found, None).map_err(|whys| within("directory", whys))
+        let registry = self.gateway.world.load().directory.registry.clone();
+        directory(file, &found, registry).map_err(|whys| within("directory", whys))
     }
 
     /// Documents that are not served, and why.
     pub fn notes(&self) -> Vec<String> {
         let snapshot = self.gateway.catalogue.snapshot();
         let refused = snapshot.refused.iter().map(|refusal| format!("not served: {refusal}"));
-        refused.chain(snapshot.troubles.iter().map(|(part, why)| format!("not read: {part}: {why}"))).collect()
+        let troubles = snapshot.troubles.iter().map(|(part, why)| format!("not read: {part}: {why}"));
+        let sources = self.gateway.catalogue.sources();
+        let warnings = sources.iter().filter_map(|source| Some(format!("{}: {}", source.name, source.warning()?)));
+        refused.chain(troubles).chain(warnings).collect()
     }
 }
 
@@ -157,13 +173,45 @@ fn routes(file: &File, auth: &Arc<Auth>, (limits, transport, metrics): Lasting<'
     }
 }
 
+/// The sources of agents, opened. The registry that is built in, where there is one, is passed in `registry`.
+fn sources(
+    file: &File,
+    policy: &Arc<AddressPolicy>,
+    registry: Option<&Arc<Registry>>,
+) -> Result<registry::Sources, Vec<String>> {
+    let registry = registry.map(|registry| Box::new(registry.feed()) as _);
+    let means = registry::Means { network: &file.network, policy: Arc::clone(policy), registry };
+    registry::Sources::open(&feed(file), means)
+}
+
+/// The registry that is built in, opened; a rehearsal looks at its settings only.
+async fn registry(file: &File, policy: &Arc<AddressPolicy>) -> Result<Option<Arc<Registry>>, Vec<String>> {
+    let Some(config) = &file.registry else { return Ok(None) };
+    if file.agents.rehearsal {
+        let problems = config.problems();
+        return if problems.is_empty() { Ok(None) } else { Err(problems) };
+    }
+    Registry::open(config, Arc::clone(policy)).await.map(|registry| Some(Arc::new(registry)))
+}
+
 fn feed(file: &File) -> registry::Config {
-    registry::Config { from: file.agents.from.iter().map(|path| path.to_path_buf()).collect(), poll: file.agents.poll }
+    let agents = &file.agents;
+    registry::Config {
+        from: agents.from.clone(),
+        poll: agents.poll,
+        last_known_good: agents.last_known_good.as_ref().map(|folder| folder.to_path_buf()),
+        cache: agents.cache,
+        rehearsal: agents.rehearsal,
+    }
 }
 
 /// What each room can tell of its own settings without running anything.
 fn form(file: &File) -> Vec<String> {
     let mut problems = within("connections", file.connections.problems());
+    if file.agents.from.is_empty() && file.registry.is_none() {
+        let cure = "name a file, a folder or a registry, or write the section registry";
+        problems.push(format!("agents.from: names no agents ({cure})"));
+    }
     for (at, listener) in file.listen.iter().enumerate() {
         problems.extend(within(&format!("listen[{at}]"), listener.problems()));
     }

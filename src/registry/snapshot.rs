@@ -8,12 +8,12 @@ use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
 #[derive(Debug)]
 pub struct Snapshot<R> {
     pub(super) routes: HashMap<AgentId, Arc<R>, RandomState>,
-    /// Since when it is in force.
-    pub at: SystemTime,
     /// Documents that are not served, and why.
     pub refused: Vec<Refusal>,
     /// Parts of feeds that cannot be read, and why; what they held before is still served.
     pub troubles: Vec<(Arc<str>, String)>,
+    /// When it was made.
+    pub at: SystemTime,
 }
 
 impl<R> Snapshot<R> {
@@ -39,7 +39,7 @@ impl<R> Snapshot<R> {
 }
 
 /// A document that is not served.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refusal {
     /// The file or other part of a feed in which it stands.
     pub source: Arc<str>,

@@ -63,7 +63,6 @@ pub struct Published {
     mark: Option<Mark>,
     /// The ids that were told of, for the day that the store is another one.
     there: HashSet<Arc<str>>,
-    trouble: Option<String>,
 }
 
 impl Published {
@@ -71,7 +70,7 @@ impl Published {
         force.feeds.fetch_add(1, Ordering::AcqRel);
         let changes = store.changes();
         let looked = Instant::now();
-        Self { store, force, changes, poll, looked, mark: None, there: HashSet::new(), trouble: None }
+        Self { store, force, changes, poll, looked, mark: None, there: HashSet::new() }
     }
 
     /// What changed. Only what was read to its end counts: a page that fails leaves everything to the next look.
@@ -118,22 +117,10 @@ impl Feed for Published {
         self.changes.mark_unchanged();
         let looked = self.look().await;
         self.looked = Instant::now();
-        let mut parts = Vec::new();
-        let trouble = match looked {
-            Ok(found) => {
-                parts = found;
-                None
-            }
-            Err(why) => Some(format!("the registry cannot be read: {why}")),
-        };
-        // A trouble is told once, and its end once.
-        match (&trouble, &self.trouble) {
-            (Some(why), None) => parts.push(Part { name: ALL.into(), news: News::Kept(why.clone()) }),
-            (None, Some(_)) => parts.push(Part { name: ALL.into(), news: News::Gone }),
-            _ => {}
+        match looked {
+            Ok(parts) => Found { parts, ..Found::default() },
+            Err(why) => Found::failed(format!("the registry cannot be read: {why}")),
         }
-        self.trouble = trouble;
-        Found { parts, soon: false }
     }
 
     async fn wake(&mut self) {
@@ -148,7 +135,7 @@ impl Feed for Published {
     }
 
     fn taken(&mut self) {
-        if let (Some(mark), None) = (&self.mark, &self.trouble) {
+        if let Some(mark) = &self.mark {
             self.force.advance(mark.revision());
         }
     }

@@ -154,7 +154,7 @@ async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
     match tokio::time::timeout(RESOLVING, resolve(host, port, policy)).await {
         // The address itself is the log's: a publisher is not told what names resolve to in here.
-        Ok(Err(Unreachable::Refused { .. })) => Some(format!(
+        Ok(Err(Unreachable::Refused { .. } | Unreachable::Socket { .. })) => Some(format!(
             "is at an address that the gateway may not reach: {} (an operator may list it under network.allow)",
             cut(host, 100)
         )),
