@@ -50,7 +50,8 @@ async fn r17_r20_an_agent_is_published_called_changed_and_removed() {
     let gate = registry().start().await;
     let document = echo.document("echo");
     let created = publish(&gate, "team-a", &document).await;
-    assert_eq!((created.status, created.header("location")), (201, Some("/agents/echo")), "{}", created.text());
+    assert_eq!(created.status, 201, "{}", created.text());
+    assert!(created.header("location").is_some_and(|location| location.ends_with("/agents/echo")));
     assert_eq!(created.json(), document, "the stored document is answered");
     assert_eq!(gate.invoke("echo", &json!({"a": 1})).await.status, 200, "callable as soon as it is acknowledged");
 
@@ -84,7 +85,7 @@ async fn r17_an_agent_without_an_id_is_given_one() {
     let created = publish(&gate, "team-a", &document).await;
     assert_eq!(created.status, 201, "{}", created.text());
     let id = created.json()["id"].as_str().unwrap().to_owned();
-    assert_eq!(created.header("location"), Some(&*format!("/agents/{id}")));
+    assert!(created.header("location").is_some_and(|location| location.ends_with(&format!("/agents/{id}"))));
     assert_eq!(gate.invoke(&id, &json!({})).await.status, 200);
 }
 
