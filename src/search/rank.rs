@@ -38,8 +38,6 @@ pub(super) enum Rule {
 /// The share of meaning in the score of a query whose words the model all knows. The more of them it has to guess at,
 /// the more the shared words count.
 const MEANING: f32 = 0.7;
-/// Never less than this: where no word is shared, a guess still ranks.
-const LEAST_KNOWN: f32 = 0.1;
 
 /// An agent that fits: ordered by score, the best last, and among equals the first by id last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,14 +72,14 @@ impl Asked {
     pub(super) fn new(text: &str, model: Option<&Model>, rule: Rule) -> Option<Self> {
         let text = start(text, LONGEST_QUERY);
         let model = model.filter(|_| rule != Rule::Text && text.chars().any(char::is_alphanumeric));
-        let direction = model.and_then(|model| model.direction(text));
-        // What the model does not know at all can still be found by its words.
+        // Of words that the model does not know at all it would make up a meaning: they can still be found as words.
+        let direction = model.and_then(|model| model.direction(text)).filter(|direction| direction.known > 0.0);
         let terms = if rule == Rule::Semantic && direction.is_some() { Vec::new() } else { terms(text) };
         if terms.is_empty() && direction.is_none() {
             return None;
         }
         let meaning = match &direction {
-            Some(direction) if !terms.is_empty() => MEANING * direction.known.max(LEAST_KNOWN),
+            Some(direction) if !terms.is_empty() => MEANING * direction.known,
             _ => 1.0,
         };
         Some(Self { terms, probe: direction.map(|direction| Probe::new(&direction.cells)), meaning })
