@@ -18,7 +18,7 @@ const LONGEST_QUERY: usize = 2_000;
 /// Different terms of a query that count.
 const MOST_TERMS: usize = 64;
 /// Unknown terms for which similar ones are looked up: each costs a walk through a part of the lexicon.
-const MOST_GUESSES: usize = 6;
+const MOST_GUESSES: usize = 4;
 
 /// BM25: how fast a term's repetition stops to count, and how much a long text is held against its agent.
 const SATURATION: f32 = 1.2;

@@ -53,7 +53,7 @@ fn a_changed_index_answers_as_one_that_is_made_anew() {
         match round % 6 {
             5 => held.clear(),
             _ => {
-                held.retain(|_| next(&mut seed) % 4 != 0);
+                held.retain(|_| !next(&mut seed).is_multiple_of(4));
                 for _ in 0..next(&mut seed) % 12 {
                     let document = random(next(&mut seed) % 40, &mut seed);
                     held.retain(|other| other["id"] != document["id"]);

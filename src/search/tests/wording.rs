@@ -67,3 +67,30 @@ proptest::proptest! {
         proptest::prop_assert!(found.hits.len() <= 1);
     }
 }
+
+#[test]
+fn a_slip_of_the_finger_is_forgiven_and_another_word_is_not() {
+    let known = ["weather", "restaurant", "vulnerability", "code", "2024", "translation", "train"];
+    let documents: Vec<Value> = known.iter().map(|word| document(&format!("x-{word}"), json!({}))).collect();
+    let index = index(Ranking::Text, &documents);
+    let cases = [
+        ("wether", "x-weather"),
+        ("weahter", "x-weather"),
+        ("weatherr", "x-weather"),
+        ("resturant", "x-restaurant"),
+        ("vunerability", "x-vulnerability"),
+        ("translaiton", "x-translation"),
+        ("rest", "x-restaurant"),
+        ("leather", ""),
+        ("cide", ""),
+        ("2025", ""),
+        ("trail", "x-train"),
+        ("br", ""),
+        ("restless", ""),
+    ];
+    for (asked, right) in cases {
+        let found = index.search(&text(asked), &all);
+        assert_eq!(ids(&found).first().copied().unwrap_or_default(), right, "{asked}");
+        assert!(found.hits.iter().all(|hit| hit.score.is_some_and(|score| score < 0.8)), "a guess is no certainty");
+    }
+}
