@@ -79,7 +79,7 @@ fn a_slip_of_the_finger_is_forgiven_and_another_word_is_not() {
         ("weatherr", "x-weather"),
         ("resturant", "x-restaurant"),
         ("vunerability", "x-vulnerability"),
-        ("translaiton", "x-translation"),
+        ("tranlsation", "x-translation"),
         ("rest", "x-restaurant"),
         ("leather", ""),
         ("cide", ""),
