@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 /// How agents are found.
 ///
-/// An agent costs about 0.7 KiB here for a description of three sentences (measured: 100,000 agents, 68 MB), 132 bytes
-/// of it for the model; while a change is taken in, the old and the new index stand side by side.
+/// An agent whose text has forty different words costs about 370 bytes here, 132 of them for the built-in model; while a
+/// change is taken in, the old index and the new one stand side by side. No more than 16 KiB of an agent's text are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Search")]
 #[serde(deny_unknown_fields, default)]

@@ -3,7 +3,7 @@
 use super::lexicon::Lexicon;
 
 /// Terms that are compared, at most; words that begin like a common one may have more.
-const MOST_COMPARED: usize = 50_000;
+const MOST_COMPARED: usize = 20_000;
 /// Terms that one word may stand for.
 const MOST: usize = 4;
 
@@ -14,7 +14,8 @@ pub(super) fn near(lexicon: &Lexicon, term: &str) -> Vec<(usize, f32)> {
         0..=2 => return Vec::new(),
         3..=4 => 0,
         5..=8 => 1,
-        _ => 2,
+        9..=20 => 2,
+        _ => 0,
     };
     // A number that is nearly right is wrong.
     let (Some(first), true) = (letters.first(), letters.iter().all(|c| c.is_alphabetic())) else { return Vec::new() };
@@ -49,7 +50,7 @@ fn distance(letters: &[char], other: &str, most: usize) -> Option<usize> {
     for (at, letter) in letters.iter().enumerate() {
         let mut row = Vec::with_capacity(other.len() + 1);
         row.push(at + 1);
-        let mut left = at + 1;
+        let (mut left, mut least) = (at + 1, at + 1);
         let mut previous = None;
         for (place, sign) in other.iter().enumerate() {
             let cell = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX);
@@ -59,7 +60,10 @@ fn distance(letters: &[char], other: &str, most: usize) -> Option<usize> {
                 cost = cost.min(cell(&oldest, place - 1) + 1);
             }
             row.push(cost);
-            (left, previous) = (cost, Some(sign));
+            (left, least, previous) = (cost, least.min(cost), Some(sign));
+        }
+        if least > most {
+            return None;
         }
         (oldest, older, before) = (older, row, Some(letter));
     }

@@ -18,7 +18,7 @@ const LONGEST_QUERY: usize = 2_000;
 /// Different terms of a query that count.
 const MOST_TERMS: usize = 64;
 /// Unknown terms for which similar ones are looked up: each costs a walk through a part of the lexicon.
-const MOST_GUESSES: usize = 6;
+const MOST_GUESSES: usize = 4;
 
 /// BM25: how fast a term's repetition stops to count, and how much a long text is held against its agent.
 const SATURATION: f32 = 1.2;
@@ -38,8 +38,6 @@ pub(super) enum Rule {
 /// The share of meaning in the score of a query whose words the model all knows. The more of them it has to guess at,
 /// the more the shared words count.
 const MEANING: f32 = 0.7;
-/// Never less than this: where no word is shared, a guess still ranks.
-const LEAST_KNOWN: f32 = 0.1;
 
 /// An agent that fits: ordered by score, the best last, and among equals the first by id last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,14 +72,14 @@ impl Asked {
     pub(super) fn new(text: &str, model: Option<&Model>, rule: Rule) -> Option<Self> {
         let text = start(text, LONGEST_QUERY);
         let model = model.filter(|_| rule != Rule::Text && text.chars().any(char::is_alphanumeric));
-        let direction = model.and_then(|model| model.direction(text));
-        // What the model does not know at all can still be found by its words.
+        // Of words that the model does not know at all it would make up a meaning: they can still be found as words.
+        let direction = model.and_then(|model| model.direction(text)).filter(|direction| direction.known > 0.0);
         let terms = if rule == Rule::Semantic && direction.is_some() { Vec::new() } else { terms(text) };
         if terms.is_empty() && direction.is_none() {
             return None;
         }
         let meaning = match &direction {
-            Some(direction) if !terms.is_empty() => MEANING * direction.known.max(LEAST_KNOWN),
+            Some(direction) if !terms.is_empty() => MEANING * direction.known,
             _ => 1.0,
         };
         Some(Self { terms, probe: direction.map(|direction| Probe::new(&direction.cells)), meaning })

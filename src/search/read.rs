@@ -40,7 +40,7 @@ impl Reader {
                 length += f32::from(weight);
                 fresh.note(slot, term, weight);
             });
-            self.text.push_str(field);
+            apart(field, &mut self.text);
             self.text.push_str(". ");
         };
         read(&agent.name, NAME);
@@ -76,4 +76,16 @@ fn facets(agent: &Agent, mut take: impl FnMut(&str)) {
 /// `text` as far as it has room in `most` bytes.
 pub(super) fn start(text: &str, most: usize) -> &str {
     text.split_at(text.floor_char_boundary(most)).0
+}
+
+/// Appends `field`, each part of `translateText` a word.
+fn apart(field: &str, text: &mut String) {
+    let mut lower = false;
+    for c in field.chars() {
+        if lower && c.is_uppercase() {
+            text.push(' ');
+        }
+        lower = c.is_lowercase();
+        text.push(c);
+    }
 }

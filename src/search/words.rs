@@ -1,8 +1,9 @@
 //! From prose to terms: the same for agents and for queries. It knows no grammar but the English one, and cuts scripts
 //! that are written without spaces into pairs of characters.
 
+use foldhash::fast::RandomState;
 use rust_stemmers::{Algorithm, Stemmer};
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
 use unicode_normalization::UnicodeNormalization;
 
 /// Characters of one term; what follows is ignored.
@@ -27,19 +28,23 @@ pub(super) enum Side {
     Query,
 }
 
+/// Words whose terms are remembered. Agents repeat each other, and finding a stem takes longer than all else.
+const MOST_REMEMBERED: usize = 20_000;
+
 /// Cuts text into terms.
 pub(super) struct Cutter {
     stemmer: Stemmer,
     side: Side,
+    remembered: HashMap<Box<str>, Box<str>, RandomState>,
 }
 
 impl Cutter {
     pub(super) fn new(side: Side) -> Self {
-        Self { stemmer: Stemmer::create(Algorithm::English), side }
+        Self { stemmer: Stemmer::create(Algorithm::English), side, remembered: HashMap::default() }
     }
 
     /// Hands each term of `text` to `take`, in order.
-    pub(super) fn cut(&self, text: &str, take: &mut impl FnMut(&str)) {
+    pub(super) fn cut(&mut self, text: &str, take: &mut impl FnMut(&str)) {
         let plain = plain(text);
         for run in plain.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
             match run.chars().any(unspaced) {
@@ -50,7 +55,7 @@ impl Cutter {
     }
 
     /// `translateText` is a word, and on the agent's side `translate` and `text` too.
-    fn word_and_parts(&self, run: &str, take: &mut impl FnMut(&str)) {
+    fn word_and_parts(&mut self, run: &str, take: &mut impl FnMut(&str)) {
         self.word(run, take);
         if self.side == Side::Query {
             return;
@@ -68,20 +73,38 @@ impl Cutter {
         }
     }
 
-    fn word(&self, word: &str, take: &mut impl FnMut(&str)) {
-        let word: String = word.chars().take(LONGEST_TERM).flat_map(char::to_lowercase).collect();
+    fn word(&mut self, word: &str, take: &mut impl FnMut(&str)) {
+        let word = word.char_indices().nth(LONGEST_TERM).map_or(word, |(end, _)| word.split_at(end).0);
+        let term = match self.remembered.get(word) {
+            Some(term) => term,
+            None => {
+                if self.remembered.len() >= MOST_REMEMBERED {
+                    self.remembered.clear();
+                }
+                let term = self.term(word);
+                self.remembered.entry(word.into()).or_insert(term)
+            }
+        };
+        if !term.is_empty() {
+            take(term);
+        }
+    }
+
+    /// The term of a word; empty where that says nothing.
+    fn term(&self, word: &str) -> Box<str> {
+        let word = word.to_lowercase();
         if EMPTY.binary_search(&word.as_str()).is_ok() {
-            return;
+            return "".into();
         }
         // The stemmer expects English; other words pass it the same way on both sides, so that no match is lost.
         match word.bytes().all(|b| b.is_ascii_lowercase()) {
-            true => take(&self.stemmer.stem(&word)),
-            false => take(&word),
+            true => self.stemmer.stem(&word).into(),
+            false => word.into(),
         }
     }
 
     /// Pairs of characters; single ones too on the agent's side, and where the query has no more.
-    fn unspaced_run(&self, run: &str, take: &mut impl FnMut(&str)) {
+    fn unspaced_run(&mut self, run: &str, take: &mut impl FnMut(&str)) {
         let mut rest = run;
         while let Some(first) = rest.chars().next() {
             let end = rest.find(|c| unspaced(c) != unspaced(first)).unwrap_or(rest.len());

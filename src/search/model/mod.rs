@@ -68,4 +68,15 @@ impl Model {
         let length = sum.iter().map(|x| (*x as f32).powi(2)).sum::<f32>().sqrt();
         (length > 0.0).then(|| Direction { cells: sum.iter().map(|x| *x as f32 / length).collect(), known })
     }
+
+    /// The numbers of the pieces that count.
+    #[cfg(test)]
+    pub(super) fn pieces_of(&self, text: &str) -> Vec<u32> {
+        let mut found = Vec::new();
+        self.pieces.cut(text, &mut |piece| {
+            found.push(piece);
+            true
+        });
+        found
+    }
 }

@@ -2,7 +2,7 @@
 //! longest known piece first.
 
 use foldhash::fast::RandomState;
-use std::{borrow::Cow, collections::HashMap};
+use std::collections::HashMap;
 use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
 
 /// A longer word is unknown, as for the tokenizer that the model was made with.
@@ -36,7 +36,7 @@ impl Pieces {
     pub(super) fn cut(&self, text: &str, take: &mut impl FnMut(u32) -> bool) -> f32 {
         let (mut words, mut whole) = (0.0, 0.0);
         let plain = plain(text);
-        let mut rest = plain.as_ref();
+        let mut rest = plain.as_str();
         while let Some(first) = rest.chars().next() {
             let apart = |c: char| c.is_whitespace() || alone(c);
             let end = match apart(first) {
@@ -78,12 +78,17 @@ impl Pieces {
     }
 }
 
-fn plain(text: &str) -> Cow<'_, str> {
-    if text.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase() && (b >= b' ' || b.is_ascii_whitespace())) {
-        return text.into();
+fn plain(text: &str) -> String {
+    if text.bytes().all(|b| b.is_ascii() && (!b.is_ascii_control() || b.is_ascii_whitespace())) {
+        return text.to_ascii_lowercase();
     }
     let plain = text.nfd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase);
-    plain.filter(|c| c.is_whitespace() || !c.is_control()).collect::<String>().into()
+    plain.filter(|c| c.is_whitespace() || !(c.is_control() || unseen(*c))).collect()
+}
+
+/// Whether `c` only says how its neighbours are written: soft hyphens, joiners, directions.
+fn unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
 /// Whether `c` is a word of its own: punctuation or an ideograph.

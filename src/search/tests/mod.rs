@@ -1,9 +1,14 @@
-//! What is found, in which order, and what it costs to keep it findable.
+//! What is found, in which order, and what happens when the agents change.
 
+mod filters;
+mod models;
 mod quality;
+mod ranking;
+mod updates;
+mod wording;
 
 use super::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Agents as AIDIP documents say them; each gets a digest of its own text.
 fn agents(documents: &[Value]) -> Vec<Arc<Agent>> {
@@ -12,6 +17,37 @@ fn agents(documents: &[Value]) -> Vec<Arc<Agent>> {
 
 fn agent(document: &Value) -> Arc<Agent> {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, document.to_string().as_bytes());
-    let digest = digest.as_ref().try_into().expect("SHA-256 has 32 bytes");
+    digested(document, digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+}
+
+fn digested(document: &Value, digest: [u8; 32]) -> Arc<Agent> {
     Arc::new(Agent::from_document(document, digest).expect("a good document"))
+}
+
+/// A document that has what is required, and `more`.
+fn document(id: &str, more: Value) -> Value {
+    let mut document = json!({"id": id, "name": id, "endpoint": "https://agent.example/invoke"});
+    let fields = more.as_object().expect("an object").clone();
+    document.as_object_mut().expect("an object").extend(fields);
+    document
+}
+
+fn index(ranking: Ranking, documents: &[Value]) -> Index {
+    let model = if ranking == Ranking::Text { Source::Off } else { Source::Builtin };
+    let index = Index::new(&Config { model, ranking }).expect("a good configuration");
+    index.update(agents(documents));
+    index
+}
+
+fn all(_: &Agent) -> bool {
+    true
+}
+
+/// A query without filters.
+fn text(text: &str) -> Query {
+    Query { text: text.to_owned(), top: 100, ..Query::default() }
+}
+
+fn ids(found: &Found) -> Vec<&str> {
+    found.hits.iter().map(|hit| hit.agent.id.as_str()).collect()
 }

@@ -1,0 +1,118 @@
+//! Filters: all of it, and at least the listed values.
+
+use super::*;
+
+fn shelf() -> Index {
+    let documents = [
+        document(
+            "a",
+            json!({"capabilities": ["Translation", "nlp"], "tags": ["Text"], "supported_languages": ["en", "zh-CN"]}),
+        ),
+        document(
+            "b",
+            json!({"capabilities": ["translation"], "tags": ["text", "fast"], "supported_languages": ["de-AT"]}),
+        ),
+        document("c", json!({"capabilities": ["summary"], "tags": ["ÜBERSICHT"]})),
+        document("d", json!({"capabilities": ["translation"], "status": "inactive", "supported_languages": ["zhx"]})),
+        document("e", json!({"capabilities": ["fast"], "status": "deprecated", "supported_languages": ["zh_TW"]})),
+    ];
+    index(Ranking::Text, &documents)
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn found(filters: Filters) -> Vec<String> {
+    let found = shelf().search(&Query { filters, top: 100, ..Query::default() }, &all);
+    assert!(found.hits.iter().all(|hit| hit.score.is_none()));
+    ids(&found).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn r21_r22_an_agent_has_all_that_is_listed_whatever_its_case() {
+    let cases: [(&[&str], &[&str], &[&str]); 9] = [
+        (&["translation"], &[], &["a", "b"]),
+        (&["TRANSLATION", "Nlp"], &[], &["a"]),
+        (&["translation"], &["text"], &["a", "b"]),
+        (&["translation"], &["text", "fast"], &["b"]),
+        (&[], &["übersicht"], &["c"]),
+        (&["fast"], &[], &["e"]), // a tag is no capability
+        (&["translat"], &[], &[]),
+        (&["translation", "nothing"], &[], &[]),
+        (&[""], &[], &[]),
+    ];
+    for (capabilities, tags, right) in cases {
+        let filters = Filters { capabilities: words(capabilities), tags: words(tags), ..Filters::default() };
+        assert_eq!(found(filters), right, "{capabilities:?} {tags:?}");
+    }
+}
+
+#[test]
+fn r15_a_language_stands_for_its_variants_and_an_agent_without_languages_has_all() {
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["zh"], &["a", "c", "e"]),
+        (&["ZH-cn"], &["a", "c"]),
+        (&["zh-TW"], &["c", "e"]),
+        (&["zh-Hant"], &["c"]),
+        (&["de"], &["b", "c"]),
+        (&["de-AT-1996"], &["c"]),
+        (&["en", "zh"], &["a", "c"]),
+        (&["*"], &["a", "b", "c", "e"]),
+        (&["z"], &["c"]),
+    ];
+    for (languages, right) in cases {
+        assert_eq!(found(Filters { languages: words(languages), ..Filters::default() }), right, "{languages:?}");
+    }
+}
+
+#[test]
+fn r15_only_what_is_served_is_found_unless_a_status_is_asked_for() {
+    let cases: [(&[Word], &[&str]); 5] = [
+        (&[], &["a", "b", "c", "e"]),
+        (&[Word::Inactive], &["d"]),
+        (&[Word::Deprecated], &["e"]),
+        (&[Word::Active], &["a", "b", "c"]),
+        (&[Word::Inactive, Word::Deprecated, Word::Inactive], &["d", "e"]),
+    ];
+    for (status, right) in cases {
+        assert_eq!(found(Filters { status: status.to_vec(), ..Filters::default() }), right, "{status:?}");
+    }
+}
+
+#[test]
+fn r22_filters_hold_for_what_is_ranked_too() {
+    let index = shelf();
+    let filters = Filters { tags: words(&["fast"]), ..Filters::default() };
+    let query = Query { filters, ..text("translation") };
+    assert_eq!(ids(&index.search(&query, &all)), ["b"]);
+    let query =
+        Query { filters: Filters { status: vec![Word::Inactive], ..Filters::default() }, ..text("translation") };
+    assert_eq!(ids(&index.search(&query, &all)), ["d"]);
+}
+
+#[test]
+fn a_filter_with_hostile_values_finds_nothing_and_ends() {
+    let long = "x".repeat(1 << 20);
+    for value in [long.as_str(), "\u{1}ctranslation", "a\0b", "ctranslation", "\u{10ffff}", "-"] {
+        for at in 0..3 {
+            let mut filters = Filters::default();
+            let list = [&mut filters.capabilities, &mut filters.tags, &mut filters.languages].into_iter().nth(at);
+            list.unwrap().push(value.to_owned());
+            let right: &[&str] = if at == 2 { &["c"] } else { &[] };
+            assert_eq!(found(filters), right, "{at} {value:.20}");
+        }
+    }
+    let many = (0..50_000).map(|at| format!("w{at}")).collect();
+    assert_eq!(found(Filters { capabilities: many, ..Filters::default() }), [""; 0]);
+    assert_eq!(found(Filters { tags: vec!["text".to_owned(); 50_000], ..Filters::default() }), ["a", "b"]);
+}
+
+#[test]
+fn an_agent_with_a_long_capability_is_found_by_it() {
+    let long = "long ".repeat(1000);
+    let index = index(Ranking::Text, &[document("a", json!({"capabilities": [long]}))]);
+    let query =
+        Query { filters: Filters { capabilities: vec![long], ..Filters::default() }, top: 1, ..Query::default() };
+    assert_eq!(ids(&index.search(&query, &all)), ["a"]);
+}

@@ -1,0 +1,250 @@
+//! Ranking: what fits best comes first, nothing that is asked is an error, and nobody sees what is not visible.
+
+use super::*;
+use std::{cell::RefCell, collections::HashSet};
+
+fn shelf(ranking: Ranking) -> Index {
+    let documents = [
+        document("translator", json!({"name": "Translator", "description": "Turns Chinese text into English text."})),
+        document("weather", json!({"description": "Forecasts rain and wind; no translator.", "tags": ["climate"]})),
+        document(
+            "invoices",
+            json!({"operations": [{"name": "bookInvoice", "description": "Records a bill in the ledger."}]}),
+        ),
+        document("mailer", json!({"name": "Post", "capabilities": ["email-delivery"], "status": "deprecated"})),
+        document("zh", json!({"name": "中文翻译助手", "description": "把文件翻译成中文。"})),
+        document("cafe", json!({"name": "Café Zürich", "description": "Serves crème brûlée"})),
+    ];
+    index(ranking, &documents)
+}
+
+const RANKINGS: [Ranking; 4] = [Ranking::Auto, Ranking::Text, Ranking::Semantic, Ranking::Hybrid];
+
+#[test]
+fn r23_r139_words_are_found_wherever_an_agent_says_them() {
+    let index = shelf(Ranking::Text);
+    let cases: [(&str, &[&str]); 17] = [
+        ("translator", &["translator", "weather"]), // a name weighs more than prose
+        ("TRANSLATORS!", &["translator", "weather"]),
+        ("climate", &["weather"]),
+        ("email delivery", &["mailer"]),
+        ("email-delivery", &["mailer"]),
+        ("book", &["invoices"]),
+        ("bookInvoice", &["invoices"]),
+        ("recording of bills", &["invoices"]),
+        ("mailer", &["mailer"]), // its id
+        ("翻译", &["zh"]),
+        ("翻", &["zh"]),
+        ("文件翻译 pdf", &["zh"]),
+        ("cafe zurich", &["cafe"]),
+        ("CRÈME BRÛLÉE", &["cafe"]),
+        ("tranlsator", &["translator", "weather"]), // slips of the finger
+        ("forcasts", &["weather"]),
+        ("transl", &["translator", "weather"]), // not finished
+    ];
+    for (asked, right) in cases {
+        assert_eq!(ids(&index.search(&text(asked), &all)), right, "{asked}");
+    }
+}
+
+#[test]
+fn r23_meaning_finds_what_shares_no_word() {
+    for ranking in [Ranking::Auto, Ranking::Semantic, Ranking::Hybrid] {
+        let index = shelf(ranking);
+        for (asked, right) in [("umbrella for a storm tomorrow", "weather"), ("accounting of payments", "invoices")] {
+            assert_eq!(ids(&index.search(&text(asked), &all)).first(), Some(&right), "{ranking:?} {asked}");
+        }
+    }
+    assert_eq!(ids(&shelf(Ranking::Text).search(&text("umbrella for a storm tomorrow"), &all)), [""; 0]);
+}
+
+#[test]
+fn r24_without_a_model_words_answer_a_query() {
+    let index = Index::new(&Config { model: Source::Off, ranking: Ranking::Auto }).unwrap();
+    index.update(agents(&[document("a", json!({"tags": ["rain"]})), document("b", json!({}))]));
+    assert_eq!(ids(&index.search(&text("will it rain"), &all)), ["a"]);
+    let index = Index::default();
+    index.update(agents(&[document("a", json!({"tags": ["rain"]}))]));
+    assert_eq!(ids(&index.search(&text("rain"), &all)), ["a"]);
+}
+
+#[test]
+fn r24_a_text_without_words_leaves_the_filters() {
+    for ranking in RANKINGS {
+        let index = shelf(ranking);
+        for asked in ["", " ", "?!", "\0\u{7}", "\u{301}", "🙂", "-"] {
+            let found = index.search(&text(asked), &all);
+            assert_eq!(ids(&found), ["cafe", "invoices", "mailer", "translator", "weather", "zh"], "{asked:?}");
+            assert!(found.hits.iter().all(|hit| hit.score.is_none()));
+        }
+    }
+}
+
+#[test]
+fn r23_words_that_nobody_knows_find_nothing_and_are_no_error() {
+    for ranking in RANKINGS {
+        for asked in ["qqqqxkcdzzzv", "ჯგუფი", "9999999999"] {
+            assert_eq!(shelf(ranking).search(&text(asked), &all).hits.len(), 0, "{ranking:?} {asked}");
+        }
+    }
+    // What the model does not know at all is left to the words.
+    assert_eq!(ids(&shelf(Ranking::Semantic).search(&text("翻译"), &all)).first(), Some(&"zh"));
+}
+
+#[test]
+fn hostile_queries_are_cut_and_answered() {
+    let long = "translator ".repeat(100_000);
+    let many: String = (0..10_000).map(|at| format!("term{at} ")).collect();
+    let word = "translator".repeat(100_000);
+    let wide = "翻".repeat(100_000);
+    let marks = format!("e{}", "\u{301}".repeat(100_000));
+    let expanding = "ﷺ".repeat(10_000);
+    let hostile = [
+        long.as_str(),
+        &many,
+        &word,
+        &wide,
+        &marks,
+        &expanding,
+        "name:translator AND (",
+        "\"translator",
+        "translator*~2^9",
+        "[a TO z]",
+        "+-&|!(){}[]^\"~*?:\\/",
+        "(?i)(a+)+$",
+        "' OR 1=1 --",
+        "\u{202e}rotalsnart",
+        "a\u{0}b",
+        "\u{1}ctranslation",
+    ];
+    for ranking in RANKINGS {
+        let index = shelf(ranking);
+        for asked in hostile {
+            let found = index.search(&text(asked), &all);
+            assert!(found.hits.len() <= 6, "{asked:.30}");
+        }
+        assert_eq!(ids(&index.search(&text(&long), &all)).first(), Some(&"translator"), "{ranking:?}");
+        assert_eq!(
+            ids(&index.search(&text("+\"translator\" AND ("), &all)).first(),
+            Some(&"translator"),
+            "{ranking:?}"
+        );
+    }
+}
+
+#[test]
+fn r23_scores_lie_between_0_and_1_and_fall_with_the_rank() {
+    for ranking in RANKINGS {
+        let index = shelf(ranking);
+        for asked in
+            ["translator", "Translator translator Chinese", "rain and English", "book a bill", "翻译", "tranlsator"]
+        {
+            let found = index.search(&text(asked), &all);
+            let scores: Vec<f32> = found.hits.iter().map(|hit| hit.score.unwrap()).collect();
+            assert!(!scores.is_empty() && scores.is_sorted_by(|one, next| one >= next), "{asked} {scores:?}");
+            assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{asked} {scores:?}");
+        }
+    }
+}
+
+#[test]
+fn r23_equals_are_in_the_order_of_ids_however_they_came() {
+    for ranking in RANKINGS {
+        let named = |id: &&str| document(id, json!({"name": "Rain Radar"}));
+        let index = index(ranking, &["c", "a", "e", "b", "d"].iter().map(named).collect::<Vec<_>>());
+        assert_eq!(ids(&index.search(&text("rain radar"), &all)), ["a", "b", "c", "d", "e"]);
+        assert_eq!(ids(&index.search(&Query { top: 9, ..Query::default() }, &all)), ["a", "b", "c", "d", "e"]);
+    }
+}
+
+#[test]
+fn r22_r139_pages_follow_one_another_and_say_whether_there_are_more() {
+    let documents: Vec<Value> =
+        (0..25).map(|at| document(&format!("rain-{at:02}"), json!({"tags": ["rain"]}))).collect();
+    for (ranking, asked) in
+        [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Semantic, "rain"), (Ranking::Auto, "rain")]
+    {
+        let index = index(ranking, &documents);
+        let whole = index.search(&text(asked), &all);
+        assert!(whole.hits.len() == 25 && !whole.more);
+        let mut paged = Vec::new();
+        for page in 0..3 {
+            let found = index.search(&Query { skip: page * 10, top: 10, ..text(asked) }, &all);
+            assert_eq!(found.more, page < 2);
+            paged.extend(ids(&found).into_iter().map(str::to_owned));
+        }
+        assert_eq!(paged, ids(&whole), "{asked}");
+        for (skip, top, count, more) in [
+            (0, 25, 25, false),
+            (0, 24, 24, true),
+            (25, 10, 0, false),
+            (usize::MAX, 10, 0, false),
+            (0, 0, 0, true),
+            (0, usize::MAX, 25, false),
+            (24, usize::MAX, 1, false),
+        ] {
+            let found = index.search(&Query { skip, top, ..text(asked) }, &all);
+            assert_eq!((found.hits.len(), found.more), (count, more), "{asked:?} {skip} {top}");
+        }
+    }
+}
+
+#[test]
+fn nobody_is_shown_or_told_of_what_is_not_visible() {
+    let documents: Vec<Value> =
+        (0..2_000).map(|at| document(&format!("rain-{at:04}"), json!({"tags": ["rain"]}))).collect();
+    for (ranking, asked) in
+        [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Semantic, "rain"), (Ranking::Auto, "rain")]
+    {
+        let index = index(ranking, &documents);
+        let last = |agent: &Agent| agent.id.as_str() >= "rain-1998";
+        let found = index.search(&Query { top: 1, ..text(asked) }, &last);
+        assert_eq!((ids(&found), found.more), (vec!["rain-1998"], true), "{asked:?}");
+        let found = index.search(&Query { skip: 1, top: 1, ..text(asked) }, &last);
+        assert_eq!((ids(&found), found.more), (vec!["rain-1999"], false), "{asked:?}");
+        let found = index.search(&text(asked), &|_| false);
+        assert!(found.hits.is_empty() && !found.more);
+    }
+}
+
+#[test]
+fn visibility_is_asked_once_an_agent_and_of_no_more_than_needed() {
+    let documents: Vec<Value> =
+        (0..2_000).map(|at| document(&format!("rain-{at:04}"), json!({"tags": ["rain"]}))).collect();
+    for (ranking, asked) in [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Auto, "rain")] {
+        let index = index(ranking, &documents);
+        let seen = RefCell::new(Vec::new());
+        let visible = |agent: &Agent| {
+            seen.borrow_mut().push(agent.id.clone());
+            agent.id.as_str() == "rain-1999"
+        };
+        let found = index.search(&Query { top: 10, ..text(asked) }, &visible);
+        assert_eq!(ids(&found), ["rain-1999"]);
+        let seen = seen.into_inner();
+        assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
+        let count = RefCell::new(0);
+        index.search(&Query { skip: 5, top: 10, ..text(asked) }, &|_| {
+            *count.borrow_mut() += 1;
+            true
+        });
+        assert_eq!(count.into_inner(), 16);
+    }
+}
+
+#[test]
+fn an_index_without_agents_finds_nothing() {
+    for ranking in RANKINGS {
+        let index = index(ranking, &[]);
+        for asked in ["", "rain"] {
+            assert!(index.search(&text(asked), &all).hits.is_empty());
+        }
+    }
+}
+
+#[test]
+fn agents_without_a_word_are_found_by_their_ids() {
+    let documents = [document("x9", json!({"name": "!"})), document("y", json!({"name": "?"}))];
+    for ranking in [Ranking::Text, Ranking::Auto] {
+        assert_eq!(ids(&index(ranking, &documents).search(&text("x9"), &all)), ["x9"]);
+    }
+}

@@ -1,0 +1,142 @@
+//! Changes: an index that was changed step by step is the one that would have been made at once.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SUBJECTS: &[&str] = &["rain", "invoice", "translation", "music", "天气预报", "Kündigung", "protein", "hotel"];
+
+/// A number that follows from another: the same each run.
+fn next(seed: &mut u64) -> usize {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed as usize
+}
+
+fn random(id: usize, seed: &mut u64) -> Value {
+    let subject = |seed: &mut u64| SUBJECTS[next(seed) % SUBJECTS.len()];
+    let description = format!("{} and {} of {}", subject(seed), subject(seed), next(seed) % 50);
+    let status = ["active", "inactive", "deprecated"][next(seed) % 3];
+    let languages: &[&str] = [&["en"][..], &[], &["zh-CN", "de"]][next(seed) % 3];
+    document(
+        &format!("agent-{id}"),
+        json!({"description": description, "tags": [subject(seed)], "status": status, "supported_languages": languages}),
+    )
+}
+
+/// Every answer that tells two indexes apart.
+fn answers(index: &Index) -> Vec<Vec<(String, Option<f32>)>> {
+    let mut queries: Vec<Query> =
+        SUBJECTS.iter().chain(&["", "agent", "rainn", "7"]).map(|asked| text(asked)).collect();
+    for status in [Word::Active, Word::Inactive, Word::Deprecated] {
+        queries.push(Query {
+            filters: Filters { status: vec![status], ..Filters::default() },
+            top: 100,
+            ..Query::default()
+        });
+    }
+    let languages = Filters { languages: vec!["zh".to_owned()], tags: vec!["rain".to_owned()], ..Filters::default() };
+    queries.push(Query { filters: languages, top: 100, ..Query::default() });
+    let hits = |query: &Query| {
+        let found = index.search(query, &all);
+        found.hits.into_iter().map(|hit| (hit.agent.id.to_string(), hit.score)).collect()
+    };
+    queries.iter().map(hits).collect()
+}
+
+#[test]
+fn a_changed_index_answers_as_one_that_is_made_anew() {
+    let mut seed = 0x2545_f491_4f6c_dd1d;
+    let mut held: Vec<Value> = Vec::new();
+    let changing = index(Ranking::Auto, &[]);
+    for round in 0..30 {
+        match round % 6 {
+            5 => held.clear(),
+            _ => {
+                held.retain(|_| !next(&mut seed).is_multiple_of(4));
+                for _ in 0..next(&mut seed) % 12 {
+                    let document = random(next(&mut seed) % 40, &mut seed);
+                    held.retain(|other| other["id"] != document["id"]);
+                    held.push(document);
+                }
+            }
+        }
+        for at in 1..held.len() {
+            held.swap(at, next(&mut seed) % at);
+        }
+        changing.update(agents(&held));
+        assert_eq!(answers(&changing), answers(&index(Ranking::Auto, &held)), "round {round}");
+    }
+}
+
+#[test]
+fn what_is_gone_is_not_found_and_what_changed_is_found_by_its_new_words_only() {
+    for ranking in [Ranking::Text, Ranking::Semantic, Ranking::Auto] {
+        let index =
+            index(ranking, &[document("a", json!({"tags": ["rain"]})), document("b", json!({"tags": ["music"]}))]);
+        index.update(agents(&[document("b", json!({"tags": ["invoice"]}))]));
+        for (asked, right) in [("rain", &[][..]), ("music", &[]), ("invoice", &["b"])] {
+            assert_eq!(ids(&index.search(&text(asked), &all)), right, "{ranking:?} {asked}");
+        }
+        index.update(Vec::new());
+        assert_eq!(index.search(&Query { top: 9, ..Query::default() }, &all).hits.len(), 0);
+    }
+}
+
+#[test]
+fn a_document_that_did_not_change_is_not_read_again() {
+    let index = Index::default();
+    let (rain, music) = (document("a", json!({"tags": ["rain"]})), document("a", json!({"tags": ["music"]})));
+    index.update(vec![digested(&rain, [1; 32])]);
+    // Equal digests are equal documents: that this one is not tells whether anybody looked.
+    let other = digested(&music, [1; 32]);
+    index.update(vec![Arc::clone(&other)]);
+    let found = index.search(&text("rain"), &all);
+    assert!(Arc::ptr_eq(&found.hits[0].agent, &other), "the newest record is the one that is shown");
+    assert!(index.search(&text("music"), &all).hits.is_empty());
+    index.update(vec![digested(&music, [2; 32])]);
+    assert_eq!(ids(&index.search(&text("music"), &all)), ["a"]);
+}
+
+#[test]
+fn of_two_agents_with_one_id_the_first_counts() {
+    let index =
+        index(Ranking::Text, &[document("a", json!({"tags": ["rain"]})), document("a", json!({"tags": ["music"]}))]);
+    assert_eq!(ids(&index.search(&text("rain"), &all)), ["a"]);
+    assert!(index.search(&text("music"), &all).hits.is_empty());
+}
+
+#[test]
+fn an_agent_with_more_text_than_is_read_is_found_by_its_beginning() {
+    let prose = |word: &str| format!("{word} {}", "filler ".repeat(5_000));
+    let operation = |at: usize| json!({"name": format!("op{at}"), "description": prose(&format!("word{at}"))});
+    let operations: Vec<Value> = (0..256).map(operation).collect();
+    let index = index(Ranking::Auto, &[document("a", json!({"description": prose("rain"), "operations": operations}))]);
+    for (asked, right) in [("rain", &["a"][..]), ("word0", &["a"]), ("word255", &[])] {
+        let query = Query { top: 5, ..text(asked) };
+        let found = Index::search(&index, &query, &all);
+        assert_eq!(ids(&found), right, "{asked}");
+    }
+}
+
+#[test]
+fn searches_see_all_of_an_update_or_nothing_of_it_and_never_wait() {
+    let index = Index::default();
+    let version = |word: &str| -> Vec<Arc<Agent>> {
+        agents(&(0..200).map(|at| document(&format!("a{at}"), json!({"tags": [word]}))).collect::<Vec<_>>())
+    };
+    let versions = [version("rain"), version("music")];
+    index.update(versions[0].clone());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..40).for_each(|round| index.update(versions[round % 2].clone()));
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            let found = index.search(&text("rain music"), &all);
+            let tags: std::collections::BTreeSet<_> = found.hits.iter().map(|hit| hit.agent.tags[0].clone()).collect();
+            assert!(found.hits.len() == 100 && found.more && tags.len() == 1);
+        }
+    });
+}
