@@ -2,8 +2,7 @@
 //! in version 1.0, in 0.3, or in one document that readers of either understand.
 //!
 //! A client that fetches a card seldom says its version, so that the document without one has the members of both:
-//! each reader leaves the other's alone. Where cards are signed it is the one of 1.0 alone: a signature covers every
-//! member, and readers that check it write the card anew from those that they know.
+//! each reader leaves the other's alone.
 
 mod house;
 mod read;
@@ -126,7 +125,6 @@ impl Directory {
         let params = Params::read(ask.query)?;
         let field = ask.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
         match params.one(&["version"])?.or(field.filter(|text| !text.is_empty())) {
-            None if self.signer.is_some() => Ok(Version::V1),
             None => Ok(Version::Either),
             Some("0.3" | "0.3.0") => Ok(Version::V03),
             Some("1" | "1.0" | "1.0.0") => Ok(Version::V1),
