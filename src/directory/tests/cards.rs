@@ -94,6 +94,8 @@ async fn a_version_that_there_is_not_is_refused() {
         assert_eq!(fault.code(), Code::NotAcceptable, "{version}");
     }
     stand.ok(get(PLACE).field("a2a-version", "")).await;
+    // In a query it is the agent's own version that may be meant (R68).
+    stand.ok(get("/agents/translator/agent-card.json?version=3.1.4")).await;
 }
 
 #[tokio::test]

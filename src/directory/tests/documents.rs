@@ -9,15 +9,26 @@ async fn r20_the_document_is_whole_and_names_the_gateway_wherever_it_named_the_a
         json!(["HTTP://10.0.0.7/a", "http://user:pw@10.0.0.7:9/b", "http://10.0.0.70/c", "http://x@[::1]:1/"]);
     document["note"] = json!("see (http://10.0.0.7:8000/x), then http://10.0.0.7.evil.example/ and 10.0.0.7");
     document["operations"][0]["inputs"]["$id"] = json!("http://10.0.0.7:8000/schemas/text");
+    document["by_url"] =
+        json!({"http://10.0.0.7:8000/x": ["//10.0.0.7/y", "// a comment", "https://a.example//10.0.0.7/"]});
     let shown = stand(&[document]).read("/agents/translator").await;
     let ours = "https://gw.example/agents/translator/invoke";
     assert_eq!(shown["endpoint"], ours);
     assert_eq!(shown["mirrors"], json!([ours, ours, "http://10.0.0.70/c", "http://x@[::1]:1/"]));
     assert_eq!(shown["note"], format!("see ({ours}), then http://10.0.0.7.evil.example/ and 10.0.0.7"));
+    assert_eq!(shown["by_url"], json!({ours: [ours, "// a comment", "https://a.example//10.0.0.7/"]}));
     // What identifies a schema still tells it from others.
     assert_eq!(shown["operations"][0]["inputs"]["$id"], "https://gw.example/schemas/text");
     assert_eq!(shown["documentation"], "https://example.com/docs");
     assert_eq!(shown["authentication"], translator()["authentication"]);
+}
+
+#[tokio::test]
+async fn a_signature_that_no_longer_holds_is_not_shown() {
+    let mut document = plain("signed");
+    document["agent_card"] = json!({"url": "https://signed.inside.example/", "signatures": [{"protected": "e30"}]});
+    let shown = stand(&[document]).read("/agents/signed").await;
+    assert_eq!(shown["agent_card"], json!({"url": "https://gw.example/agents/signed/invoke"}));
 }
 
 #[tokio::test]

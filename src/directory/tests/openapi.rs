@@ -16,7 +16,7 @@ async fn every_path_and_method_of_the_table_is_in_the_gateways_document_and_noth
         assert_eq!(methods, face.methods().len(), "{path}");
     }
     let calls = paths.keys().filter(|path| !PATHS.iter().any(|(known, _)| known == path)).count();
-    assert_eq!(calls, 3, "the ways to call an agent");
+    assert_eq!(calls, CALLS.len(), "the ways to call an agent");
     let mut ids: Vec<&str> = paths
         .values()
         .flat_map(|methods| methods.as_object().unwrap().values())
@@ -82,28 +82,47 @@ async fn a_deprecated_agent_says_so() {
 }
 
 #[tokio::test]
-async fn data_within_a_schema_is_no_reference_and_a_schema_with_anchors_stands_by_itself() {
+async fn data_within_a_schema_is_no_reference_and_anchors_become_paths() {
     let document = json!({
         "id": "odd", "name": "Odd", "endpoint": "https://odd.example/",
         "operations": [
             {"name": "data", "inputs": {
-                "properties": {"$ref": {"const": {"$ref": "#/x"}}, "default": {"$ref": "#/$defs/a"}},
+                "properties": {"$ref": {"const": {"$ref": "#/x"}}, "default": {"$ref": "#/$defs/a"}, "$anchor": {"$ref": "#"}},
                 "default": {"$ref": "#/y"}, "$defs": {"a": true},
             }},
-            {"name": "anchored", "inputs": {"$ref": "#here", "$defs": {"h": {"$anchor": "here", "type": "object"}}}},
+            {"name": "anchored", "inputs": {
+                "$id": "urn:example:whole", "$ref": "#here", "not": {"$ref": "urn:example:whole#/$defs/a~1b%20c"},
+                "items": [{"$ref": "urn:example:whole"}, {"$ref": "#nowhere"}],
+                "$defs": {"a/b c": {"$anchor": "here", "type": "object"}},
+            }},
+            {"name": "bound", "inputs": {"$dynamicAnchor": "node", "properties": {"next": {"$dynamicRef": "#node"}, "up": {"$ref": "#"}}}},
+            {"name": "inner", "inputs": {"$ref": "#/$defs/a", "$defs": {"a": {"$id": "urn:example:a", "$ref": "#/$defs/b", "$defs": {"b": true}}}}},
             {"name": "anything", "inputs": true},
         ],
     });
     let shown = stand(&[document]).read("/agents/odd/openapi.json").await;
-    let data = &shown["components"]["schemas"]["data.Input"];
+    let schema = |name: &str| &shown["components"]["schemas"][format!("{name}.Input")];
+    let (data, anchored) = (schema("data"), schema("anchored"));
     assert_eq!(
         (&data["properties"]["$ref"]["const"]["$ref"], &data["default"]["$ref"]),
         (&json!("#/x"), &json!("#/y"))
     );
     assert_eq!(data["properties"]["default"]["$ref"], "#/components/schemas/data.Input/$defs/a");
-    let anchored = &shown["components"]["schemas"]["anchored.Input"];
-    assert_eq!((&anchored["$ref"], &anchored["$id"]), (&json!("#here"), &json!("urn:agent:odd:anchored.Input")));
-    assert_eq!(shown["components"]["schemas"]["anything.Input"], true);
+    assert_eq!(data["properties"]["$anchor"]["$ref"], "#/components/schemas/data.Input");
+    let place = "#/components/schemas/anchored.Input";
+    assert_eq!(
+        *anchored,
+        json!({
+            "$ref": format!("{place}/$defs/a~1b%20c"),
+            "not": {"$ref": format!("{place}/$defs/a~1b%20c")},
+            "items": [{"$ref": place}, {"$ref": "#nowhere"}],
+            "$defs": {"a/b c": {"type": "object"}},
+        })
+    );
+    let bound = schema("bound");
+    assert_eq!((&bound["properties"]["up"]["$ref"], &bound["$id"]), (&json!("#"), &json!("urn:agent:odd:bound.Input")));
+    assert_eq!(schema("inner")["$defs"]["a"]["$ref"], "#/$defs/b");
+    assert_eq!(*schema("anything"), true);
 }
 
 #[tokio::test]
