@@ -1,15 +1,12 @@
 //! Publishing: which questions the registry is asked, and what becomes of its answers.
 
 use super::*;
-use crate::{
-    net::AddressPolicy,
-    registry::{Past, PublishConfig, Saved, Stored, When},
-};
+use crate::registry::{Past, PublishConfig, Saved, Stored, When};
 use time::OffsetDateTime;
 
 async fn with_registry(documents: &[Value]) -> Stand {
     let mut stand = stand(documents);
-    let registry = Registry::open(&PublishConfig::default(), Arc::new(AddressPolicy::default())).await.unwrap();
+    let registry = Registry::open(&PublishConfig::default(), Arc::default()).await.unwrap();
     stand.directory.registry = Some(Arc::new(registry));
     stand
 }
