@@ -4,9 +4,13 @@ use super::*;
 use crate::registry::{Past, PublishConfig, Saved, Stored, When};
 use time::OffsetDateTime;
 
+/// A registry in a folder of its own, in which nobody may publish.
 async fn with_registry(documents: &[Value]) -> Stand {
     let mut stand = stand(documents);
-    let registry = Registry::open(&PublishConfig::default(), Arc::default()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap().keep();
+    let config: PublishConfig =
+        serde_json::from_value(json!({"store": folder.join("documents.db")})).unwrap_or_default();
+    let registry = Registry::open(&config, Arc::default()).await.unwrap();
     stand.directory.registry = Some(Arc::new(registry));
     stand
 }
