@@ -74,6 +74,10 @@ impl<'a> Veil<'a> {
             Value::String(text) => self.string(text, false),
             Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
             Value::Object(members) => {
+                if members.keys().any(|name| matches!(self.text(name), Cow::Owned(_))) {
+                    let named = std::mem::take(members).into_iter();
+                    *members = named.map(|(name, member)| (self.text(&name).into_owned(), member)).collect();
+                }
                 for (name, member) in members {
                     match member {
                         Value::String(text) => self.string(text, IDENTITIES.contains(&name.as_str())),
@@ -139,15 +143,16 @@ impl Url {
     }
 }
 
-/// Where the first URL of `text` begins, and its parts.
+/// Where the first URL of `text` begins, and its parts; one without a scheme (`//host/path`) is one too.
 fn next_url(text: &str) -> Option<(usize, Url)> {
-    let colon = text.find("://")?;
+    let slashes = text.find("//")?;
+    let before = text.get(..slashes)?.as_bytes();
     let of_scheme = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-    let scheme = text.as_bytes().get(..colon)?.iter().rev().take_while(of_scheme).count();
-    let (begin, after) = (colon - scheme, text.get(colon + 3..)?);
+    let scheme = before.strip_suffix(b":").map_or(0, |name| name.iter().rev().take_while(of_scheme).count() + 1);
+    let (begin, after) = (slashes - scheme, text.get(slashes + 2..)?);
     let ends = |c: char| c.is_whitespace() || c.is_control() || "\"'`<>(){}|\\^,;".contains(c);
     let length = after.find(ends).unwrap_or(after.len());
     let authority = after.get(..length)?.find(['/', '?', '#']).unwrap_or(length);
-    let first = scheme + 3;
+    let first = scheme + 2;
     Some((begin, Url { authority: first, origin: first + authority, whole: first + length }))
 }

@@ -21,8 +21,14 @@ impl Doc {
     pub(super) fn of(agent: &Agent, veil: &Veil<'_>) -> Self {
         let mut value = serde_json::from_str(&agent.document).unwrap_or_default();
         veil.value(&mut value);
-        if let Some(endpoint) = value.get_mut("endpoint").filter(|_| !veil.is_lifted()) {
-            *endpoint = veil.endpoint().into_owned().into();
+        if !veil.is_lifted() {
+            if let Some(endpoint) = value.get_mut("endpoint") {
+                *endpoint = veil.endpoint().into_owned().into();
+            }
+            // They covered what now says something else.
+            if let Some(card) = value.get_mut("agent_card").and_then(Value::as_object_mut) {
+                card.remove("signatures");
+            }
         }
         Self(value)
     }

@@ -72,6 +72,9 @@ pub const PATHS: &[(&str, Face)] = &[
     ("/schemas/agent-metadata.json", Face::Schema),
 ];
 
+/// Where agents are called. The directory answers none of these: it only describes them.
+pub const CALLS: &[&str] = &["/agents/{id}/invoke", "/agents/{id}/invoke/{operation}", "/agents/{id}/{operation}"];
+
 const READ: &[Method] = &[Method::GET, Method::HEAD];
 
 impl Face {

@@ -20,14 +20,12 @@ pub(super) fn choose(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
+        .filter(|range| !range.trim().is_empty())
         .map(Range::read)
         .collect();
     let mut best: Option<(&'static str, u16)> = None;
     for media in offered {
-        let quality = match headers.contains_key(header::ACCEPT) {
-            true => quality(&ranges, media),
-            false => 1_000,
-        };
+        let quality = if ranges.is_empty() { 1_000 } else { quality(&ranges, media) };
         if quality > 0 && best.is_none_or(|(_, known)| quality > known) {
             best = Some((media, quality));
         }

@@ -24,7 +24,7 @@ mod summary;
 
 pub use config::{Config, Endpoints, Provider};
 pub use credentials::Credentials;
-pub use face::{Face, PATHS};
+pub use face::{CALLS, Face, PATHS};
 
 use crate::{
     agent::Agent,

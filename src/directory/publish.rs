@@ -37,7 +37,7 @@ impl Directory {
             return Err(refuse("POST /agents takes no If-Match and no If-None-Match (PUT /agents/{id} does)"));
         }
         let document = body::json(ask, DOCUMENT, LARGEST, DEEPEST)?;
-        Ok(saved(ask, registry.publish(publisher(ask), document).await?))
+        Ok(saved(ask.base, registry.publish(publisher(ask), document).await?))
     }
 
     /// `PUT`, `PATCH` and `DELETE /agents/{id}`.
@@ -48,7 +48,7 @@ impl Directory {
         match *ask.method {
             Method::PUT => {
                 let document = body::json(ask, DOCUMENT, LARGEST, DEEPEST)?;
-                Ok(saved(ask, registry.put(by, &id, document, &when).await?))
+                Ok(saved(ask.base, registry.put(by, &id, document, &when).await?))
             }
             Method::PATCH => {
                 let patch = body::json(ask, &[media::MERGE_PATCH, media::JSON], LARGEST, DEEPEST);
@@ -93,10 +93,10 @@ impl Directory {
     }
 }
 
-fn saved(ask: &Ask<'_>, saved: Saved) -> Answer {
+pub(super) fn saved(base: &str, saved: Saved) -> Answer {
     match saved {
         Saved::Created(new) => {
-            stored(StatusCode::CREATED, &new).with(header::LOCATION, &format!("{}/agents/{}", ask.base, new.id))
+            stored(StatusCode::CREATED, &new).with(header::LOCATION, &format!("{base}/agents/{}", new.id))
         }
         Saved::Updated(changed) => stored(StatusCode::OK, &changed),
     }
@@ -108,7 +108,7 @@ fn stored(status: StatusCode, stored: &Stored) -> Answer {
     Answer::written(status, document.to_vec()).with(header::ETAG, &etag(document))
 }
 
-fn change(past: &Past) -> Value {
+pub(super) fn change(past: &Past) -> Value {
     let document = past.document.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
     json!({
         "at": past.at.format(&Rfc3339).ok(),
@@ -122,7 +122,7 @@ fn change(past: &Past) -> Value {
 ///
 /// # Errors
 /// `InvalidInput` for a condition that is not read: it is never left out of account.
-fn when(headers: &HeaderMap) -> Result<When> {
+pub(super) fn when(headers: &HeaderMap) -> Result<When> {
     let matches = tags(headers, &header::IF_MATCH)?;
     let absent = tags(headers, &header::IF_NONE_MATCH)?;
     match (matches, absent) {

@@ -32,7 +32,7 @@ impl Directory {
             provider: self.config.provider.as_ref().map(|one| (one.organization.clone(), one.url.clone())),
             documentation: Some(format!("{base}/openapi.json")),
             interfaces: vec![Interface {
-                url: base.to_owned(),
+                url: format!("{base}/agents"),
                 binding: PLAIN_POST.to_owned(),
                 version: "1.0".to_owned(),
             }],

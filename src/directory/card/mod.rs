@@ -2,8 +2,7 @@
 //! in version 1.0, in 0.3, or in one document that readers of either understand.
 //!
 //! A client that fetches a card seldom says its version, so that the document without one has the members of both:
-//! each reader leaves the other's alone. Where cards are signed it is the one of 1.0 alone: a signature covers every
-//! member, and readers that check it write the card anew from those that they know.
+//! each reader leaves the other's alone.
 
 mod house;
 mod read;
@@ -80,13 +79,13 @@ struct Skill {
 impl Directory {
     /// One agent's card.
     pub(super) fn card(&self, ask: &Ask<'_>) -> Result<Page> {
-        let (media, version) = (media::choose(ask.headers, FORMS)?, self.version(ask)?);
+        let (media, version) = (media::choose(ask.headers, FORMS)?, Self::version(ask)?);
         Page::json(media, &self.card_of(ask.base, &*self.seen(ask)?, version))
     }
 
     /// The only agent's that the caller sees, or the gateway's own.
     pub(super) fn house_card(&self, ask: &Ask<'_>) -> Result<Page> {
-        let (media, version) = (media::choose(ask.headers, FORMS)?, self.version(ask)?);
+        let (media, version) = (media::choose(ask.headers, FORMS)?, Self::version(ask)?);
         let found = self.shown(ask);
         match found.hits.as_slice() {
             [only] if !found.more => Page::json(media, &self.card_of(ask.base, &only.agent, version)),
@@ -121,17 +120,23 @@ impl Directory {
         written
     }
 
-    /// `?version=` or `A2A-Version`.
-    fn version(&self, ask: &Ask<'_>) -> Result<Version> {
+    /// `?version=` or `A2A-Version`. In the query another version may be meant, the agent's own (R68): it is left alone.
+    fn version(ask: &Ask<'_>) -> Result<Version> {
         let params = Params::read(ask.query)?;
-        let field = ask.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
-        match params.one(&["version"])?.or(field.filter(|text| !text.is_empty())) {
-            None if self.signer.is_some() => Ok(Version::V1),
-            None => Ok(Version::Either),
-            Some("0.3" | "0.3.0") => Ok(Version::V03),
-            Some("1" | "1.0" | "1.0.0") => Ok(Version::V1),
-            Some(_) => Err(Fault::new(Code::NotAcceptable, "cards are offered in A2A versions 1.0 and 0.3")),
+        if let Some(version) = params.one(&["version"])?.and_then(named) {
+            return Ok(version);
         }
+        let field = ask.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
+        let none = || Fault::new(Code::NotAcceptable, "cards are offered in A2A versions 1.0 and 0.3");
+        field.filter(|text| !text.is_empty()).map_or(Ok(Version::Either), |text| named(text).ok_or_else(none))
+    }
+}
+
+fn named(text: &str) -> Option<Version> {
+    match text {
+        "0.3" | "0.3.0" => Some(Version::V03),
+        "1" | "1.0" | "1.0.0" => Some(Version::V1),
+        _ => None,
     }
 }
 

@@ -2,16 +2,13 @@
 //! else. The schemas that it refers to stand in `schemas.json`.
 
 use super::{
-    super::{Ask, Directory, Face, PATHS, caching::Page, fields::Fields, media},
+    super::{Ask, CALLS, Directory, Face, PATHS, caching::Page, fields::Fields, media},
     FORMS, parts,
 };
 use crate::fault::{Code, Fault, Result};
 use http::Method;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
-
-/// Where agents are called; the directory answers none of these.
-const CALLS: &[&str] = &["/agents/{id}/invoke", "/agents/{id}/invoke/{operation}", "/agents/{id}/{operation}"];
 
 const SCHEMAS: &str = include_str!("schemas.json");
 

@@ -1,60 +1,122 @@
 //! A schema moves into a larger document: its references, which began at its own root, begin where it now stands.
+//! Many readers of OpenAPI know neither anchors nor identities within a document, so that both become plain paths
+//! wherever they can.
 
+use crate::unit::json::push_segment;
 use serde_json::{Map, Value};
+use std::{collections::HashMap, fmt::Write};
 
 /// Keywords whose values are data, in which a member `$ref` means nothing.
 const DATA: &[&str] = &["const", "enum", "default", "examples", "example"];
 /// Keywords whose members are schemas under names of their own.
 const NAMED: &[&str] = &["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
+/// Keywords with which a reference depends on more than a path.
+const DYNAMIC: &[&str] = &["$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"];
 
-/// `schema` as it has to stand at `place` (such as `#/components/schemas/Name`). One that names places by anchors, or
-/// has an identity, becomes a resource of its own (JSON Schema 2020-12 §8.2.1) and keeps its references.
+/// `schema` as it has to stand at `place` (such as `#/components/schemas/Name`). One whose references cannot become
+/// paths is a resource of its own there (JSON Schema 2020-12 §8.2.1), called `identity` where it has no name.
 pub(super) fn moved(mut schema: Value, place: &str, identity: &str) -> Value {
-    if is_resource(&schema) {
-        if let Value::Object(members) = &mut schema {
-            members.entry("$id").or_insert_with(|| identity.into());
+    let Value::Object(members) = &mut schema else { return schema };
+    let own = members.remove("$id");
+    let mut walk = Walk { place, own: own.as_ref().and_then(Value::as_str), anchors: HashMap::new(), free: true };
+    walk.look(&schema, place);
+    match (walk.free, &mut schema) {
+        (true, schema) => walk.rewrite(schema),
+        (false, Value::Object(members)) => {
+            members.insert("$id".to_owned(), own.unwrap_or_else(|| identity.into()));
         }
-        return schema;
+        _ => {}
     }
-    rewrite(&mut schema, place);
     schema
 }
 
-/// Whether references within cannot be followed by their paths alone.
-fn is_resource(schema: &Value) -> bool {
-    match schema {
-        Value::Object(members) => members.iter().any(|(name, value)| {
-            let names = ["$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"].contains(&name.as_str());
-            names && !value.is_object() || !DATA.contains(&name.as_str()) && is_resource(value)
-        }),
-        Value::Array(items) => items.iter().any(is_resource),
-        _ => false,
-    }
+struct Walk<'a> {
+    place: &'a str,
+    /// The identity of the whole schema, by which it may refer to itself.
+    own: Option<&'a str>,
+    /// Where each anchor stands.
+    anchors: HashMap<String, String>,
+    /// Whether every reference can become a path.
+    free: bool,
 }
 
-fn rewrite(schema: &mut Value, place: &str) {
-    match schema {
-        Value::Object(members) => {
-            for (name, value) in members {
-                match value {
-                    Value::String(to) if name == "$ref" => rebase(to, place),
-                    Value::Object(within) if NAMED.contains(&name.as_str()) => each(within, place),
-                    value if !DATA.contains(&name.as_str()) => rewrite(value, place),
-                    _ => {}
+impl Walk<'_> {
+    /// Finds the anchors, and whatever is bound to where it stands.
+    fn look(&mut self, schema: &Value, at: &str) {
+        let members = match schema {
+            Value::Object(members) => members,
+            Value::Array(items) => {
+                return items.iter().enumerate().for_each(|(number, item)| self.look(item, &format!("{at}/{number}")));
+            }
+            _ => return,
+        };
+        for (name, value) in members {
+            match (name.as_str(), value) {
+                ("$anchor", Value::String(anchor)) => {
+                    self.anchors.insert(anchor.clone(), at.to_owned());
                 }
+                ("$id", Value::String(_)) => self.free = false,
+                (name, _) if DYNAMIC.contains(&name) => self.free = false,
+                (name, Value::Object(within)) if NAMED.contains(&name) => {
+                    let at = below(at, name);
+                    within.iter().for_each(|(name, schema)| self.look(schema, &below(&at, name)));
+                }
+                (name, value) if !DATA.contains(&name) => self.look(value, &below(at, name)),
+                _ => {}
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| rewrite(item, place)),
-        _ => {}
+    }
+
+    fn rewrite(&self, schema: &mut Value) {
+        match schema {
+            Value::Object(members) => self.members(members),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.rewrite(item)),
+            _ => {}
+        }
+    }
+
+    fn members(&self, members: &mut Map<String, Value>) {
+        if members.get("$anchor").is_some_and(Value::is_string) {
+            members.remove("$anchor");
+        }
+        for (name, value) in members {
+            match value {
+                Value::String(to) if name == "$ref" => {
+                    if let Some(moved) = self.target(to) {
+                        *to = moved;
+                    }
+                }
+                Value::Object(within) if NAMED.contains(&name.as_str()) => {
+                    within.values_mut().for_each(|schema| self.rewrite(schema));
+                }
+                value if !DATA.contains(&name.as_str()) => self.rewrite(value),
+                _ => {}
+            }
+        }
+    }
+
+    /// Where a reference leads now; `None` where it leads out of the schema.
+    fn target(&self, to: &str) -> Option<String> {
+        let local = self.own.and_then(|own| to.strip_prefix(own)).unwrap_or(to);
+        match local.strip_prefix('#') {
+            Some(path) if path.is_empty() || path.starts_with('/') => Some(format!("{}{path}", self.place)),
+            Some(anchor) => self.anchors.get(anchor).cloned(),
+            None => local.is_empty().then(|| self.place.to_owned()),
+        }
     }
 }
 
-fn each(named: &mut Map<String, Value>, place: &str) {
-    named.values_mut().for_each(|schema| rewrite(schema, place));
-}
-
-fn rebase(to: &mut String, place: &str) {
-    if let Some(pointer) = to.strip_prefix('#').filter(|pointer| pointer.is_empty() || pointer.starts_with('/')) {
-        *to = format!("{place}{pointer}");
+/// One segment further, as a fragment of a URI has it (RFC 6901 §6).
+fn below(at: &str, name: &str) -> String {
+    let (mut pointer, mut to) = (String::new(), at.to_owned());
+    push_segment(&mut pointer, name);
+    for byte in pointer.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-._~$!&'()*+,;=:@/?".contains(&byte) {
+            true => to.push(char::from(byte)),
+            false => {
+                let _ = write!(to, "%{byte:02X}");
+            }
+        }
     }
+    to
 }

@@ -1,0 +1,191 @@
+//! A2A agent cards.
+
+use super::*;
+
+const PLACE: &str = "/agents/translator/agent-card.json";
+const INVOKE: &str = "https://gw.example/agents/translator/invoke";
+
+/// An agent that brought a card of version 1.0, signed over what the gateway replaces.
+fn ingested() -> Value {
+    json!({
+        "id": "planner", "name": "Planner", "endpoint": "https://planner.inside.example/a2a/jsonrpc",
+        "authentication": {"type": "oauth2_bearer", "scopes": ["plan"]},
+        "operations": [{"name": "message"}],
+        "agent_card": {
+            "name": "Planner", "description": "Plans journeys.", "version": "3.1.4",
+            "provider": {"organization": "Travel", "url": "https://travel.example"},
+            "supportedInterfaces": [
+                {"url": "https://planner.inside.example/a2a/grpc", "protocolBinding": "GRPC", "protocolVersion": "1.0"},
+                {"url": "https://planner.inside.example/a2a/jsonrpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+                {"url": "https://planner.inside.example/a2a/jsonrpc", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
+            ],
+            "capabilities": {"streaming": true, "extendedAgentCard": true, "extensions": [{"uri": "https://example.com/ext"}]},
+            "securitySchemes": {"inside": {"apiKeySecurityScheme": {"location": "header", "name": "X-Inside"}}},
+            "securityRequirements": [{"schemes": {"inside": {}}}],
+            "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
+            "skills": [{"id": "plan", "name": "Plan", "description": "Plans.", "tags": ["travel"], "examples": ["To Rome"]}],
+            "signatures": [{"protected": "e30", "signature": "AA"}],
+            "custom": {"see": "https://planner.inside.example/about"},
+        },
+    })
+}
+
+#[tokio::test]
+async fn r59_a_card_is_made_from_an_agents_operations() {
+    let stand = stand(&[translator()]);
+    let card = stand.ok(get(PLACE).field("a2a-version", "1.0")).await.json();
+    assert_eq!(
+        card["supportedInterfaces"],
+        json!([{"url": INVOKE, "protocolBinding": "AIDIP", "protocolVersion": "1.0"}])
+    );
+    assert_eq!(
+        card["skills"][0],
+        json!({
+            "id": "translateText", "name": "translateText", "description": "Translates a text.",
+            "tags": ["nlp", "chinese"], "examples": ["{\"text\":\"hi\"}"],
+        })
+    );
+    assert_eq!(
+        card["securitySchemes"],
+        json!({"api_key": {"apiKeySecurityScheme": {"location": "header", "name": "x-api-key"}}})
+    );
+    assert_eq!(card["securityRequirements"], json!([{"schemes": {"api_key": {}}}]));
+    assert_eq!((&card["defaultInputModes"], &card["capabilities"]), (&json!(["application/json"]), &json!({})));
+    for old in ["url", "protocolVersion", "security", "preferredTransport"] {
+        assert!(card.get(old).is_none(), "{old}");
+    }
+}
+
+#[tokio::test]
+async fn r153_a_caller_that_asks_for_version_0_3_gets_it() {
+    let stand = stand(&[translator()]);
+    for request in [get(PLACE).field("a2a-version", "0.3"), get("/agents/translator/agent-card.json?version=0.3.0")] {
+        let card = stand.ok(request).await.json();
+        assert_eq!((&card["url"], &card["preferredTransport"]), (&json!(INVOKE), &json!("AIDIP")));
+        assert_eq!(card["security"], json!([{"api_key": []}]));
+        assert_eq!(
+            card["securitySchemes"],
+            json!({"api_key": {"type": "apiKey", "in": "header", "name": "x-api-key"}})
+        );
+        assert!(card.get("supportedInterfaces").is_none());
+    }
+}
+
+#[tokio::test]
+async fn without_a_version_one_document_has_the_members_of_both() {
+    let stand = stand(&[translator()]);
+    let both = stand.read(PLACE).await;
+    for version in ["0.3", "1.0"] {
+        let one = stand.ok(get(PLACE).field("a2a-version", version)).await.json();
+        for (name, value) in one.as_object().unwrap() {
+            let same = both[name] == *value;
+            assert!(same || both[name].is_object() || both[name].is_array(), "{name}: {} {value}", both[name]);
+        }
+    }
+    assert_eq!(both["securitySchemes"]["api_key"]["type"], "apiKey");
+    assert_eq!(both["securitySchemes"]["api_key"]["apiKeySecurityScheme"]["location"], "header");
+}
+
+#[tokio::test]
+async fn a_version_that_there_is_not_is_refused() {
+    let stand = stand(&[translator()]);
+    for version in ["2.0", "0.2", "one", "1.0.7"] {
+        let fault = stand.refused(get(PLACE).field("a2a-version", version)).await;
+        assert_eq!(fault.code(), Code::NotAcceptable, "{version}");
+    }
+    stand.ok(get(PLACE).field("a2a-version", "")).await;
+    // In a query it is the agent's own version that may be meant (R68).
+    stand.ok(get("/agents/translator/agent-card.json?version=3.1.4")).await;
+}
+
+#[tokio::test]
+async fn r153_a_card_that_an_agent_brought_is_shown_with_the_gateway_in_place_of_the_agent() {
+    let stand = stand(&[ingested()]);
+    let card = stand.ok(get("/agents/planner/agent-card.json?version=1.0")).await.json();
+    let ours = "https://gw.example/agents/planner/invoke";
+    assert_eq!(
+        card["supportedInterfaces"],
+        json!([
+            {"url": ours, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+            {"url": ours, "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
+        ]),
+        "what the gateway does not call is not offered"
+    );
+    assert_eq!(card["capabilities"], json!({"streaming": true, "extensions": [{"uri": "https://example.com/ext"}]}));
+    assert_eq!(card["securitySchemes"], json!({"oauth2_bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}));
+    assert_eq!(card["securityRequirements"], json!([{"schemes": {"oauth2_bearer": {"list": ["plan"]}}}]));
+    assert_eq!(card["provider"], ingested()["agent_card"]["provider"]);
+    assert_eq!(card["skills"], ingested()["agent_card"]["skills"]);
+    assert_eq!(card["custom"], json!({"see": ours}));
+    assert!(card.get("signatures").is_none(), "a signature over what was replaced holds no more");
+    let old = stand.ok(get("/agents/planner/agent-card.json?version=0.3")).await.json();
+    assert_eq!((&old["url"], &old["protocolVersion"]), (&json!(ours), &json!("0.3.0")));
+}
+
+#[tokio::test]
+async fn a_card_of_version_0_3_is_read_as_well() {
+    let own = json!({
+        "id": "old", "name": "Old", "endpoint": "https://old.inside.example/a2a",
+        "agent_card": {
+            "protocolVersion": "0.3.0", "name": "Old", "description": "Old.", "version": "1", "url": "https://old.inside.example/a2a",
+            "preferredTransport": "JSONRPC", "additionalInterfaces": [{"url": "https://old.inside.example/rest", "transport": "HTTP+JSON"}],
+            "capabilities": {"stateTransitionHistory": true}, "defaultInputModes": [], "skills": [{"id": "s"}, 7], "supportsAuthenticatedExtendedCard": true,
+        },
+    });
+    let stand = stand(&[own]);
+    let card = stand.read("/agents/old/agent-card.json").await;
+    let ours = "https://gw.example/agents/old/invoke";
+    assert_eq!(
+        card["supportedInterfaces"],
+        json!([{"url": ours, "protocolBinding": "JSONRPC", "protocolVersion": "0.3.0"}])
+    );
+    assert_eq!((&card["url"], &card["protocolVersion"]), (&json!(ours), &json!("0.3.0")));
+    assert!(card.get("additionalInterfaces").is_none() && card.get("supportsAuthenticatedExtendedCard").is_none());
+    let new = stand.read("/agents/old/agent-card.json?version=1.0").await;
+    assert_eq!(new["capabilities"], json!({}));
+}
+
+#[tokio::test]
+async fn r4_where_documents_stay_as_they_are_a_card_keeps_its_publishers_signature() {
+    let mut stand = stand(&[ingested()]);
+    stand.directory.config.endpoints = Endpoints::Direct;
+    assert_eq!(stand.read("/agents/planner/agent-card.json").await, ingested()["agent_card"]);
+}
+
+#[tokio::test]
+async fn a_card_that_is_no_object_is_as_good_as_none() {
+    for own in [json!(null), json!("https://planner.inside.example/card"), json!([])] {
+        let mut document = ingested();
+        document["agent_card"] = own;
+        let card = stand(&[document]).read("/agents/planner/agent-card.json").await;
+        assert_eq!(card["skills"][0]["id"], "message");
+    }
+}
+
+#[tokio::test]
+async fn r151_the_gateways_own_card_lists_the_agents_that_the_caller_sees() {
+    let documents: Vec<Value> = (0..120).map(|number| plain(&format!("agent-{number:03}"))).collect();
+    let mut stand = stand(&documents);
+    stand.directory.config.provider =
+        Some(Provider { organization: "Example".to_owned(), url: "https://example.com".to_owned() });
+    stand.shelf.hidden = vec!["agent-000"];
+    let usual = stand.ok(get("/.well-known/agent-card.json")).await;
+    for alias in ["/.well-known/agent-card", "/v1/card"] {
+        assert_eq!(stand.ok(get(alias)).await.body, usual.body, "{alias}");
+    }
+    let card = usual.json();
+    assert_eq!((&card["name"], &card["provider"]["organization"]), (&json!("Gatepost"), &json!("Example")));
+    let skills = card["skills"].as_array().unwrap();
+    assert_eq!((skills.len(), &skills[0]["id"]), (100, &json!("agent-001")));
+    assert_eq!(card["capabilities"]["extensions"][0]["uri"], "https://gw.example/.well-known/agents.json");
+}
+
+#[tokio::test]
+async fn r58_a_caller_that_sees_one_agent_reads_its_card_at_the_gateways_own_path() {
+    let mut stand = stand(&[translator(), plain("b")]);
+    stand.shelf.hidden = vec!["b"];
+    let one = stand.ok(get(PLACE)).await;
+    for alias in ["/.well-known/agent-card.json", "/v1/card", "/agents/translator/.well-known/agent-card.json"] {
+        assert_eq!(stand.ok(get(alias)).await.body, one.body, "{alias}");
+    }
+}

@@ -1,0 +1,118 @@
+//! One agent's document, and what callers keep of answers.
+
+use super::*;
+
+#[tokio::test]
+async fn r20_the_document_is_whole_and_names_the_gateway_wherever_it_named_the_agent() {
+    let mut document = translator();
+    document["mirrors"] =
+        json!(["HTTP://10.0.0.7/a", "http://user:pw@10.0.0.7:9/b", "http://10.0.0.70/c", "http://x@[::1]:1/"]);
+    document["note"] = json!("see (http://10.0.0.7:8000/x), then http://10.0.0.7.evil.example/ and 10.0.0.7");
+    document["operations"][0]["inputs"]["$id"] = json!("http://10.0.0.7:8000/schemas/text");
+    document["by_url"] =
+        json!({"http://10.0.0.7:8000/x": ["//10.0.0.7/y", "// a comment", "https://a.example//10.0.0.7/"]});
+    let shown = stand(&[document]).read("/agents/translator").await;
+    let ours = "https://gw.example/agents/translator/invoke";
+    assert_eq!(shown["endpoint"], ours);
+    assert_eq!(shown["mirrors"], json!([ours, ours, "http://10.0.0.70/c", "http://x@[::1]:1/"]));
+    assert_eq!(shown["note"], format!("see ({ours}), then http://10.0.0.7.evil.example/ and 10.0.0.7"));
+    assert_eq!(shown["by_url"], json!({ours: [ours, "// a comment", "https://a.example//10.0.0.7/"]}));
+    // What identifies a schema still tells it from others.
+    assert_eq!(shown["operations"][0]["inputs"]["$id"], "https://gw.example/schemas/text");
+    assert_eq!(shown["documentation"], "https://example.com/docs");
+    assert_eq!(shown["authentication"], translator()["authentication"]);
+}
+
+#[tokio::test]
+async fn a_signature_that_no_longer_holds_is_not_shown() {
+    let mut document = plain("signed");
+    document["agent_card"] = json!({"url": "https://signed.inside.example/", "signatures": [{"protected": "e30"}]});
+    let shown = stand(&[document]).read("/agents/signed").await;
+    assert_eq!(shown["agent_card"], json!({"url": "https://gw.example/agents/signed/invoke"}));
+}
+
+#[tokio::test]
+async fn an_address_of_ipv6_is_hidden_like_any_other() {
+    let document =
+        json!({"id": "six", "name": "S", "endpoint": "http://[2001:db8::7]:80/x", "at": "http://[2001:DB8::7]/y"});
+    let shown = stand(&[document]).read("/agents/six").await;
+    assert_eq!(shown["at"], "https://gw.example/agents/six/invoke");
+}
+
+#[tokio::test]
+async fn an_id_that_none_can_have_is_not_found() {
+    let stand = stand(&[translator()]);
+    for target in ["/agents/%2e%2e", "/agents/a%2fb", "/agents/..", "/agents/TRANSLATOR", "/agents/translator%00"] {
+        assert_eq!(stand.refused(get(target)).await.code(), Code::NotFound, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn r62_a_caller_that_has_the_document_gets_none() {
+    let stand = stand(&[translator()]);
+    let tag = stand.ok(get("/agents/translator")).await.field("etag").to_owned();
+    let weak = format!("W/{tag}");
+    let list = format!("\"other\", {tag}");
+    for (name, value) in [
+        ("if-none-match", tag.as_str()),
+        ("if-none-match", &weak),
+        ("if-none-match", &list),
+        ("if-none-match", "*"),
+        ("if-modified-since", "Tue, 14 Nov 2023 22:13:20 GMT"),
+        ("if-modified-since", "Fri, 01 Jan 2027 00:00:00 GMT"),
+    ] {
+        let answer = stand.ok(get("/agents/translator").field(name, value)).await;
+        assert_eq!(answer.status, 304, "{name}: {value}");
+        assert!(answer.body.is_empty() && answer.field("vary").starts_with("Accept, "), "{name}: {value}");
+    }
+    for (name, value) in [
+        ("if-none-match", "\"other\""),
+        ("if-none-match", "other"),
+        ("if-none-match", "W/"),
+        ("if-modified-since", "Tue, 14 Nov 2023 22:13:19 GMT"),
+        ("if-modified-since", "yesterday"),
+        ("if-modified-since", "Tue, 14 Nov 2023"),
+    ] {
+        let answer = stand.ok(get("/agents/translator").field(name, value)).await;
+        assert_eq!(answer.status, 200, "{name}: {value}");
+    }
+    // The tag decides where there is one, whatever the date says.
+    let both = get("/agents/translator").field("if-none-match", "\"x\"");
+    let both = both.field("if-modified-since", "Fri, 01 Jan 2027 00:00:00 GMT");
+    assert_eq!(stand.ok(both).await.status, 200);
+}
+
+#[tokio::test]
+async fn r147_the_media_type_is_the_one_that_the_caller_likes_best() {
+    let stand = stand(&[translator()]);
+    for (accept, media) in [
+        ("*/*", "application/json"),
+        ("", "application/json"),
+        ("application/*", "application/json"),
+        ("text/html,*/*;q=0.1", "application/json"),
+        ("application/agent-metadata+json", "application/agent-metadata+json;version=1"),
+        ("application/agent-metadata+json;version=1", "application/agent-metadata+json;version=1"),
+        (
+            "application/agent-metadata+json; version=\"1\"; q=0.9, application/json;q=0.5",
+            "application/agent-metadata+json;version=1",
+        ),
+        ("application/agent-metadata+json;version=2, application/json;q=0.1", "application/json"),
+        ("application/json;q=0.1, */*;q=0.5", "application/agent-metadata+json;version=1"),
+        ("APPLICATION/JSON", "application/json"),
+    ] {
+        let answer = stand.ok(get("/agents/translator").field("accept", accept)).await;
+        assert_eq!(answer.field("content-type"), media, "{accept}");
+    }
+    for accept in ["application/agent-metadata+json;version=2", "application/jsonx", ";q=1", "application/json;q=x"] {
+        let fault = stand.refused(get("/agents/translator").field("accept", accept)).await;
+        assert_eq!(fault.code(), Code::NotAcceptable, "{accept}");
+        assert!(fault.message().contains("application/json"), "{accept}");
+    }
+}
+
+#[tokio::test]
+async fn a_schema_that_is_not_configured_is_not_published_and_no_keys_are_an_empty_set() {
+    let stand = stand(&[]);
+    assert_eq!(stand.refused(get("/schemas/agent-metadata.json")).await.code(), Code::NotFound);
+    assert_eq!(stand.read("/.well-known/jwks.json").await, json!({"keys": []}));
+}

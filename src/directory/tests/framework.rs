@@ -1,0 +1,119 @@
+//! Agent Framework's discovery.
+
+use super::*;
+
+const LIST: &str = "/.well-known/agentframework/v1/agents";
+
+fn told() -> Value {
+    json!({
+        "id": "told", "name": "Told", "endpoint": "https://told.inside.example/", "version": "2.0.0",
+        "description": "First sentence. Second one.",
+        "owner": {"name": "Vision Team", "email": "vision@example.com", "secret": "x"},
+        "created_at": "2025-06-12T08:15:00Z", "updated_at": "yesterday",
+        "metadata": {"tier": "gold", "status": "overwritten"},
+    })
+}
+
+#[tokio::test]
+async fn r138_the_list_is_an_envelope_of_summaries() {
+    let stand = stand(&[told(), translator()]);
+    let list = stand.read(LIST).await;
+    assert_eq!(
+        list["agents"][0],
+        json!({"id": "told", "name": "Told", "summary": "First sentence.", "version": "2.0.0", "tags": []})
+    );
+    assert_eq!(list["agents"][1]["id"], "translator");
+}
+
+#[tokio::test]
+async fn r136_the_alias_answers_the_same() {
+    let stand = stand(&[told(), translator()]);
+    for rest in ["", "?include=endpoints", "/translator", "/told?view=summary"] {
+        let usual = stand.ok(get(&format!("{LIST}{rest}"))).await;
+        let alias = stand.ok(get(&format!("/.agent-framework/v1/agents{rest}"))).await;
+        assert_eq!((usual.body, usual.headers), (alias.body, alias.headers), "{rest}");
+    }
+}
+
+#[tokio::test]
+async fn r137_where_it_once_was_is_a_308_that_keeps_the_query() {
+    let stand = stand(&[]);
+    for (target, place) in [
+        ("/v1/agents", "https://gw.example/.well-known/agentframework/v1/agents"),
+        ("/v1/agents?tag=a&tag=b%20c", "https://gw.example/.well-known/agentframework/v1/agents?tag=a&tag=b%20c"),
+        ("/v1/agents/nobody?view=full", "https://gw.example/.well-known/agentframework/v1/agents/nobody?view=full"),
+    ] {
+        let answer = stand.ok(get(target)).await;
+        assert_eq!((answer.status.as_u16(), answer.field("location")), (308, place));
+    }
+}
+
+#[tokio::test]
+async fn r140_the_document_is_full_unless_a_summary_is_asked_for() {
+    let stand = stand(&[told()]);
+    let full = stand.read(&format!("{LIST}/told")).await;
+    assert_eq!(full["owner"], json!({"name": "Vision Team", "email": "vision@example.com"}));
+    assert_eq!(full["description"], "First sentence. Second one.");
+    assert_eq!(full["created_at"], "2025-06-12T08:15:00Z");
+    assert!(full.get("updated_at").is_none(), "what is no moment is not told as one");
+    assert_eq!(full["metadata"], json!({"tier": "gold", "status": "active", "capabilities": []}));
+    assert_eq!(full["capabilities"], json!({}));
+    let summary = stand.read(&format!("{LIST}/told?view=summary&include=endpoints,later")).await;
+    let names: Vec<&String> = summary.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["endpoints", "id", "name", "summary", "tags", "version"]);
+    assert_eq!(stand.refused(get(&format!("{LIST}/told?view=whole"))).await.code(), Code::InvalidInput);
+}
+
+#[tokio::test]
+async fn r143_endpoints_are_paths_on_the_gateway_one_for_the_agent_and_one_for_each_operation() {
+    let stand = stand(&[translator(), plain("b")]);
+    let agents = stand.read(&format!("{LIST}?include=endpoints")).await;
+    assert_eq!(agents["agents"][0]["endpoints"], json!([{"method": "POST", "path": "/agents/b/invoke"}]));
+    assert_eq!(
+        agents["agents"][1]["endpoints"],
+        json!([
+            {"method": "POST", "path": "/agents/translator/invoke", "description": "Translates text."},
+            {"method": "POST", "path": "/agents/translator/invoke/translateText", "description": "Translates a text."},
+            {"method": "POST", "path": "/agents/translator/invoke/detect", "description": "Tells the language of a text."},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn r142_an_owner_is_who_publishes_and_is_left_out_where_nobody_knows() {
+    let stand = stand(&[translator(), plain("b")]);
+    assert_eq!(stand.read(&format!("{LIST}/translator")).await["owner"], json!({"name": "ExampleAI Inc."}));
+    assert!(stand.read(&format!("{LIST}/b")).await.get("owner").is_none());
+}
+
+#[tokio::test]
+async fn r141_nothing_is_said_of_how_agents_are_authenticated() {
+    let stand = stand(&[translator()]);
+    assert!(!stand.ok(get(&format!("{LIST}/translator"))).await.text().contains("authentication"));
+}
+
+#[tokio::test]
+async fn r139_pages_are_bounded_and_linked() {
+    let stand = stand(&[plain("a"), plain("b"), plain("c")]);
+    let page = stand.ok(get(&format!("{LIST}?per_page=2&view=full"))).await;
+    assert_eq!(page.json()["agents"].as_array().unwrap().len(), 2);
+    assert_eq!(page.field("link"), format!("<{BASE}{LIST}?per_page=2&view=full&page=2>; rel=\"next\""));
+    for query in ["page=0", "per_page=0", "per_page=1001", "view=", "view=summary&view=full", "q=%e2"] {
+        let answer = stand.answer(get(&format!("{LIST}?{query}"))).await;
+        assert_eq!(answer.is_ok(), query == "view=", "{query}");
+    }
+}
+
+#[test]
+fn a_summary_is_the_first_sentence_and_never_long() {
+    for (text, first) in [
+        ("One. Two.", "One."),
+        ("Version 1.5 is out! Really.", "Version 1.5 is out!"),
+        ("  no end\nsecond line", "no end"),
+        ("翻译文本。然后更多。", "翻译文本。"),
+        ("", ""),
+    ] {
+        assert_eq!(summary::first_sentence(text), first);
+    }
+    assert_eq!(summary::first_sentence(&"é".repeat(500)).chars().count(), 200);
+}

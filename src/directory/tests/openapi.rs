@@ -1,0 +1,151 @@
+//! OpenAPI documents: complete, and true to what is answered. `validators.rs` has them judged by others.
+
+use super::*;
+
+#[tokio::test]
+async fn every_path_and_method_of_the_table_is_in_the_gateways_document_and_nothing_else() {
+    let document = stand(&[]).read("/openapi.json").await;
+    let paths = document["paths"].as_object().unwrap();
+    for (path, face) in PATHS {
+        for method in face.methods() {
+            let name = method.as_str().to_ascii_lowercase();
+            let operation = &paths[*path][&name];
+            assert!(operation["responses"].is_object(), "{method} {path}");
+        }
+        let methods = paths[*path].as_object().unwrap().keys().filter(|name| *name != "parameters").count();
+        assert_eq!(methods, face.methods().len(), "{path}");
+    }
+    let calls = paths.keys().filter(|path| !PATHS.iter().any(|(known, _)| known == path)).count();
+    assert_eq!(calls, CALLS.len(), "the ways to call an agent");
+    let mut ids: Vec<&str> = paths
+        .values()
+        .flat_map(|methods| methods.as_object().unwrap().values())
+        .filter_map(|operation| operation.get("operationId")?.as_str())
+        .collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "every operationId is its own");
+}
+
+#[tokio::test]
+async fn r36_every_code_and_status_of_the_table_of_failures_is_in_both_documents() {
+    let stand = stand(&[translator()]);
+    for target in ["/openapi.json", "/agents/translator/openapi.json"] {
+        let components = stand.read(target).await["components"].clone();
+        let codes = &components["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"];
+        for code in Code::ALL {
+            assert!(codes.as_array().unwrap().contains(&json!(code.row().name)), "{target}: {code:?}");
+            let response = &components["responses"][format!("E{}", code.row().status)];
+            assert!(response["description"].as_str().unwrap().contains(code.row().name), "{target}: {code:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_agents_document_has_its_operations_with_schemas_that_still_hold_together() {
+    let document = stand(&[translator()]).read("/agents/translator/openapi.json").await;
+    let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+    assert_eq!(
+        paths,
+        ["/agents/translator/invoke", "/agents/translator/invoke/detect", "/agents/translator/invoke/translateText"]
+    );
+    let schema = &document["components"]["schemas"]["translateText.Input"];
+    let place = "#/components/schemas/translateText.Input";
+    assert_eq!(schema["properties"]["text"]["$ref"], format!("{place}/$defs/text"));
+    assert_eq!(schema["properties"]["more"]["items"]["$ref"], place);
+    let whole = &document["paths"]["/agents/translator/invoke"]["post"];
+    assert_eq!(whole["parameters"][0]["schema"]["enum"], json!(["translateText", "detect"]));
+    assert_eq!(whole["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]["$ref"], place);
+    assert_eq!(whole["responses"]["503"]["$ref"], "#/components/responses/E503");
+    assert_eq!(document["security"], json!([{"api_key": []}]));
+    assert_eq!(document["components"]["securitySchemes"]["api_key"]["name"], "x-api-key");
+    let named = &document["paths"]["/agents/translator/invoke/translateText"]["post"];
+    let example = &named["requestBody"]["content"]["application/json"]["examples"]["example1"]["value"];
+    assert_eq!(*example, json!({"text": "hi"}));
+}
+
+#[tokio::test]
+async fn an_agent_without_schemas_takes_and_gives_any_json() {
+    let document = stand(&[plain("b")]).read("/agents/b/openapi.json").await;
+    let call = &document["paths"]["/agents/b/invoke"]["post"];
+    assert_eq!(call["requestBody"]["content"]["application/json"]["schema"], json!({}));
+    assert_eq!(document["info"]["version"], "0.0.0");
+}
+
+#[tokio::test]
+async fn a_deprecated_agent_says_so() {
+    let mut document = translator();
+    document["status"] = json!("deprecated");
+    let shown = stand(&[document]).read("/agents/translator/openapi.json").await;
+    assert_eq!(shown["paths"]["/agents/translator/invoke"]["post"]["deprecated"], true);
+}
+
+#[tokio::test]
+async fn data_within_a_schema_is_no_reference_and_anchors_become_paths() {
+    let document = json!({
+        "id": "odd", "name": "Odd", "endpoint": "https://odd.example/",
+        "operations": [
+            {"name": "data", "inputs": {
+                "properties": {"$ref": {"const": {"$ref": "#/x"}}, "default": {"$ref": "#/$defs/a"}, "$anchor": {"$ref": "#"}},
+                "default": {"$ref": "#/y"}, "$defs": {"a": true},
+            }},
+            {"name": "anchored", "inputs": {
+                "$id": "urn:example:whole", "$ref": "#here", "not": {"$ref": "urn:example:whole#/$defs/a~1b%20c"},
+                "items": [{"$ref": "urn:example:whole"}, {"$ref": "#nowhere"}],
+                "$defs": {"a/b c": {"$anchor": "here", "type": "object"}},
+            }},
+            {"name": "bound", "inputs": {"$dynamicAnchor": "node", "properties": {"next": {"$dynamicRef": "#node"}, "up": {"$ref": "#"}}}},
+            {"name": "inner", "inputs": {"$ref": "#/$defs/a", "$defs": {"a": {"$id": "urn:example:a", "$ref": "#/$defs/b", "$defs": {"b": true}}}}},
+            {"name": "anything", "inputs": true},
+        ],
+    });
+    let shown = stand(&[document]).read("/agents/odd/openapi.json").await;
+    let schema = |name: &str| &shown["components"]["schemas"][format!("{name}.Input")];
+    let (data, anchored) = (schema("data"), schema("anchored"));
+    assert_eq!(
+        (&data["properties"]["$ref"]["const"]["$ref"], &data["default"]["$ref"]),
+        (&json!("#/x"), &json!("#/y"))
+    );
+    assert_eq!(data["properties"]["default"]["$ref"], "#/components/schemas/data.Input/$defs/a");
+    assert_eq!(data["properties"]["$anchor"]["$ref"], "#/components/schemas/data.Input");
+    let place = "#/components/schemas/anchored.Input";
+    assert_eq!(
+        *anchored,
+        json!({
+            "$ref": format!("{place}/$defs/a~1b%20c"),
+            "not": {"$ref": format!("{place}/$defs/a~1b%20c")},
+            "items": [{"$ref": place}, {"$ref": "#nowhere"}],
+            "$defs": {"a/b c": {"type": "object"}},
+        })
+    );
+    let bound = schema("bound");
+    assert_eq!((&bound["properties"]["up"]["$ref"], &bound["$id"]), (&json!("#"), &json!("urn:agent:odd:bound.Input")));
+    assert_eq!(schema("inner")["$defs"]["a"]["$ref"], "#/$defs/b");
+    assert_eq!(*schema("anything"), true);
+}
+
+#[tokio::test]
+async fn what_is_answered_is_what_the_gateways_document_says() {
+    let stand = stand(&[translator(), plain("b")]);
+    let document = stand.read("/openapi.json").await;
+    let components = &document["components"];
+    let holds = |name: &str, value: &Value| {
+        let schema = json!({"$ref": format!("#/components/schemas/{name}"), "components": components});
+        let errors: Vec<String> =
+            jsonschema::validator_for(&schema).unwrap().iter_errors(value).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{name}: {errors:?}");
+    };
+    holds("Summaries", &stand.read("/agents").await);
+    holds("Document", &stand.read("/agents/translator").await);
+    holds("Map", &stand.read("/.well-known/agents.json").await);
+    holds("FrameworkList", &stand.read("/.well-known/agentframework/v1/agents?view=full").await);
+    holds("FrameworkAgent", &stand.read("/.well-known/agentframework/v1/agents/translator").await);
+    let intent = json!({"intent": "translate a text", "policy": {"capabilities": "translation", "trust": 0.5}});
+    holds("Intent", &intent);
+    holds("Resolution", &stand.ok(send(Method::POST, "/agents/resolve", &intent)).await.json());
+    let fault = stand.refused(send(Method::POST, "/agents/search", &json!({"top": 0}))).await;
+    for (name, format) in [("Error", crate::fault::Format::Error), ("Problem", crate::fault::Format::Problem)] {
+        holds(name, &serde_json::from_slice(&fault.body(format, "id")).unwrap());
+    }
+}

@@ -1,0 +1,202 @@
+//! `POST /agents/resolve`.
+
+use super::*;
+
+fn resolve(body: &Value) -> Request<'static> {
+    send(Method::POST, "/agents/resolve", body)
+}
+
+/// Agents of every quality.
+fn rated() -> Vec<Value> {
+    let mut good = translator();
+    good["certification"] = json!(["ISO-27001", {"name": "soc2"}]);
+    good["quality_score"] = json!(92);
+    good["reputation"] = json!({"score": 0.8, "votes": 12});
+    good["responseLatency"] = json!("low");
+    good["pricing"] = json!({"per_call": 0.02, "currency": "USD"});
+    let mut poor = plain("poor");
+    poor["version"] = json!("0.9");
+    poor["quality_score"] = json!(0.2);
+    poor["trust"] = json!("low");
+    poor["latency_ms"] = json!(20_000);
+    poor["pricing"] = json!("free");
+    poor["capabilities"] = json!(["translation"]);
+    let mut silent = plain("silent");
+    silent["quality_score"] = json!("excellent");
+    let mut idle = plain("idle");
+    idle["status"] = json!("inactive");
+    vec![good, poor, silent, idle]
+}
+
+async fn verdicts(policy: &Value) -> (Vec<String>, Vec<(String, String)>) {
+    let answer = stand(&rated()).ok(resolve(&json!({"intent": "translate", "policy": policy}))).await.json();
+    let candidates = ids(&answer["candidates"]).into_iter().map(str::to_owned).collect();
+    let excluded = answer["excluded"].as_array().unwrap().iter().map(|one| {
+        let reasons: Vec<&str> = one["reasons"].as_array().unwrap().iter().map(|why| why.as_str().unwrap()).collect();
+        (one["id"].as_str().unwrap().to_owned(), reasons.join("; "))
+    });
+    (candidates, excluded.collect())
+}
+
+#[tokio::test]
+async fn r25_a_candidate_says_how_it_is_called_and_why_it_is_one() {
+    let stand = stand(&rated());
+    let asked = json!({
+        "intent": "Please translate this text into Chinese",
+        "context": {"domain": "law", "files": [{"name": "contract"}], "pages": 7},
+        "policy": {"min_quality": 0.9, "max_latency": "500s", "certification": "soc2"},
+        "top": 1,
+    });
+    let answer = stand.ok(resolve(&asked)).await;
+    assert_eq!(answer.field("cache-control"), "no-store");
+    assert_eq!(
+        answer.json()["candidates"],
+        json!([{
+            "id": "translator",
+            "name": "Chinese-English Translator",
+            "version": "1.2.0",
+            "operation": "translateText",
+            "endpoint": "https://gw.example/agents/translator/invoke/translateText",
+            "method": "POST",
+            "invocation": {
+                "content_type": "application/json",
+                "authentication": {"type": "api_key", "instructions": "Ask at https://example.com/keys."},
+                "document": "https://gw.example/agents/translator",
+                "openapi": "https://gw.example/agents/translator/openapi.json",
+                "input_schema": "https://gw.example/agents/translator/openapi.json#/components/schemas/translateText.Input",
+                "output_schema": "https://gw.example/agents/translator/openapi.json#/components/schemas/translateText.Output",
+            },
+            "reasons": [
+                "its operation translateText fits the intent best",
+                "quality_score 0.92 (0.90 or more is asked)",
+                "is certified soc2",
+                "latency 1000ms (at most 500000ms is asked)",
+            ],
+        }])
+    );
+}
+
+#[tokio::test]
+async fn r25_the_schema_that_a_candidate_refers_to_is_there() {
+    let stand = stand(&rated());
+    let answer = stand.ok(resolve(&json!({"intent": "translate"}))).await.json();
+    let place =
+        answer["candidates"].as_array().unwrap().iter().find_map(|one| one["invocation"]["input_schema"].as_str());
+    let (url, pointer) = place.unwrap().split_once('#').unwrap();
+    let document = stand.read(url.strip_prefix(BASE).unwrap()).await;
+    assert!(document.pointer(pointer).is_some(), "{pointer}");
+}
+
+#[tokio::test]
+async fn r9_each_condition_excludes_with_its_reason_and_what_says_nothing_satisfies_nothing() {
+    let cases = [
+        (json!({"min_quality": 0.5}), "poor", "quality_score 0.20 (0.50 or more is asked)"),
+        (json!({"quality_score": 0.5}), "silent", "says nothing of its quality_score"),
+        (json!({"trust": 0.5}), "poor", "trust 0.17 (0.50 or more is asked)"),
+        (json!({"reputation": "high"}), "translator", "trust 0.80 (0.83 or more is asked)"),
+        (json!({"trust": "low"}), "silent", "says nothing of its trust"),
+        (json!({"certification": ["iso-27001", "hipaa"]}), "translator", "is not certified hipaa"),
+        (json!({"certification": "soc2"}), "poor", "says nothing of its certification"),
+        (json!({"max_latency": "medium"}), "poor", "latency 20000ms (at most 10000ms is asked)"),
+        (json!({"max_latency": 10}), "translator", "latency 1000ms (at most 10ms is asked)"),
+        (json!({"max_cost": 0.01}), "translator", "costs 0.02 a call (at most 0.01 is asked)"),
+        (json!({"max_cost": {"amount": 1, "currency": "eur"}}), "translator", "is priced in USD, not in EUR"),
+        (json!({"max_cost": 1}), "silent", "says nothing of its pricing"),
+        (json!({"versions": ">=2"}), "translator", "version 1.2.0 (>=2 is asked)"),
+        (json!({"versions": "*"}), "poor", "its version '0.9' is not a semantic version"),
+        (json!({"versions": "^1"}), "silent", "says nothing of its version"),
+    ];
+    for (policy, id, why) in cases {
+        let (candidates, excluded) = verdicts(&policy).await;
+        assert!(!candidates.iter().any(|candidate| candidate == id), "{policy}: {candidates:?}");
+        let reasons = excluded.iter().find(|(excluded, _)| excluded == id).map(|(_, reasons)| reasons.as_str());
+        assert!(reasons.is_some_and(|reasons| reasons.contains(why)), "{policy} {id}: {reasons:?}");
+    }
+}
+
+#[tokio::test]
+async fn r9_who_satisfies_every_condition_is_a_candidate() {
+    for policy in [
+        json!({"min_quality": 0.9, "trust": "medium", "certification": ["ISO-27001", "SOC2"], "max_latency": "low"}),
+        json!({"max_cost": {"amount": 0.02, "currency": "usd"}, "versions": ">=1.2, <2", "min_quality": 0.92}),
+        json!({"max_latency": 1000, "status": "active"}),
+    ] {
+        let (candidates, _) = verdicts(&policy).await;
+        assert!(candidates.contains(&"translator".to_owned()), "{policy}: {candidates:?}");
+    }
+    let (free, _) = verdicts(&json!({"max_cost": 0})).await;
+    assert_eq!(free, ["poor"]);
+}
+
+#[tokio::test]
+async fn among_equals_the_better_one_comes_first() {
+    let (candidates, _) = verdicts(&json!({})).await;
+    assert_eq!(candidates, ["translator", "silent", "poor"], "0.92, unknown, 0.2");
+}
+
+#[tokio::test]
+async fn r25_a_condition_that_nobody_checks_is_refused_rather_than_ignored() {
+    let stand = stand(&rated());
+    let broken = json!({"intent": "x", "policy": {
+        "max_carbon": 1, "trust": 2, "min_quality": "high", "max_latency": "soon", "max_cost": -1,
+        "versions": "latest", "certification": {"a": 1}, "status": "asleep",
+    }});
+    let fault = stand.refused(resolve(&broken)).await;
+    let mut found = pointers(&fault);
+    found.sort_unstable();
+    let names =
+        ["certification", "max_carbon", "max_cost", "max_latency", "min_quality", "status", "trust", "versions"];
+    assert_eq!(found, names.map(|name| format!("/policy/{name}")));
+}
+
+#[tokio::test]
+async fn r25_an_intent_is_needed_and_everything_is_bounded() {
+    let stand = stand(&rated());
+    for (body, pointer) in [
+        (json!({}), "/intent"),
+        (json!({"intent": " "}), "/intent"),
+        (json!({"intent": 7}), "/intent"),
+        (json!({"intent": "a".repeat(2_001)}), "/intent"),
+        (json!({"intent": "x", "top": 101}), "/top"),
+        (json!({"intent": "x", "policy": "strict"}), "/policy"),
+        (json!([]), ""),
+    ] {
+        let fault = stand.refused(resolve(&body)).await;
+        assert!(pointers(&fault).contains(&pointer), "{body}: {:?}", fault.broken());
+    }
+    let wordy = json!({"intent": "x", "context": [vec!["é".repeat(3_000); 5]]});
+    stand.ok(resolve(&wordy)).await;
+    let many: Vec<Value> = (0..600).map(|number| plain(&format!("a{number}"))).collect();
+    let answer = super::stand(&many).ok(resolve(&json!({"intent": "x", "policy": {"trust": 1}}))).await.json();
+    assert_eq!(answer["candidates"], json!([]));
+    assert_eq!(answer["excluded"].as_array().unwrap().len(), 50);
+}
+
+#[tokio::test]
+async fn r3_what_the_caller_may_not_see_is_neither_a_candidate_nor_excluded() {
+    let mut stand = stand(&rated());
+    stand.shelf.hidden = vec!["translator", "poor"];
+    for policy in [json!({}), json!({"min_quality": 0.99}), json!({"capabilities": "none"})] {
+        let answer = stand.ok(resolve(&json!({"intent": "translate", "policy": policy}))).await;
+        assert!(!answer.text().contains("translator") && !answer.text().contains("poor"), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn hostile_documents_satisfy_nothing_and_break_nothing() {
+    let mut odd = plain("odd");
+    for name in ["quality_score", "trust", "certification", "responseLatency", "pricing"] {
+        odd[name] = json!({"score": {"score": [[]]}, "amount": -1, "name": 7});
+    }
+    let stand = stand(&[odd]);
+    for policy in [
+        json!({"min_quality": 0}),
+        json!({"trust": 0}),
+        json!({"certification": "x"}),
+        json!({"max_latency": "high"}),
+        json!({"max_cost": 9}),
+    ] {
+        let answer = stand.ok(resolve(&json!({"intent": "x", "policy": policy}))).await.json();
+        assert_eq!((ids(&answer["candidates"]).len(), ids(&answer["excluded"]).len()), (0, 1), "{policy}");
+    }
+}

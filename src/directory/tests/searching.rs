@@ -1,0 +1,118 @@
+//! `POST /agents/search`.
+
+use super::*;
+use crate::search::{Filters, Word};
+
+fn search(body: &Value) -> Request<'static> {
+    send(Method::POST, "/agents/search", body)
+}
+
+#[tokio::test]
+async fn r22_a_search_answers_a_bare_array_of_summaries_that_nobody_keeps() {
+    let stand = stand(&[translator(), plain("b"), plain("c")]);
+    let answer = stand.ok(search(&json!({"filters": {}, "top": 2, "unknown": 1}))).await;
+    assert_eq!(ids(&answer.json()), ["b", "c"]);
+    assert_eq!((answer.status.as_u16(), answer.field("cache-control")), (200, "no-store"));
+    let rest = stand.ok(search(&json!({"skip": 2}))).await.json();
+    assert_eq!(ids(&rest), ["translator"]);
+    assert!(rest[0].get("score").is_none(), "nothing was ranked");
+}
+
+#[tokio::test]
+async fn r3_a_search_finds_only_what_its_caller_may_see() {
+    let mut stand = stand(&[translator(), plain("b")]);
+    stand.shelf.hidden = vec!["translator"];
+    assert_eq!(ids(&stand.ok(search(&json!({"query": "translate"}))).await.json()), ["b"]);
+}
+
+#[test]
+fn r22_filters_are_understood_plural_singular_as_a_string_and_as_an_array() {
+    let read = |given: &Value| {
+        let mut wrong = body::Wrong::default();
+        let members = body::Members::of(given, &mut wrong);
+        let filters = filters::of_members(&members, &mut wrong);
+        wrong.none("broken").unwrap();
+        filters
+    };
+    for given in [
+        json!({"capabilities": ["translation"]}),
+        json!({"capabilities": "translation"}),
+        json!({"capability": "translation", "tags": null}),
+        json!({"capability": ["translation", " "]}),
+    ] {
+        assert_eq!(
+            read(&given),
+            Filters { capabilities: vec!["translation".to_owned()], ..Filters::default() },
+            "{given}"
+        );
+    }
+    for name in ["supported_languages", "supported_language", "languages", "language"] {
+        assert_eq!(read(&json!({name: "en"})).languages, ["en"]);
+    }
+    assert_eq!(read(&json!({"status": ["inactive"]})).status, [Word::Inactive]);
+}
+
+#[tokio::test]
+async fn r22_everything_that_is_wrong_with_a_search_is_told_at_once_with_its_place() {
+    let stand = stand(&[translator()]);
+    let broken = json!({
+        "filters": {"capabilities": [1], "tags": {"a": 1}, "supported_language": 7, "status": "asleep"},
+        "query": ["x"], "top": 101, "skip": -1,
+    });
+    let fault = stand.refused(search(&broken)).await;
+    assert_eq!(fault.code(), Code::InvalidInput);
+    let expected = [
+        "/filters/capabilities",
+        "/filters/status",
+        "/filters/supported_language",
+        "/filters/tags",
+        "/query",
+        "/skip",
+        "/top",
+    ];
+    let mut found = pointers(&fault);
+    found.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn a_search_that_is_no_object_or_no_json_is_refused() {
+    let stand = stand(&[translator()]);
+    let refusals = [
+        ("", Code::InvalidInput),
+        ("[]", Code::InvalidInput),
+        ("null", Code::InvalidInput),
+        ("{\"top\":1,\"top\":2}", Code::InvalidInput),
+        ("{\"filters\":[]}", Code::InvalidInput),
+        ("{\"top\":0}", Code::InvalidInput),
+        ("{\"top\":1.5}", Code::InvalidInput),
+        ("{\"top\":\"5\"}", Code::InvalidInput),
+        ("{\"query\":\"\u{1}", Code::InvalidInput),
+    ];
+    for (body, code) in refusals {
+        let request = Request { body: body.to_owned(), ..search(&json!({})) };
+        assert_eq!(stand.refused(request).await.code(), code, "{body}");
+    }
+    let deep = Request { body: "[".repeat(40), ..search(&json!({})) };
+    assert_eq!(stand.refused(deep).await.code(), Code::InvalidInput);
+    let large = Request { body: " ".repeat(70 << 10), ..search(&json!({})) };
+    assert_eq!(stand.refused(large).await.code(), Code::PayloadTooLarge);
+    let wordy = json!({"query": "a".repeat(2_001)});
+    assert_eq!(pointers(&stand.refused(search(&wordy)).await), ["/query"]);
+    let listed = json!({"filters": {"tags": vec!["t"; 65]}});
+    assert_eq!(pointers(&stand.refused(search(&listed)).await), ["/filters/tags"]);
+}
+
+#[tokio::test]
+async fn a_search_in_another_format_is_refused() {
+    let stand = stand(&[translator()]);
+    for media in
+        ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "multipart/form-data"]
+    {
+        let fault = stand.refused(search(&json!({})).field("content-type", media)).await;
+        assert_eq!(fault.code(), Code::UnsupportedMediaType, "{media}");
+    }
+    let fault = stand.refused(search(&json!({})).field("content-encoding", "gzip")).await;
+    assert_eq!(fault.code(), Code::UnsupportedMediaType);
+    stand.ok(search(&json!({})).field("content-type", "application/json; charset=UTF-8")).await;
+}

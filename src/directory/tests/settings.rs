@@ -1,0 +1,27 @@
+//! The settings of the directory.
+
+use super::*;
+
+#[test]
+fn the_defaults_show_nothing_to_strangers_and_have_no_problem() {
+    let config = Config::default();
+    assert_eq!((config.public.as_slice(), config.endpoints, &config.signing_key), (&[][..], Endpoints::Gateway, &None));
+    assert_eq!(config.problems(), [""; 0]);
+}
+
+#[test]
+fn every_value_that_cannot_be_used_is_told_by_name() {
+    let config = Config {
+        name: String::new(),
+        description: "x".repeat(2_001),
+        max_age: "2d".parse().unwrap(),
+        provider: Some(Provider { organization: String::new(), url: "ftp://x".to_owned() }),
+        ..Config::default()
+    };
+    let problems = config.problems();
+    let expected = ["name:", "description:", "provider.organization:", "provider.url:", "max_age:"];
+    assert_eq!(problems.len(), expected.len(), "{problems:?}");
+    for (problem, field) in problems.iter().zip(expected) {
+        assert!(problem.starts_with(field), "{problem}");
+    }
+}

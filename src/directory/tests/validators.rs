@@ -1,0 +1,75 @@
+//! Documents judged by public validators: OpenAPI 3.1 by `@seriousme/openapi-schema-validator`, JSON-LD 1.1 by
+//! `jsonld`, both from npm, installed once into `tests/faces`.
+
+use super::*;
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faces")
+}
+
+/// `npm ci`, once even if several tests want it.
+fn install() {
+    let lock = File::create(folder().join(".lock")).unwrap();
+    lock.lock().unwrap();
+    if folder().join("node_modules/.package-lock.json").exists() {
+        return;
+    }
+    let npm = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder()).output();
+    let npm = npm.unwrap_or_else(|why| missing("npm", &why));
+    assert!(npm.status.success(), "npm ci failed: {}", String::from_utf8_lossy(&npm.stderr));
+}
+
+fn missing<T>(package: &str, why: &std::io::Error) -> T {
+    panic!("the Debian package {package} is missing (run: sudo apt-get install nodejs npm) [{why}]");
+}
+
+/// What the validator of `kind` says of `document`.
+fn judged(kind: &str, document: &Value) -> Value {
+    install();
+    let mut command = Command::new("node");
+    command.args(["judge.mjs", kind]).current_dir(folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut node = command.spawn().unwrap_or_else(|why| missing("nodejs", &why));
+    node.stdin.take().unwrap().write_all(document.to_string().as_bytes()).unwrap();
+    let said = node.wait_with_output().unwrap();
+    serde_json::from_slice(&said.stdout).unwrap_or_else(|why| panic!("{kind}: {why}"))
+}
+
+#[tokio::test]
+async fn openapi_documents_are_valid_for_others() {
+    let mut anchored = plain("anchored");
+    anchored["inputs"] = json!({"$ref": "#here", "$defs": {"h": {"$anchor": "here", "type": "object"}}});
+    let stand = stand(&[translator(), plain("b"), anchored]);
+    let targets =
+        ["/openapi.json", "/agents/translator/openapi.json", "/agents/b/openapi.json", "/agents/anchored/openapi.json"];
+    for target in targets {
+        let verdict = judged("openapi", &stand.read(target).await);
+        assert_eq!(verdict, json!({"valid": true, "version": "3.1"}), "{target}");
+    }
+    // The judge is awake.
+    let broken = json!({"openapi": "3.1.0", "info": {"title": "x"}, "paths": {}});
+    assert_eq!(judged("openapi", &broken)["valid"], false);
+}
+
+#[tokio::test]
+async fn r59_descriptors_are_json_ld_that_needs_no_other_document() {
+    let mut document = translator();
+    document["provider"] =
+        json!({"@context": "https://evil.example/context", "organization": "X", "url": "https://x.example"});
+    let stand = stand(&[document, plain("b")]);
+    for target in ["/agents/translator/agent.json", "/agents/b/agent.json", "/.well-known/agent.json"] {
+        let expanded = judged("jsonld", &stand.read(target).await);
+        let name = &expanded[0]["https://schema.org/name"][0]["@value"];
+        assert!(name.is_string(), "{target}: {expanded}");
+        assert_eq!(expanded[0]["@type"], json!(["urn:agent-descriptor:Agent"]), "{target}");
+    }
+    let expanded = judged("jsonld", &stand.read("/agents/translator/agent.json").await);
+    let input = expanded[0]["urn:agent-descriptor:capabilities"].as_array().unwrap().iter();
+    let input = input.filter_map(|one| one["urn:agent-descriptor:input"][0].get("@value")).next();
+    assert_eq!(input.unwrap()["required"], json!(["text"]), "a schema is a literal");
+}
