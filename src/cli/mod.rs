@@ -4,7 +4,7 @@
 use crate::{
     agent::AgentId,
     app,
-    config::Loaded,
+    config::{Loaded, plain},
     net::AddressPolicy,
     registry::{Past, Registry},
 };
@@ -33,7 +33,7 @@ pub fn export(config: &Path, folder: &Path) -> anyhow::Result<()> {
 pub fn import(config: &Path, folder: &Path, owner: Option<&str>) -> anyhow::Result<()> {
     let restored = with(config, async |registry| registry.import(folder, owner).await.map_err(|why| anyhow!(why)))?;
     for told in &restored.refused {
-        eprintln!("not kept: {}: {}", told.file.display(), told.why);
+        eprintln!("not kept: {}: {}", told.file.display(), plain(&told.why));
     }
     say(&format!("{} {} kept", restored.kept, documents(restored.kept)))?;
     match restored.refused.len() {

@@ -211,5 +211,16 @@ pub async fn open(place: &Place) -> std::result::Result<Arc<dyn Store>, String> 
     }
 }
 
+/// Whether a store could be opened, as far as can be told without making or reaching one.
+///
+/// # Errors
+/// Why it could not.
+pub fn check(place: &Place) -> std::result::Result<(), String> {
+    match place {
+        Place::File(path) => sqlite::check(path),
+        Place::Database { address, authorities } => postgres::check(address, authorities.as_deref()),
+    }
+}
+
 #[cfg(test)]
 mod tests;

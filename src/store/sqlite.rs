@@ -10,7 +10,16 @@ use rusqlite::{
     Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params_from_iter,
     types::{ToSqlOutput, ValueRef},
 };
-use std::{fmt, fs::OpenOptions, os::unix::fs::OpenOptionsExt, path::Path, sync::Arc, thread, time::Duration};
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io::{ErrorKind, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -20,6 +29,9 @@ const WAITING: usize = 256;
 const TOGETHER: usize = 64;
 /// How long another process may hold the file.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// How every such file begins (sqlite.org/fileformat2.html, "The Database Header").
+const MAGIC: &[u8] = b"SQLite format 3\0";
 
 type Outcome = std::result::Result<Written, Refused>;
 type Reading = Box<dyn FnOnce(&mut Connection) + Send>;
@@ -106,6 +118,22 @@ impl Store for Sqlite {
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
+}
+
+/// Whether the file is a database, or could be made.
+pub(super) fn check(path: &Path) -> std::result::Result<(), String> {
+    let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
+    let mut start = Vec::new();
+    match File::open(path) {
+        Ok(file) => drop(file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(|why| unusable(&why))?),
+        Err(why) if why.kind() == ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let there = folder.is_none_or(Path::is_dir);
+            return if there { Ok(()) } else { Err(unusable(&"its folder is not there")) };
+        }
+        Err(why) => return Err(unusable(&why)),
+    }
+    if start.is_empty() || start == MAGIC { Ok(()) } else { Err(unusable(&"it is no database of SQLite")) }
 }
 
 fn busy() -> Fault {

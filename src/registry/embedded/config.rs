@@ -2,7 +2,7 @@
 
 use super::Publisher;
 use crate::{
-    store::{Address, Place},
+    store::{self, Address, Place},
     unit::{FilePath, Glob, Span},
 };
 use schemars::JsonSchema;
@@ -107,6 +107,26 @@ impl PublishConfig {
             problems.push("database_ca: is of no use without database".to_owned());
         }
         problems
+    }
+
+    /// As [`PublishConfig::problems`], and what can be told of the store without making or reaching it: for a check
+    /// that leaves everything as it is.
+    pub fn check(&self) -> Vec<String> {
+        let mut problems = self.problems();
+        let section = self.section();
+        problems.extend(store::check(&self.place()).err().map(|why| format!("{section}: {why}")));
+        problems
+    }
+
+    /// Whether both name the same store, which is opened once, at the start.
+    pub fn same_store(&self, other: &Self) -> bool {
+        let named = |config: &Self| (config.store.clone(), config.database.clone(), config.database_ca.clone());
+        named(self) == named(other)
+    }
+
+    /// The setting that names the store.
+    pub(super) fn section(&self) -> &'static str {
+        if self.database.is_some() { "database" } else { "store" }
     }
 
     /// Where documents are kept.

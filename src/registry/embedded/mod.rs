@@ -103,7 +103,7 @@ impl Registry {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let section = if config.database.is_some() { "database" } else { "store" };
+        let section = config.section();
         let store = store::open(&config.place()).await.map_err(|why| vec![format!("{section}: {why}")])?;
         Ok(Self {
             store,

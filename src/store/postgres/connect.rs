@@ -2,6 +2,7 @@
 //! encrypted for a server whose certificate holds; on it, the URL decides.
 
 use super::{Address, PATIENCE};
+use crate::store::address::read;
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject};
 use std::{net::IpAddr, path::Path, sync::Arc};
 use tokio_postgres::{
@@ -19,14 +20,7 @@ pub(super) struct Way {
 
 impl Way {
     pub(super) fn new(address: &Address, authorities: Option<&Path>) -> Result<Self, String> {
-        let url = address.load()?;
-        let unreadable = || "is not a URL of PostgreSQL (postgres://user:password@host:5432/database)".to_owned();
-        // Certificates are always verified: the words for it that other clients know mean the same here.
-        let text = ["verify-full", "verify-ca"]
-            .iter()
-            .fold(url.expose().to_owned(), |text, word| text.replace(&format!("sslmode={word}"), "sslmode=require"));
-        // The parser's own words may repeat the URL, and with it the password.
-        let mut config: Config = text.parse().map_err(|_| unreadable())?;
+        let mut config = read(address.load()?.expose())?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err("names no host (postgres://user@host:5432/database)".to_owned());
         }

@@ -169,6 +169,11 @@ impl Postgres {
     }
 }
 
+/// Whether the URL can be used, and its authorities.
+pub(super) fn check(address: &Address, authorities: Option<&Path>) -> std::result::Result<(), String> {
+    Way::new(address, authorities).map(drop)
+}
+
 #[async_trait::async_trait]
 impl Store for Postgres {
     async fn write(&self, write: Write) -> Result<Outcome> {

@@ -1,5 +1,6 @@
 //! A real PostgreSQL on a free port, in a folder of its own, ended by its process id when dropped.
 
+use super::certs::Issued;
 use std::{
     fs,
     net::TcpListener,
@@ -44,6 +45,21 @@ impl Postgres {
         client.batch_execute(statements).await.unwrap();
         drop(client);
         driven.await.unwrap().unwrap();
+    }
+
+    /// Makes it speak TLS, besides plain text, with this certificate.
+    pub async fn secure(&self, issued: &Issued) {
+        let (certificate, key) = issued.write(self.folder.path(), "server");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        if is_root() {
+            let (user, group) = ids("postgres");
+            chown(&key, Some(user), Some(group)).unwrap();
+        }
+        for (setting, path) in [("ssl_cert_file", &certificate), ("ssl_key_file", &key)] {
+            self.sql("postgres", &format!("alter system set {setting} = '{}'", path.display())).await;
+        }
+        self.sql("postgres", "alter system set ssl = on").await;
+        self.sql("postgres", "select pg_reload_conf()").await;
     }
 
     /// Ends the server at once, as a machine that fails would.

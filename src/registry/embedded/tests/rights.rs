@@ -201,6 +201,28 @@ async fn r3_changed_rules_hold_at_once() {
 }
 
 #[test]
+fn a_check_tells_what_is_wrong_with_the_store_and_makes_none() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| PublishConfig { store: folder.path().join(name).into(), ..PublishConfig::default() };
+    std::fs::write(folder.path().join("text"), "no database").unwrap();
+    assert!(at("new.db").check().is_empty() && !folder.path().join("new.db").exists());
+    for (config, told) in [
+        (at("missing/new.db"), "store: "),
+        (at("text"), "store: "),
+        (at(""), "store: "),
+        (serde_json::from_value(json!({"database": "file:/missing/secret"})).unwrap(), "database: "),
+        (
+            serde_json::from_value(json!({"database": "postgres://u@db.example/x?sslmode=disable"})).unwrap(),
+            "database: ",
+        ),
+    ] {
+        let problems = config.check();
+        assert!(problems.len() == 1 && problems[0].starts_with(told), "{problems:?}");
+        assert!(!config.same_store(&at("new.db")));
+    }
+}
+
+#[test]
 fn every_setting_out_of_bounds_is_told_by_its_path() {
     let config: PublishConfig = serde_json::from_value(json!({
         "poll": "1ms", "most_documents": 0, "most_in_all": 300000, "database_ca": "ca.pem",
