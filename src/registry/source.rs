@@ -69,6 +69,7 @@ pub(super) struct SourceState<R> {
     trouble: Option<String>,
     pub(super) stale: bool,
     agents: usize,
+    revision: u64,
 }
 
 struct Waiting {
@@ -90,6 +91,7 @@ impl<R> SourceState<R> {
             trouble: None,
             stale: false,
             agents: 0,
+            revision: 0,
         }
     }
 
@@ -192,6 +194,7 @@ impl<R> SourceState<R> {
             }
         }
         if changed {
+            self.revision += 1;
             self.recount();
         }
         changed
@@ -254,6 +257,7 @@ impl<R> SourceState<R> {
             name: Arc::clone(&self.origin.name),
             kind: self.origin.kind,
             agents: self.agents,
+            revision: self.revision,
             good: self.good,
             stale: self.stale,
             remembered: self.remembered,

@@ -306,3 +306,21 @@ async fn what_is_only_tried_asks_nobody_and_keeps_nothing() {
     let _watch = Watch::start(&desk.catalogue, sources).await;
     assert!(server.asked().is_empty() && desk.ids().is_empty());
 }
+
+#[tokio::test]
+async fn a_loss_that_was_confirmed_is_not_undone_by_what_is_on_disk() {
+    let (server, folder) = (Served::saying(&list(12)).await, tempfile::tempdir().unwrap());
+    let desk = Desk::new();
+    let watch = start(&desk, vec![source("reg", &server.url("/"), Some(folder.path()))]).await;
+    let kept = || {
+        let (_, parts) = Keeper::new(folder.path().to_owned(), "reg", "test", "reg").load().ok().flatten()?;
+        Some(parts.iter().map(|part| if let News::Whole(found) = &part.news { found.len() } else { 0 }).sum::<usize>())
+    };
+    eventually("it is kept", || kept() == Some(12)).await;
+    server.now(|_| ok(&list(1)));
+    eventually("the loss is held", || desk.catalogue.sources()[0].losing == Some(11)).await;
+    assert_eq!(kept(), Some(12));
+    assert_eq!(desk.catalogue.confirm("reg"), Some(true));
+    eventually("the file says so too", || kept() == Some(1)).await;
+    drop(watch);
+}
