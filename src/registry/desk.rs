@@ -10,7 +10,7 @@ use super::{
 use crate::telemetry::LookOutcome;
 use std::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -29,17 +29,15 @@ pub(super) const WAITING: usize = 128;
 /// What is kept of one source.
 pub(super) struct Keeping {
     keeper: Arc<Keeper>,
-    changed: bool,
-    good: bool,
-    writing: Option<JoinHandle<bool>>,
+    /// The revision in the file, and when it was good.
+    kept: Option<(u64, SystemTime)>,
+    writing: Option<JoinHandle<Option<(u64, SystemTime)>>>,
     next: Instant,
-    touched: Instant,
 }
 
 impl Keeping {
     pub(super) fn new(keeper: Arc<Keeper>) -> Self {
-        let now = Instant::now();
-        Self { keeper, changed: false, good: false, writing: None, next: now, touched: now }
+        Self { keeper, kept: None, writing: None, next: Instant::now() }
     }
 }
 
@@ -90,7 +88,7 @@ impl<R: Send + Sync + 'static> Desk<R> {
     /// Tells each look what became of it.
     pub(super) fn answer(&mut self, of: Vec<usize>, answers: Vec<oneshot::Sender<Verdict>>, verdicts: Vec<Verdict>) {
         for ((at, answer), verdict) in of.into_iter().zip(answers).zip(verdicts) {
-            if let Some((name, keeping)) = self.sources.get_mut(at) {
+            if let Some((name, _)) = self.sources.get(at) {
                 let outcome = match verdict {
                     Verdict::Taken { .. } | Verdict::Late => LookOutcome::Good,
                     Verdict::Held => LookOutcome::Held,
@@ -98,10 +96,6 @@ impl<R: Send + Sync + 'static> Desk<R> {
                     Verdict::Refused => LookOutcome::Refused,
                 };
                 self.catalogue.metrics().feeds().looked(name, outcome);
-                if let (Some(keeping), Verdict::Taken { changed }) = (keeping, verdict) {
-                    keeping.changed |= changed;
-                    keeping.good = true;
-                }
             }
             // Whoever asked may be gone: the sources were changed.
             let _ = answer.send(verdict);
@@ -111,47 +105,54 @@ impl<R: Send + Sync + 'static> Desk<R> {
     /// Does what is due.
     pub(super) async fn tend(&mut self) {
         self.catalogue.expire(self.era);
-        for health in self.catalogue.sources().iter() {
+        let sources = self.catalogue.sources();
+        for health in sources.iter() {
             let age = health.age().map(|age| age.as_secs_f64());
             let (agents, held) = (health.agents, health.losing.unwrap_or_default());
             self.catalogue.metrics().feeds().is(&health.name, age, agents, held);
         }
-        for (at, (_, keeping)) in self.sources.iter_mut().enumerate() {
-            if let Some(keeping) = keeping {
-                keeping.tend(at, &self.catalogue, self.era).await;
+        for (at, ((_, keeping), health)) in self.sources.iter_mut().zip(sources.iter()).enumerate() {
+            let good = health.good.filter(|_| !health.remembered);
+            if let (Some(keeping), Some(good)) = (keeping, good) {
+                keeping.tend((at, health.revision, good), &self.catalogue, self.era).await;
             }
         }
     }
 }
 
 impl Keeping {
-    async fn tend<R: Send + Sync + 'static>(&mut self, at: usize, catalogue: &Arc<Catalogue<R>>, era: Era) {
+    /// Writes what is new of the source at this place, with this revision, which was good then.
+    async fn tend<R: Send + Sync + 'static>(
+        &mut self,
+        (at, revision, good): (usize, u64, SystemTime),
+        catalogue: &Arc<Catalogue<R>>,
+        era: Era,
+    ) {
         if let Some(writing) = self.writing.take_if(|writing| writing.is_finished()) {
-            // What could not be written is tried again with the next change, and at the next due time.
-            self.changed |= !writing.await.unwrap_or(false);
+            // What could not be written is tried again when it is due.
+            self.kept = writing.await.ok().flatten();
         }
         let now = Instant::now();
         if self.writing.is_some() || now < self.next {
             return;
         }
-        let keeper = Arc::clone(&self.keeper);
-        if std::mem::take(&mut self.changed) {
-            (self.next, self.touched, self.good) = (now + WRITTEN, now, false);
-            let catalogue = Arc::clone(catalogue);
-            self.writing = Some(tokio::task::spawn_blocking(move || {
-                let Some(parts) = catalogue.kept(era, at) else { return true };
-                let saved = keeper.save(&parts);
-                if let Err(why) = &saved {
-                    tracing::warn!(%why, "the last known good agents cannot be kept");
-                }
-                saved.is_ok()
-            }));
-        } else if self.good && now.duration_since(self.touched) >= TOUCHED {
-            (self.touched, self.good) = (now, false);
-            self.writing = Some(tokio::task::spawn_blocking(move || {
-                // A file that is gone is written anew.
-                keeper.touch(std::time::SystemTime::now()).is_ok()
-            }));
+        let same = self.kept.filter(|(kept, _)| *kept == revision);
+        if same.is_some_and(|(_, kept)| good.duration_since(kept).is_ok_and(|since| since < TOUCHED)) {
+            return;
         }
+        self.next = now + WRITTEN;
+        let (keeper, catalogue) = (Arc::clone(&self.keeper), Arc::clone(catalogue));
+        self.writing = Some(tokio::task::spawn_blocking(move || {
+            // A file that is gone is written anew.
+            if same.is_some() && keeper.touch(good).is_ok() {
+                return Some((revision, good));
+            }
+            let parts = catalogue.kept(era, at)?;
+            let saved = keeper.save(&parts, good);
+            if let Err(why) = &saved {
+                tracing::warn!(%why, "the last known good agents cannot be kept");
+            }
+            saved.ok().map(|()| (revision, good))
+        }));
     }
 }

@@ -14,6 +14,8 @@ pub struct SourceHealth {
     pub kind: &'static str,
     /// Agents that its documents make.
     pub agents: usize,
+    /// Counts the changes of its agents.
+    pub revision: u64,
     /// When it was last well.
     pub good: Option<SystemTime>,
     /// Whether that is too long ago, so that its agents are not served.

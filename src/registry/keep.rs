@@ -12,9 +12,12 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, BufWriter, ErrorKind, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::PathBuf,
-    sync::Arc,
-    time::SystemTime,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
 };
 
 /// Bytes of one file.
@@ -23,6 +26,11 @@ const LARGEST: usize = 1 << 30;
 const MAGIC: &[u8] = b"gatepost agents 1\n";
 /// Bytes of the SHA-256 of everything before it, at the end.
 const SEAL: usize = 32;
+
+/// A file that is being written is not this old.
+const ABANDONED: Duration = Duration::from_secs(3_600);
+/// Numbers the files that this process writes.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// The file of one source.
 #[derive(Debug)]
@@ -46,6 +54,7 @@ impl Keeper {
     /// # Errors
     /// Why the file cannot be believed.
     pub(super) fn load(&self) -> Result<Option<Remembered>, String> {
+        self.sweep();
         let unusable = |why: &str| format!("{} is ignored: {why}", self.path.display());
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
@@ -88,21 +97,38 @@ impl Keeper {
         Ok(parts)
     }
 
-    /// Replaces what was kept.
+    /// Removes what processes left that died while they wrote.
+    fn sweep(&self) -> Option<()> {
+        let prefix = format!("{}.", self.path.file_name()?.to_str()?);
+        for entry in fs::read_dir(self.path.parent()?).ok()?.flatten() {
+            let name = entry.file_name();
+            let left = name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".new"));
+            let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok().map(|age| age > ABANDONED);
+            if left && old().unwrap_or(false) {
+                drop(fs::remove_file(entry.path()));
+            }
+        }
+        Some(())
+    }
+
+    /// Replaces what was kept by what was good then.
     ///
     /// # Errors
     /// What the file system refuses; what was kept before stays.
-    pub(super) fn save(&self, parts: &[Kept]) -> Result<(), String> {
-        self.write(parts).map_err(|why| format!("{} cannot be written ({why})", self.path.display()))
+    pub(super) fn save(&self, parts: &[Kept], good: SystemTime) -> Result<(), String> {
+        // Two that write at once, before and after a reload or of two processes, each have a file of their own.
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let aside = self.path.with_extension(format!("agents.{}-{number}.new", std::process::id()));
+        self.write(&aside, parts, good).map_err(|why| {
+            drop(fs::remove_file(&aside));
+            format!("{} cannot be written ({why})", self.path.display())
+        })
     }
 
-    fn write(&self, parts: &[Kept]) -> io::Result<()> {
+    fn write(&self, aside: &Path, parts: &[Kept], good: SystemTime) -> io::Result<()> {
         let folder = self.path.parent().ok_or(ErrorKind::InvalidInput)?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let aside = self.path.with_extension("agents.new");
-        // Left by a process that died while it wrote; two gateways in one folder replace each other's, whole.
-        drop(fs::remove_file(&aside));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(aside)?;
         let mut to = Sealing { to: BufWriter::with_capacity(1 << 16, file), sum: Context::new(&SHA256), written: 0 };
         to.write(MAGIC)?;
         to.sized(self.whose.as_bytes())?;
@@ -116,8 +142,10 @@ impl Keeper {
         }
         let Sealing { mut to, sum, .. } = to;
         to.write_all(sum.finish().as_ref())?;
-        to.into_inner()?.sync_all()?;
-        fs::rename(&aside, &self.path)?;
+        let file = to.into_inner()?;
+        file.set_modified(good)?;
+        file.sync_all()?;
+        fs::rename(aside, &self.path)?;
         File::open(folder)?.sync_all()
     }
 

@@ -17,8 +17,10 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How soon a feed that is in the middle of a change is asked again.
 const SOON: Duration = Duration::from_millis(100);
-/// A look may take one part in so many of the time, unless the feed itself asks for it.
+/// A look may take one part in so many of the time, unless the feed itself asks for it: of files, whose reading is
+/// this machine's work, and of others, where it is mostly waiting.
 const SHARE: u32 = 20;
+const SHARE_AFAR: u32 = 2;
 /// One look, all its fetches together.
 const LONGEST: Duration = Duration::from_secs(600);
 /// The longest pause that trouble causes.
@@ -99,6 +101,7 @@ impl Looker {
 
     /// Waits for the next look: `wait`, or until the feed wakes up, and then still as long as `busy` asks for.
     async fn pause(&mut self, wait: Duration, busy: Duration) {
+        let share = if self.prefix { SHARE_AFAR } else { SHARE };
         let woken = AssertUnwindSafe(self.feed.wake()).catch_unwind();
         let woken = async {
             if woken.await.is_err() {
@@ -106,7 +109,7 @@ impl Looker {
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(wait.max(busy * SHARE)) => {}
+            () = tokio::time::sleep(wait.max(busy * share)) => {}
             // So that a storm of changes leaves time for calls.
             () = woken => tokio::time::sleep((busy * 2).min(wait)).await,
         }

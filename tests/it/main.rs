@@ -11,6 +11,7 @@ mod demo;
 mod directory;
 mod examples;
 mod failures;
+mod feeds;
 mod issuers;
 mod limits;
 mod living;

@@ -291,6 +291,7 @@ fn feed(name: &str, good: Option<u64>) -> SourceHealth {
         name: name.into(),
         kind: "aidip",
         agents: 12,
+        revision: 1,
         good: good.map(|ago| SystemTime::now() - Duration::from_secs(ago)),
         stale: false,
         remembered: false,

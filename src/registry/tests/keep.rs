@@ -2,7 +2,7 @@
 
 use super::{super::keep::Keeper, *};
 use crate::agent::Agent;
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, time::SystemTime};
 
 fn keeper(folder: &Path) -> Keeper {
     Keeper::new(folder.join("state"), "aidip:a.example", "aidip", "https://a.example/")
@@ -23,8 +23,8 @@ fn what_was_kept_comes_back_with_its_digests() {
     let keeper = keeper(folder.path());
     assert!(keeper.load().unwrap().is_none(), "there is nothing yet, and that is no trouble");
     let parts = vec![("one".into(), vec![agent_of("a"), agent_of("b")]), ("none".into(), vec![])];
-    keeper.save(&parts).unwrap();
-    keeper.save(&parts).unwrap();
+    keeper.save(&parts, SystemTime::now()).unwrap();
+    keeper.save(&parts, SystemTime::now()).unwrap();
     let (good, found) = keeper.load().unwrap().unwrap();
     assert!(good.elapsed().unwrap() < Duration::from_secs(20));
     assert_eq!(found.iter().map(|part| &*part.name).collect::<Vec<_>>(), ["one", "none"]);
@@ -36,7 +36,12 @@ fn what_was_kept_comes_back_with_its_digests() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&file(folder.path())), mode(&folder.path().join("state"))), (0o600, 0o700));
     assert_eq!(fs::read_dir(folder.path().join("state")).unwrap().count(), 1, "nothing is left aside");
-    let earlier = std::time::SystemTime::now() - Duration::from_secs(1_000);
+    let left = file(folder.path()).with_extension("agents.1-1.new");
+    fs::write(&left, "half").unwrap();
+    assert!(keeper.load().unwrap().is_some() && left.exists(), "it may be being written");
+    fs::File::options().write(true).open(&left).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert!(keeper.load().unwrap().is_some() && !left.exists(), "nobody writes it any more");
+    let earlier = SystemTime::now() - Duration::from_secs(1_000);
     keeper.touch(earlier).unwrap();
     assert!(keeper.load().unwrap().unwrap().0.elapsed().unwrap() >= Duration::from_secs(999));
 }
@@ -44,7 +49,7 @@ fn what_was_kept_comes_back_with_its_digests() {
 #[test]
 fn a_file_that_is_cut_changed_or_anothers_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
-    keeper(folder.path()).save(&[("one".into(), vec![agent_of("a")])]).unwrap();
+    keeper(folder.path()).save(&[("one".into(), vec![agent_of("a")])], SystemTime::now()).unwrap();
     let whole = fs::read(file(folder.path())).unwrap();
     for length in 0..whole.len() {
         fs::write(file(folder.path()), &whole[..length]).unwrap();
@@ -72,5 +77,5 @@ fn a_file_that_is_cut_changed_or_anothers_is_not_believed() {
 fn what_cannot_be_written_is_told_and_what_was_kept_stays() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("state"), "a file").unwrap();
-    assert!(keeper(folder.path()).save(&[]).unwrap_err().contains("cannot be written"));
+    assert!(keeper(folder.path()).save(&[], SystemTime::now()).unwrap_err().contains("cannot be written"));
 }

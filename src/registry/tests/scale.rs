@@ -3,7 +3,7 @@
 use super::*;
 
 /// AIDIP's translator, many times over.
-fn translators(count: usize, changed: usize) -> String {
+fn translators(count: usize, changed: impl Fn(usize) -> bool) -> String {
     let template = json!({
         "id": "translator-NUMBER", "name": "Chinese-English Translator", "version": "VERSION",
         "description": "Translates between Chinese and English.", "publisher": "Example", "status": "active",
@@ -26,7 +26,7 @@ fn translators(count: usize, changed: usize) -> String {
     })
     .to_string();
     let document = |at: usize| {
-        let version = if at == changed { "2" } else { "1" };
+        let version = if changed(at) { "2" } else { "1" };
         template.replace("NUMBER", &at.to_string()).replace("VERSION", version)
     };
     format!("[{}]", (0..count).map(document).collect::<Vec<_>>().join(",\n"))
@@ -40,7 +40,7 @@ fn resident() -> usize {
 #[test]
 fn a_hundred_thousand_agents_load_and_one_change_compiles_one() {
     let desk = Desk::new();
-    let (text, changed) = (translators(100_000, usize::MAX), translators(100_000, 77_777));
+    let (text, changed) = (translators(100_000, |_| false), translators(100_000, |at| at == 77_777));
     let size = text.len();
     let (began, before) = (Instant::now(), resident());
     desk.put("agents.json", text).unwrap();
@@ -49,13 +49,23 @@ fn a_hundred_thousand_agents_load_and_one_change_compiles_one() {
     let each = (after + size).saturating_sub(before) / 100_000;
     println!("100,000 agents ({size} bytes): {took:?}, {each} bytes each");
     assert_eq!((desk.catalogue.load().len(), desk.compiler.count()), (100_000, 100_000));
-    assert!(took < Duration::from_secs(60), "{took:?}");
+    // Far more than it takes, even unoptimised and beside other work.
+    assert!(took < Duration::from_secs(240), "{took:?}");
     let began = Instant::now();
     desk.put("agents.json", changed).unwrap();
     println!("one of them changed: {:?}", began.elapsed());
     assert_eq!(desk.compiler.count(), 100_001);
     assert_eq!(desk.catalogue.load().get("translator-77777").unwrap().agent.version.as_deref(), Some("2"));
     assert!(desk.catalogue.load().get("translator-100000").is_none());
+    let hundredth = translators(100_000, |at| at % 100 == 0 || at == 77_777);
+    let began = Instant::now();
+    desk.put("agents.json", hundredth).unwrap();
+    println!("one in a hundred changed: {:?}", began.elapsed());
+    assert_eq!(desk.compiler.count(), 101_001);
+    let began = Instant::now();
+    let one = News::Whole(read::documents(Path::new("a.json"), agents(&["one"]).into()).unwrap());
+    desk.tell("another part", one);
+    println!("one more agent beside them: {:?}", began.elapsed());
 }
 
 #[test]
