@@ -7,7 +7,7 @@ use crate::{
     auth::Caller,
     fault::{Code, Fault, Result},
     registry::Registry,
-    search, seal,
+    seal, search,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};

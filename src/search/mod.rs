@@ -4,7 +4,7 @@
 use crate::agent::{Agent, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, RwLock, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// How agents are found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -94,8 +94,11 @@ impl Index {
     pub fn search(&self, query: &Query, visible: &dyn Fn(&Agent) -> bool) -> Found {
         let agents = self.agents.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = agents.iter().filter(|agent| agent.status != Status::Inactive && visible(agent));
-        let mut hits: Vec<Hit> =
-            wanted.skip(query.skip).take(query.top + 1).map(|agent| Hit { agent: Arc::clone(agent), score: None }).collect();
+        let mut hits: Vec<Hit> = wanted
+            .skip(query.skip)
+            .take(query.top + 1)
+            .map(|agent| Hit { agent: Arc::clone(agent), score: None })
+            .collect();
         let more = hits.len() > query.top;
         hits.truncate(query.top);
         Found { hits, more }
