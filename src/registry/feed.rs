@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// One way to learn of agents.
 #[async_trait::async_trait]
@@ -18,6 +18,11 @@ pub trait Feed: Send + 'static {
 
     /// What it said last is in force.
     fn taken(&mut self) {}
+
+    /// How soon what it looks at asks to be looked at again; the driver keeps within its own bounds.
+    fn again(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// What one look found.
@@ -27,12 +32,22 @@ pub struct Change {
     pub parts: Vec<Part>,
     /// Something is in the middle of changing: look again before the usual time.
     pub soon: bool,
+    /// Why the look as a whole brought nothing that can be relied on; what was known stays, parts that are mentioned
+    /// all the same are taken in.
+    pub trouble: Option<String>,
+}
+
+impl Change {
+    /// A look that failed.
+    pub fn failed(why: impl Into<String>) -> Self {
+        Self { trouble: Some(why.into()), ..Self::default() }
+    }
 }
 
 /// One file, page or topic of a feed.
 #[derive(Debug)]
 pub struct Part {
-    /// Its name, unique over all feeds; operators read it.
+    /// Its name, unique within its feed; operators read it.
     pub name: Arc<str>,
     /// What became of it.
     pub news: News,

@@ -4,6 +4,7 @@
 //! What a route is, and what a call does with it, it does not know.
 
 mod catalogue;
+mod config;
 mod embedded;
 mod feed;
 mod file;
@@ -12,8 +13,11 @@ mod settle;
 mod snapshot;
 mod split;
 mod watch;
+#[cfg_attr(not(test), allow(dead_code, reason = "the kinds of feeds that use it are being built"))]
+mod web;
 
 pub use catalogue::{Catalogue, Era};
+pub use config::{Caching, Kind, Remote, Source};
 pub use embedded::{Past, PublishConfig, Publisher, Registry, Saved, Stored, When};
 pub use feed::{Body, Change, Document, Feed, News, Part};
 pub use file::Files;
