@@ -8,6 +8,8 @@ mod config;
 mod embedded;
 mod feed;
 mod file;
+#[cfg_attr(not(test), allow(dead_code, reason = "the driver that opens them is being built"))]
+mod kinds;
 mod read;
 mod settle;
 mod snapshot;
