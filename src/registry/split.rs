@@ -4,6 +4,12 @@
 
 use std::ops::Range;
 
+/// Items or members of one array or object: far more than there may be agents, and few enough to be counted.
+const MOST: usize = 1_000_000;
+
+/// Where a member's name, quotes included, and its value are.
+pub(super) type Member = (Range<usize>, Range<usize>);
+
 /// Where the documents of `text` are: the items of an array, those of a top-level member `agents`, or the whole.
 ///
 /// # Errors
@@ -43,11 +49,11 @@ pub(super) fn items(text: &[u8]) -> Result<Vec<Range<usize>>, String> {
     scan.end().map(|()| found)
 }
 
-/// Where each member of the object that `text` is stands: its name, quotes included, and its value.
+/// Where each member of the object that `text` is stands.
 ///
 /// # Errors
 /// As [`documents`].
-pub(super) fn members(text: &[u8]) -> Result<Vec<(Range<usize>, Range<usize>)>, String> {
+pub(super) fn members(text: &[u8]) -> Result<Vec<Member>, String> {
     let mut scan = Scan { text, at: 0 };
     scan.space();
     let found = match scan.peek() {
@@ -93,6 +99,7 @@ impl Scan<'_> {
             let start = self.at;
             self.value()?;
             items.push(start..self.trimmed(start));
+            self.bounded(items.len())?;
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
@@ -106,6 +113,13 @@ impl Scan<'_> {
         }
     }
 
+    fn bounded(&self, found: usize) -> Result<(), String> {
+        match found <= MOST {
+            true => Ok(()),
+            false => Err(self.wrong(&format!("it holds more than {MOST} items"))),
+        }
+    }
+
     /// Nothing but space is left.
     fn end(&mut self) -> Result<(), String> {
         self.space();
@@ -116,7 +130,7 @@ impl Scan<'_> {
     }
 
     /// The members of the object that begins here.
-    fn members(&mut self) -> Result<Vec<(Range<usize>, Range<usize>)>, String> {
+    fn members(&mut self) -> Result<Vec<Member>, String> {
         let mut found = Vec::new();
         self.at += 1;
         loop {
@@ -141,6 +155,7 @@ impl Scan<'_> {
             let start = self.at;
             self.value()?;
             found.push((name, start..self.trimmed(start)));
+            self.bounded(found.len())?;
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {}

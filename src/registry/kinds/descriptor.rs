@@ -125,18 +125,18 @@ fn is_schema(value: &Value) -> bool {
 
 /// `{"schemes": […]}` as descriptors have it, or A2A's schemes; AIDIP's own form stays as it is.
 fn authentication(descriptor: &Map<String, Value>) -> Result<Option<Value>, String> {
-    match descriptor.get("authentication") {
-        None | Some(Value::Null) => security::of_card(descriptor),
-        Some(Value::Object(members)) if !members.contains_key("type") && members.contains_key("schemes") => {
-            match members.get("schemes") {
-                Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
-                    let none = || serde_json::json!({"type": "none"});
-                    let found = security::of_schemes(&words(members, "schemes"))?;
-                    Ok(Some(found.unwrap_or_else(none)))
-                }
-                _ => Err("authentication.schemes: must be an array of strings".to_owned()),
-            }
+    let own = match descriptor.get("authentication") {
+        Some(Value::Object(members)) => members,
+        None | Some(Value::Null) => return security::of_card(descriptor),
+        // Judged, and refused, with the rest of the document.
+        Some(_) => return Ok(None),
+    };
+    match own.get("schemes") {
+        _ if own.contains_key("type") => Ok(None),
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
+            let found = security::of_card(descriptor)?;
+            Ok(Some(found.unwrap_or_else(|| serde_json::json!({"type": "none"}))))
         }
-        Some(_) => Ok(None),
+        _ => Err("authentication.schemes: must be an array of strings".to_owned()),
     }
 }

@@ -11,7 +11,10 @@ use crate::{
     unit::json::cut,
 };
 use futures_util::StreamExt;
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
 
 /// Bytes of all documents of one list.
 const MOST_BYTES: usize = 256 << 20;
@@ -20,6 +23,8 @@ const FETCHED: usize = 10_000;
 /// Documents asked for again in one look although nothing tells that they changed: in turn, so that each is sooner or
 /// later. Below this number every look asks for all.
 const REVALIDATED: usize = 256;
+/// How long one look fetches documents; the next one goes on.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Documents fetched at once.
 const AT_ONCE: usize = 8;
 
@@ -96,15 +101,19 @@ impl Documents {
         (new, left)
     }
 
-    /// Fetches documents, several at once, and judges each as it comes.
+    /// Fetches documents, several at once, and judges each as it comes; whether there was no time for some.
     ///
     /// # Errors
     /// Together they are more than may be kept.
-    pub(super) async fn fetch(&mut self, due: Vec<Due>, web: &Web, judge: &Judge) -> Result<(), String> {
+    pub(super) async fn fetch(&mut self, due: Vec<Due>, web: &Web, judge: &Judge) -> Result<bool, String> {
+        let began = Instant::now();
         let mut bytes: usize = self.held.values().filter_map(|held| Some(held.found.as_ref().ok()?.size())).sum();
         let mut coming =
             futures_util::stream::iter(due.into_iter().map(|due| fetched(web, judge, due))).buffer_unordered(AT_ONCE);
         while let Some((due, found)) = coming.next().await {
+            if began.elapsed() > LONGEST {
+                return Ok(true);
+            }
             let held = self.held.get_mut(&due.place);
             match (found, held) {
                 (Ok(None), Some(held)) => held.trouble = None,
@@ -126,12 +135,14 @@ impl Documents {
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
 
-/// A document as it came: `None` where it is as it was.
-async fn fetched(web: &Web, judge: &Judge, due: Due) -> (Due, Result<Option<Result<Ready, String>>, String>) {
+/// A document as it came: `None` where it is as it was, an error where nothing came that could be judged.
+type Come = Result<Option<Result<Ready, String>>, String>;
+
+async fn fetched(web: &Web, judge: &Judge, due: Due) -> (Due, Come) {
     let page: Result<Option<Page>, String> = match due.known {
         false => web.whole(&due.url).await.map(Some),
         true => web.get(&due.url).await.map(|fetched| match fetched {
@@ -139,7 +150,10 @@ async fn fetched(web: &Web, judge: &Judge, due: Due) -> (Due, Result<Option<Resu
             Fetched::Fresh(page) => Some(page),
         }),
     };
-    let found = page.map(|page| page.map(|page| judge.document(&page.body, due.known_as.as_deref(), &page.url)));
+    let found = page.and_then(|page| {
+        let judged = page.map(|page| judge.document(&page.body, due.known_as.as_deref(), &page.url));
+        judged.transpose().map_err(|why| format!("{}: {why}", due.url))
+    });
     (due, found)
 }
 

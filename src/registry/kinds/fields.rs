@@ -20,14 +20,14 @@ pub(super) fn text<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'
     get(members, name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
+/// An object of an array, with its place there.
+pub(super) type Placed<'a> = (usize, &'a Map<String, Value>);
+
 /// A member that is an array of objects, with the place of each.
 ///
 /// # Errors
 /// It is something else.
-pub(super) fn objects<'a>(
-    members: &'a Map<String, Value>,
-    name: &str,
-) -> Result<Vec<(usize, &'a Map<String, Value>)>, String> {
+pub(super) fn objects<'a>(members: &'a Map<String, Value>, name: &str) -> Result<Vec<Placed<'a>>, String> {
     let items = match get(members, name) {
         None => return Ok(Vec::new()),
         Some(Value::Array(items)) => items,

@@ -24,6 +24,10 @@ use serde_json::{Map, Value};
 
 /// Bytes of one document.
 const LARGEST: usize = 1 << 20;
+/// Bytes of an id that documents are asked for by.
+const LONGEST_ID: usize = 256;
+/// Bytes of a URL that leads to a document.
+const LONGEST_URL: usize = 2_048;
 /// What a summary of AIDIP or Agent Framework may hold; whatever has more is the document itself.
 const SUMMARY: &[&str] = &[
     "id",
@@ -98,13 +102,22 @@ impl Judge {
         judged.unwrap_or_else(|why| Judged::Broken(labelled(raw, &why)))
     }
 
-    /// The document that was read at `base`, where it is known as `known_as`.
+    /// The document that was read at `base`, where it is known as `known_as`, or why it is refused.
     ///
     /// # Errors
-    /// Why it is none.
-    pub(super) fn document(&self, text: &Bytes, known_as: Option<&str>, base: &Url) -> Result<Ready, String> {
+    /// What came is no agent's document at all, such as half of one: it says nothing about the agent.
+    pub(super) fn document(
+        &self,
+        text: &Bytes,
+        known_as: Option<&str>,
+        base: &Url,
+    ) -> Result<Result<Ready, String>, String> {
         let value = self.read(text)?;
-        self.ready(value, text, known_as, base)
+        let says = ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
+        match says {
+            true => Ok(self.ready(value, text, known_as, base)),
+            false => Err("what is there is no agent's document (it has neither id nor name)".to_owned()),
+        }
     }
 
     fn read(&self, text: &Bytes) -> Result<Value, String> {
@@ -145,7 +158,7 @@ impl Judge {
             Kind::AgentFramework => short || !members.contains_key("endpoints") && !members.contains_key("endpoint"),
             _ => false,
         };
-        text(members, "id").filter(|id| listed && !matches!(*id, "." | ".."))
+        text(members, "id").filter(|id| listed && id.len() <= LONGEST_ID && !matches!(*id, "." | ".."))
     }
 
     /// An entry of an AI Catalog or of ARD: a card at a URL or within.
@@ -228,6 +241,9 @@ fn plain(
 }
 
 fn link(url: &str, name: Option<&str>, base: &Url) -> Result<Judged, String> {
+    if url.len() > LONGEST_URL {
+        return Err(format!("the URL of its document has {} bytes (at most {LONGEST_URL})", url.len()));
+    }
     // R46, R54: agent:// without a transport is HTTPS.
     let plain = url.strip_prefix("agent://").or_else(|| url.strip_prefix("agent+https://"));
     let url = plain.map_or_else(|| url.to_owned(), |rest| format!("https://{rest}"));

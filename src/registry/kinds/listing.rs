@@ -58,14 +58,18 @@ pub(super) fn read(url: &Url, body: &Bytes) -> Result<Listing, String> {
         return Err(format!("byte {} is not UTF-8", why.valid_up_to()));
     }
     let body = if body.starts_with(b"\xef\xbb\xbf") { &body.slice(3..) } else { body };
-    let listing = match body.trim_ascii_start().first() {
-        Some(b'[') => Listing { entries: items(body)?, next: None },
-        Some(b'{') => object(url, body)?,
-        Some(_) => return Err("it is neither a JSON object nor an array".to_owned()),
-        None => return Err("it is empty (write [] for no agents)".to_owned()),
-    };
-    match listing.entries.len() {
-        0..=MOST_AGENTS => Ok(listing),
+    match body.trim_ascii_start().first() {
+        Some(b'[') => Ok(Listing { entries: items(body)?, next: None }),
+        Some(b'{') => object(url, body),
+        Some(_) => Err("it is neither a JSON object nor an array".to_owned()),
+        None => Err("it is empty (write [] for no agents)".to_owned()),
+    }
+}
+
+/// Judged before anything is made of the entries: a comma alone counts as one.
+fn bounded<T>(found: Vec<T>) -> Result<Vec<T>, String> {
+    match found.len() {
+        0..=MOST_AGENTS => Ok(found),
         many => Err(format!("it holds {many} entries (at most {MOST_AGENTS})")),
     }
 }
@@ -75,7 +79,7 @@ pub(super) fn read(url: &Url, body: &Bytes) -> Result<Listing, String> {
 /// # Errors
 /// It is no object, or not closed.
 pub(super) fn members(text: &Bytes) -> Result<Members, String> {
-    let found = split::members(text)?;
+    let found = bounded(split::members(text)?)?;
     let named = found.into_iter().map(|(name, place)| {
         let raw = text.slice(name);
         let name = serde_json::from_slice(&raw).unwrap_or_else(|_| String::from_utf8_lossy(&raw).into_owned());
@@ -85,7 +89,7 @@ pub(super) fn members(text: &Bytes) -> Result<Members, String> {
 }
 
 fn items(text: &Bytes) -> Result<Vec<Raw>, String> {
-    let places = split::items(text)?;
+    let places = bounded(split::items(text)?)?;
     Ok(places.into_iter().map(|place| Raw { name: None, text: text.slice(place), broken: None }).collect())
 }
 

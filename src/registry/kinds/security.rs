@@ -18,7 +18,11 @@ struct Way {
 /// It asks for what the gateway cannot ask for, or for different things in different skills.
 pub(super) fn of_card(card: &Map<String, Value>) -> Result<Option<Value>, String> {
     if let Some(Value::Object(older)) = card.get("authentication") {
-        return of_schemes(&words(older, "schemes"));
+        let names: Vec<&str> = words(older, "schemes").into_iter().chain(text(older, "type")).collect();
+        // Where the older field asks for nothing, the newer ones may.
+        if let Some(found) = of_schemes(&names)? {
+            return Ok(Some(found));
+        }
     }
     let schemes = match get(card, "securitySchemes") {
         None => &Map::new(),

@@ -14,6 +14,9 @@ use crate::{
 };
 use std::time::Duration;
 
+/// How long reading one list may take, all pages together.
+const LONGEST: Duration = Duration::from_secs(120);
+
 /// A feed that is a list on the network.
 pub(super) struct Walk {
     web: Web,
@@ -42,14 +45,15 @@ impl Walk {
     }
 
     async fn look(&mut self) -> Result<Change, String> {
-        let listed = self.pages.list(&self.web, &self.judge).await?;
+        let list = tokio::time::timeout(LONGEST, self.pages.list(&self.web, &self.judge)).await;
+        let listed = list.map_err(|_| format!("{}: the list takes longer than {LONGEST:?}", self.web.url()))??;
         let named = listed.iter().filter_map(|entry| match self.pages.entry(entry) {
             Some(Judged::At { url, known_as }) => Some(Named { entry: *entry, url, known_as: known_as.as_deref() }),
             _ => None,
         });
         let (due, left) = self.documents.due(named);
-        self.documents.fetch(due, &self.web, &self.judge).await?;
-        self.change(&listed, left)
+        let unread = self.documents.fetch(due, &self.web, &self.judge).await?;
+        self.change(&listed, left || unread)
     }
 
     /// What is to be told, if it differs from what was told and taken.

@@ -20,6 +20,9 @@ async fn r62_a_list_that_cannot_be_read_fails_the_look_for_every_kind() {
     for (kind, path) in KINDS {
         let server = Server::start().await;
         let whole = good().to_string();
+        server.json(path, good());
+        let mut feed = server.feed(kind, "");
+        assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
         for (answer, told) in [
             (Status(500), "500"),
             (Status(404), "404"),
@@ -40,9 +43,6 @@ async fn r62_a_list_that_cannot_be_read_fails_the_look_for_every_kind() {
             (Moved(path.to_owned()), ""),
             (Moved("http://169.254.169.254/latest/meta-data".to_owned()), ""),
         ] {
-            server.json(path, good());
-            let mut feed = server.feed(kind, "");
-            assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
             server.put(path, answer);
             let change = look(&mut feed).await;
             assert!(change.parts.is_empty(), "{kind:?} {change:?}");
@@ -58,6 +58,7 @@ async fn r62_a_list_that_cannot_be_read_fails_the_look_for_every_kind() {
 async fn r74_one_broken_entry_costs_only_itself_for_every_kind() {
     for (kind, path) in KINDS {
         let server = Server::start().await;
+        let mut feed = server.feed(kind, "");
         for (entry, told) in [
             ("7", "must be an object, not a number"),
             ("null", "must be an object, not null"),
@@ -73,7 +74,7 @@ async fn r74_one_broken_entry_costs_only_itself_for_every_kind() {
         ] {
             let list = format!(r#"{{"agents": [{}, {entry}, {}]}}"#, agent("a"), agent("b"));
             server.put(path, Text(list));
-            let change = server.feed(kind, "").next().await;
+            let change = feed.next().await;
             if entry == "{" {
                 assert!(change.trouble.is_some(), "an open bracket breaks the whole list");
                 continue;
@@ -91,10 +92,10 @@ async fn r62_one_page_that_fails_fails_the_look() {
         let server = Server::start().await;
         server.json(path, json!({"agents": [agent("a")], "nextCursor": "2"}));
         let second = format!("{path}?cursor=2");
+        server.json(&second, json!({"agents": [agent("b")]}));
+        let mut feed = server.feed(kind, "");
+        assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
         for answer in [Status(500), Text("{".to_owned()), Half(good().to_string()), Json(json!({"agents": 1}))] {
-            server.json(&second, json!({"agents": [agent("b")]}));
-            let mut feed = server.feed(kind, "");
-            assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
             server.put(&second, answer);
             let change = look(&mut feed).await;
             assert!(change.trouble.is_some() && change.parts.is_empty(), "{change:?}");
@@ -131,7 +132,10 @@ async fn r62_a_document_that_cannot_be_read_again_stays_and_is_told() {
     server.json("/agents/a", agent("a")).json("/agents/b", agent("b"));
     let mut feed = server.feed(Kind::Aidip, "");
     look(&mut feed).await;
-    for answer in [Status(500), Status(404), Half(agent("a").to_string()), Huge((16 << 20) + 1)] {
+    let garbage =
+        [Text("garbage".to_owned()), Text(agent("a").to_string()[..40].to_owned()), Json(json!({"error": "x"}))];
+    let answers = [Status(500), Status(404), Half(agent("a").to_string()), Huge((16 << 20) + 1)];
+    for answer in answers.into_iter().chain(garbage) {
         server.put("/agents/a", answer);
         let change = look(&mut feed).await;
         assert_eq!(change.trouble, None);
@@ -142,6 +146,30 @@ async fn r62_a_document_that_cannot_be_read_again_stays_and_is_told() {
     assert_eq!(look(&mut feed).await.parts.len(), 0, "told once");
     server.json("/agents/a", agent("a"));
     assert!(matches!(look(&mut feed).await.parts.as_slice(), [part] if matches!(part.news, News::Gone)));
+}
+
+#[tokio::test]
+async fn r12_a_document_that_changed_into_one_that_is_refused_is_not_served_as_it_was() {
+    let server = Server::start().await;
+    server.json("/.well-known/agents.json", json!({"agents": {"a": "/a.json", "b": "/b.json"}}));
+    server.json("/a.json", card("A")).json("/b.json", card("B"));
+    let mut feed = server.feed(Kind::AgentUri, "");
+    assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
+    let mut closed = card("A");
+    closed["authentication"] = json!({"schemes": ["Riddle"]});
+    server.json("/a.json", closed);
+    let change = look(&mut feed).await;
+    assert_eq!(ids(&change), ["b"]);
+    assert!(refused(&change)[0].contains("'Riddle'"));
+}
+
+#[test]
+fn r62_a_list_of_nothing_but_commas_is_counted_before_it_is_kept() {
+    let commas = |most: usize| listing::read(&base(), &format!("[{}]", ",".repeat(most)).into()).unwrap_err();
+    assert!(commas(300_000).contains("at most 200000"), "{}", commas(300_000));
+    assert!(commas(2_000_000).contains("more than 1000000"));
+    let members = format!("{{\"agents\": {{{}}}}}", "\"a\":,".repeat(1_100_000));
+    assert!(listing::read(&base(), &members.into()).unwrap_err().contains("more than 1000000"));
 }
 
 #[tokio::test]

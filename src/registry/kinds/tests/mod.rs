@@ -88,11 +88,9 @@ impl Server {
 async fn serve(mut stream: TcpStream, answers: Arc<Mutex<HashMap<String, Answer>>>, asked: Arc<Mutex<Vec<String>>>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        if stream.read(&mut byte).await.unwrap_or(0) == 0 {
+        if stream.read_buf(&mut head).await.unwrap_or(0) == 0 {
             return;
         }
-        head.push(byte[0]);
     }
     let head = String::from_utf8(head).unwrap();
     let path = head.split(' ').nth(1).unwrap().to_owned();

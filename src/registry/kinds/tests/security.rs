@@ -87,6 +87,12 @@ fn r12_an_empty_way_in_or_none_at_all_does_not_open_what_schemes_close() {
     for required in [json!([]), json!([{}]), json!(null), json!([{}, {"s": []}])] {
         assert_eq!(asked(&older(&key, &required)), Ok(Some(json!({"type": "api_key"}))), "{required}");
     }
+    let mut both = older(&key, &json!([{"s": []}]));
+    for open in [json!({"schemes": ["none"]}), json!({"schemes": []}), json!({"type": "none"}), json!({})] {
+        both["authentication"] = open;
+        assert_eq!(asked(&both), Ok(Some(json!({"type": "api_key"}))), "{both}");
+    }
+    assert_eq!(asked(&json!({"authentication": {"type": "mtls"}})), Ok(Some(json!({"type": "mtls"}))));
     assert_eq!(asked(&json!({"security": [{}]})), Ok(None));
     assert_eq!(asked(&json!({})), Ok(None));
     assert_eq!(asked(&json!({"authentication": {"schemes": []}})), Ok(None));
