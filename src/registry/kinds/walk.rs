@@ -119,6 +119,11 @@ impl Feed for Walk {
         self.taken = self.offered;
     }
 
+    fn forget(&mut self) {
+        self.taken = None;
+        self.trouble = None;
+    }
+
     fn again(&self) -> Option<Duration> {
         self.web.again()
     }

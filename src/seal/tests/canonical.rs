@@ -111,3 +111,24 @@ fn r59_a_card_without_empty_values_has_one_form() {
     assert_eq!(forms::signed(&card).len(), 1);
     assert_eq!(forms::accepted(&card).len(), 1);
 }
+
+#[test]
+fn r59_what_the_python_sdk_signed_holds_also_in_the_form_that_it_serves() {
+    // By a2a-sdk 1.3.0 with the key of RFC 8037 A.1, from the card of these tests.
+    let signatures = json!([{
+        "protected": "eyJhbGciOiJFZERTQSIsImtpZCI6ImtQcktfcW14VldhWVZBOXd3QkY2SXVvM3ZWeno3VHhIQ1R3WEJ5Z3JTNGsiLCJ0eXAiOiJKT1NFIn0",
+        "signature": "oPBojVTuFW_XV7BU0uquTY_RKKj-tniSZDzqErZnMxUwPHFh4EWVQjtRtgd2wp0uY_dflI3BNNgvd-IlNXHBCQ"
+    }]);
+    let trusted = believing(&Signer::from_pem(ED25519).unwrap());
+    let mut whole = card();
+    whole["signatures"] = signatures.clone();
+    let mut served = whole.clone();
+    served["capabilities"] = json!({"streaming": false});
+    served["skills"] = json!([{"id": "plan", "name": "Plan"}]);
+    served["securityRequirements"] = json!([{"schemes": {"token": {}}}]);
+    for mut card in [whole, served] {
+        assert_eq!(trusted.verify_card(&card), Ok(()));
+        card["name"] = json!("Other");
+        assert!(trusted.verify_card(&card).is_err());
+    }
+}
