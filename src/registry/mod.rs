@@ -12,10 +12,12 @@ mod file;
 mod health;
 mod intake;
 mod keep;
+mod kinds;
 mod lazy;
 mod looker;
 mod merge;
 mod open;
+#[cfg(test)]
 mod plain;
 mod read;
 mod settle;

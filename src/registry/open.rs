@@ -6,7 +6,7 @@ use super::{
     feed::Feed,
     file::Files,
     keep::Keeper,
-    plain,
+    kinds,
     source::Origin,
     web::Web,
 };
@@ -172,7 +172,7 @@ impl Remote {
             stale_after: self.stale_after.map(Span::get),
             most: self.max_agents,
         };
-        let feed = plain::open(self.kind, Web::new(session, config.cache), proof);
+        let feed = kinds::open(self.kind, Web::new(session, config.cache), proof);
         Ok((origin, self.poll.get(), feed))
     }
 

@@ -4,6 +4,12 @@
 
 use std::ops::Range;
 
+/// Items or members of one array or object: far more than there may be agents, and few enough to be counted.
+const MOST: usize = 1_000_000;
+
+/// Where a member's name, quotes included, and its value are.
+pub(super) type Member = (Range<usize>, Range<usize>);
+
 /// Where the documents of `text` are: the items of an array, those of a top-level member `agents`, or the whole.
 ///
 /// # Errors
@@ -27,6 +33,34 @@ pub(super) fn documents(text: &[u8]) -> Result<Vec<Range<usize>>, String> {
         true => Ok(found),
         false => Err(scan.wrong("there is something after its end")),
     }
+}
+
+/// Where the items of the array that `text` is are.
+///
+/// # Errors
+/// As [`documents`].
+pub(super) fn items(text: &[u8]) -> Result<Vec<Range<usize>>, String> {
+    let mut scan = Scan { text, at: 0 };
+    scan.space();
+    let found = match scan.peek() {
+        Some(b'[') => scan.items()?,
+        _ => return Err("it is no array".to_owned()),
+    };
+    scan.end().map(|()| found)
+}
+
+/// Where each member of the object that `text` is stands.
+///
+/// # Errors
+/// As [`documents`].
+pub(super) fn members(text: &[u8]) -> Result<Vec<Member>, String> {
+    let mut scan = Scan { text, at: 0 };
+    scan.space();
+    let found = match scan.peek() {
+        Some(b'{') => scan.members()?,
+        _ => return Err("it is no object".to_owned()),
+    };
+    scan.end().map(|()| found)
 }
 
 struct Scan<'a> {
@@ -65,6 +99,7 @@ impl Scan<'_> {
             let start = self.at;
             self.value()?;
             items.push(start..self.trimmed(start));
+            self.bounded(items.len())?;
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
@@ -73,6 +108,59 @@ impl Scan<'_> {
                 }
                 _ => {
                     return Err(self.wrong("the array is not closed properly: half written, or a bracket is missing"));
+                }
+            }
+        }
+    }
+
+    fn bounded(&self, found: usize) -> Result<(), String> {
+        match found <= MOST {
+            true => Ok(()),
+            false => Err(self.wrong(&format!("it holds more than {MOST} items"))),
+        }
+    }
+
+    /// Nothing but space is left.
+    fn end(&mut self) -> Result<(), String> {
+        self.space();
+        match self.at == self.text.len() {
+            true => Ok(()),
+            false => Err(self.wrong("there is something after its end")),
+        }
+    }
+
+    /// The members of the object that begins here.
+    fn members(&mut self) -> Result<Vec<Member>, String> {
+        let mut found = Vec::new();
+        self.at += 1;
+        loop {
+            self.space();
+            match self.peek() {
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(found);
+                }
+                Some(b'"') => {}
+                _ => return Err(self.wrong("a member's name is missing")),
+            }
+            let name = self.at;
+            self.string()?;
+            let name = name..self.at;
+            self.space();
+            if self.peek() != Some(b':') {
+                return Err(self.wrong("a colon is missing"));
+            }
+            self.at += 1;
+            self.space();
+            let start = self.at;
+            self.value()?;
+            found.push((name, start..self.trimmed(start)));
+            self.bounded(found.len())?;
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {}
+                _ => {
+                    return Err(self.wrong("the object is not closed properly: half written, or a bracket is missing"));
                 }
             }
         }

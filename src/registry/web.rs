@@ -54,7 +54,6 @@ pub(super) enum Fetched {
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     /// Where it was found, after redirects.
-    #[allow(dead_code, reason = "the plain list has no links; the kinds of feeds that have are being built")]
     pub(super) url: Url,
     /// Its bytes.
     pub(super) body: Bytes,
@@ -110,7 +109,6 @@ impl Web {
     ///
     /// # Errors
     /// As [`Web::get`].
-    #[allow(dead_code, reason = "the kinds of feeds that use it are being built")]
     pub(super) async fn whole(&self, url: &Url) -> Result<Page, String> {
         let answer = self.ask(url, HeaderMap::new()).await?;
         match answer.status {

@@ -62,6 +62,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("http_cache_semantics", &["net"]),
     ("jsonwebtoken", &["auth", "app", "seal"]),
     ("x509_parser", &["auth"]),
+    ("serde_json_canonicalizer", &["seal"]),
     ("governor", &["limit"]),
     ("jsonschema", &["contract"]),
     ("prometheus", &["telemetry"]),

@@ -1,0 +1,105 @@
+//! From an A2A agent card, 0.3 or 1.0, to a metadata document: skills become operations, and beside them stands
+//! `message`, which is meant where a call names none. The card itself is kept as the member `agent_card`.
+
+use super::{
+    fields::{get, objects, quoted, text, words},
+    name::{MESSAGE, operation, slug},
+    security,
+};
+use crate::net::Url;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Whether these are the members of a card rather than of another kind of document.
+pub(super) fn is_card(members: &Map<String, Value>) -> bool {
+    let plain = !members.contains_key("endpoint") && !members.contains_key("@context");
+    let flags = !matches!(members.get("capabilities"), Some(Value::Array(_)));
+    let interfaces = get(members, "supportedInterfaces").is_some() || text(members, "url").is_some();
+    let known = get(members, "skills").is_some_and(Value::is_array)
+        || get(members, "protocolVersion").is_some()
+        || get(members, "supportedInterfaces").is_some();
+    plain && flags && interfaces && known
+}
+
+/// The metadata document of a card that stands at `base` and is known there as `known_as`.
+///
+/// # Errors
+/// What keeps the card from being called through the gateway.
+pub(super) fn document(card: Map<String, Value>, known_as: Option<&str>, base: &Url) -> Result<Value, String> {
+    let name = text(&card, "name").ok_or("name: is required")?.to_owned();
+    let (operations, tags) = operations(&card)?;
+    let capabilities: Vec<Value> = operations.iter().filter_map(|each| each.get("name").cloned()).collect();
+    let mut document = Map::new();
+    let mut put = |name: &str, value: Value| drop(document.insert(name.to_owned(), value));
+    put("id", slug(known_as.unwrap_or(&name)).into());
+    put("name", name.into());
+    put("endpoint", interface(&card, base)?.into());
+    for field in ["description", "version"] {
+        if let Some(value) = get(&card, field) {
+            put(field, value.clone());
+        }
+    }
+    let provider = get(&card, "provider").and_then(Value::as_object);
+    if let Some(publisher) = provider.and_then(|provider| text(provider, "organization")) {
+        put("publisher", publisher.into());
+    }
+    if let Some(authentication) = security::of_card(&card)? {
+        put("authentication", authentication);
+    }
+    let message = json!({"name": MESSAGE, "description": "Takes a message of A2A, whatever the skill."});
+    put("operations", operations.into_iter().chain([message]).collect());
+    put("default_operation", MESSAGE.into());
+    put("capabilities", capabilities.into());
+    put("tags", tags.into());
+    put("agent_card", Value::Object(card));
+    Ok(Value::Object(document))
+}
+
+/// One operation for each skill, and the tags of all.
+fn operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String>), String> {
+    let (mut operations, mut taken, mut tags) = (Vec::new(), BTreeMap::new(), Vec::<String>::new());
+    for (at, skill) in objects(card, "skills")? {
+        let id = text(skill, "id").or_else(|| text(skill, "name"));
+        let id = id.ok_or_else(|| format!("skills[{at}].id: is required"))?;
+        let mut name = operation(id);
+        if name == MESSAGE {
+            name.push_str("-skill");
+        }
+        if let Some(earlier) = taken.insert(name.clone(), id) {
+            let both = format!("{} and {}", quoted(earlier), quoted(id));
+            return Err(format!(
+                "skills: {both} both become the operation {name} (ids must differ in more than signs)"
+            ));
+        }
+        let about = text(skill, "description").or_else(|| text(skill, "name")).unwrap_or_default();
+        operations.push(json!({"name": name, "description": about}));
+        for tag in words(skill, "tags") {
+            if !tags.iter().any(|known| known == tag) {
+                tags.push(tag.to_owned());
+            }
+        }
+    }
+    Ok((operations, tags))
+}
+
+/// The URL to post to: JSON-RPC where it is offered, else HTTP+JSON. The card's order decides among equals.
+fn interface(card: &Map<String, Value>, base: &Url) -> Result<String, String> {
+    let mut offered = Vec::new();
+    for (_, each) in objects(card, "supportedInterfaces")? {
+        offered.push((text(each, "protocolBinding"), text(each, "url")));
+    }
+    let preferred = text(card, "preferredTransport").or(Some("JSONRPC"));
+    offered.extend(text(card, "url").map(|url| (preferred, Some(url))));
+    for (_, each) in objects(card, "additionalInterfaces")? {
+        offered.push((text(each, "transport"), text(each, "url")));
+    }
+    let find = |wanted: &str| {
+        let speaks = |binding: Option<&str>| binding.is_some_and(|binding| binding.eq_ignore_ascii_case(wanted));
+        offered.iter().find_map(|(binding, url)| url.filter(|_| speaks(*binding)))
+    };
+    let url = find("JSONRPC").or_else(|| find("HTTP+JSON")).ok_or_else(|| {
+        let bindings: Vec<&str> = offered.iter().filter_map(|(binding, _)| *binding).take(10).collect();
+        format!("it can be called by {} only (JSONRPC or HTTP+JSON is needed)", quoted(&bindings.join(", ")))
+    })?;
+    base.join(url).map(String::from).map_err(|_| format!("the interface's URL {} is none", quoted(url)))
+}

@@ -1,0 +1,142 @@
+//! From an agent:// descriptor (JSON-LD or plain JSON, R65–R73) to a metadata document: capabilities with their
+//! schemas become operations. Everything else that the descriptor says stays where it stands.
+
+use super::{
+    fields::{get, objects, quoted, text, words},
+    name::{operation, slug},
+    security,
+};
+use crate::net::Url;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Words of JSON Schema, of which a schema has at least one.
+const SCHEMA: &[&str] = &[
+    "type",
+    "properties",
+    "required",
+    "items",
+    "enum",
+    "const",
+    "$ref",
+    "$schema",
+    "$defs",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "additionalProperties",
+];
+
+/// The metadata document of a descriptor that stands at `base` and is known there as `known_as`.
+///
+/// # Errors
+/// What keeps the agent from being called through the gateway.
+pub(super) fn document(
+    mut descriptor: Map<String, Value>,
+    known_as: Option<&str>,
+    base: &Url,
+) -> Result<Value, String> {
+    let name = text(&descriptor, "name").or(known_as).ok_or("name: is required")?.to_owned();
+    let endpoint = endpoint(&descriptor, base)?;
+    let (operations, words) = capabilities(&descriptor)?;
+    let authentication = authentication(&descriptor)?;
+    let provider = get(&descriptor, "provider").and_then(Value::as_object);
+    let publisher = provider.and_then(|provider| text(provider, "organization")).map(str::to_owned);
+    let mut put = |name: &str, value: Value| drop(descriptor.insert(name.to_owned(), value));
+    put("endpoint", endpoint.into());
+    if let Some(authentication) = authentication {
+        put("authentication", authentication);
+    }
+    if let Some(operations) = operations {
+        put("operations", operations.into());
+    }
+    put("capabilities", words.into());
+    if let Some(publisher) = publisher {
+        descriptor.entry("publisher").or_insert_with(|| publisher.into());
+    }
+    let id = slug(known_as.unwrap_or(&name));
+    descriptor.entry("id").or_insert_with(|| id.into());
+    descriptor.entry("name").or_insert_with(|| name.into());
+    Ok(Value::Object(descriptor))
+}
+
+/// R53: what the descriptor hints at, the plainest hint first. `agent://` without a transport is HTTPS (R54).
+fn endpoint(descriptor: &Map<String, Value>, base: &Url) -> Result<String, String> {
+    let transport = get(descriptor, "transport").and_then(Value::as_object);
+    let hints = [
+        text(descriptor, "endpoint"),
+        transport.and_then(|transport| text(transport, "endpoint")),
+        transport.and_then(|transport| text(transport, "url")),
+        text(descriptor, "url"),
+    ];
+    let hint = hints.into_iter().flatten().next();
+    let hint = hint.ok_or("it names no endpoint (endpoint, transport.endpoint or url is needed)")?;
+    match hint.split_once("://") {
+        Some(("agent", rest)) => Ok(format!("https://{rest}")),
+        // What is no way over HTTP is judged, and refused by name, with the rest of the document.
+        Some(_) => Ok(hint.to_owned()),
+        None => base.join(hint).map(String::from).map_err(|_| format!("the endpoint {} is no URL", quoted(hint))),
+    }
+}
+
+/// The operations, where capabilities are described, and the capabilities as words.
+fn capabilities(descriptor: &Map<String, Value>) -> Result<(Option<Vec<Value>>, Vec<String>), String> {
+    let listed = match get(descriptor, "capabilities") {
+        Some(Value::Array(listed)) if listed.iter().any(Value::is_object) => objects(descriptor, "capabilities")?,
+        Some(Value::Array(_)) => return Ok((None, words_of(descriptor))),
+        // Flags by name are no capabilities to filter by.
+        _ => return Ok((None, Vec::new())),
+    };
+    let (mut operations, mut taken) = (Vec::new(), BTreeMap::new());
+    for (at, capability) in listed {
+        let id = ["id", "@id", "name"].into_iter().find_map(|field| text(capability, field));
+        let id = text(capability, "name").or(id).ok_or_else(|| format!("capabilities[{at}].name: is required"))?;
+        let name = operation(id);
+        if let Some(earlier) = taken.insert(name.clone(), id) {
+            let both = format!("{} and {}", quoted(earlier), quoted(id));
+            return Err(format!("capabilities: {both} both become the operation {name} (names must differ more)"));
+        }
+        let mut operation = capability.clone();
+        for (field, from) in [("inputs", ["inputSchema", "input"]), ("outputs", ["outputSchema", "output"])] {
+            let schema = from.iter().find_map(|from| get(capability, from).filter(|value| is_schema(value)));
+            if let Some(schema) = schema {
+                operation.entry(field).or_insert_with(|| schema.clone());
+            }
+        }
+        operation.insert("name".to_owned(), name.into());
+        operations.push(Value::Object(operation));
+    }
+    let words = operations.iter().filter_map(|each| each.get("name")?.as_str()).map(str::to_owned).collect();
+    Ok((Some(operations), words))
+}
+
+fn words_of(descriptor: &Map<String, Value>) -> Vec<String> {
+    words(descriptor, "capabilities").into_iter().map(str::to_owned).collect()
+}
+
+/// A shorthand such as `{"city": "string"}` is no schema: it stays as it is, and nothing is checked by it.
+fn is_schema(value: &Value) -> bool {
+    match value {
+        Value::Bool(_) => true,
+        Value::Object(members) => members.is_empty() || SCHEMA.iter().any(|word| members.contains_key(*word)),
+        _ => false,
+    }
+}
+
+/// `{"schemes": […]}` as descriptors have it, or A2A's schemes; AIDIP's own form stays as it is.
+fn authentication(descriptor: &Map<String, Value>) -> Result<Option<Value>, String> {
+    let own = match descriptor.get("authentication") {
+        Some(Value::Object(members)) => members,
+        None | Some(Value::Null) => return security::of_card(descriptor),
+        // Judged, and refused, with the rest of the document.
+        Some(_) => return Ok(None),
+    };
+    match own.get("schemes") {
+        _ if own.contains_key("type") => Ok(None),
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
+            let found = security::of_card(descriptor)?;
+            Ok(Some(found.unwrap_or_else(|| serde_json::json!({"type": "none"}))))
+        }
+        _ => Err("authentication.schemes: must be an array of strings".to_owned()),
+    }
+}

@@ -1,0 +1,57 @@
+//! From a document of Agent Framework's discovery (R142–R145) to a metadata document: the first way in by POST is the
+//! endpoint, resolved against the address that was read. Ways in that are not HTTP are passed over.
+
+use super::fields::{get, quoted, text};
+use crate::net::Url;
+use serde_json::{Map, Value};
+
+/// The metadata document of what stands at `base`.
+///
+/// # Errors
+/// It has no way in that the gateway could call.
+pub(super) fn document(mut members: Map<String, Value>, base: &Url) -> Result<Value, String> {
+    let endpoint = endpoint(&members, base)?;
+    let owner = get(&members, "owner").and_then(Value::as_object);
+    let publisher = owner.and_then(|owner| text(owner, "name")).map(str::to_owned);
+    let summary = text(&members, "summary").map(str::to_owned);
+    members.insert("endpoint".to_owned(), endpoint.into());
+    for (field, value) in [("publisher", publisher), ("description", summary)] {
+        if let Some(value) = value {
+            members.entry(field).or_insert_with(|| value.into());
+        }
+    }
+    // Here capabilities are flags by name: those that are up are words to filter by, and all are kept.
+    if let Some(Value::Object(flags)) = members.get("capabilities") {
+        let up: Vec<Value> =
+            flags.iter().filter(|(_, flag)| is_up(flag)).map(|(name, _)| name.as_str().into()).collect();
+        let flags = Value::Object(flags.clone());
+        members.insert("capability_flags".to_owned(), flags);
+        members.insert("capabilities".to_owned(), up.into());
+    }
+    Ok(Value::Object(members))
+}
+
+fn is_up(flag: &Value) -> bool {
+    !matches!(flag, Value::Null | Value::Bool(false))
+}
+
+fn endpoint(members: &Map<String, Value>, base: &Url) -> Result<String, String> {
+    let listed = match members.get("endpoints") {
+        Some(Value::Array(listed)) => listed,
+        _ => return Err("endpoints: must be an array".to_owned()),
+    };
+    let path = listed.iter().filter_map(Value::as_object).find_map(|endpoint| {
+        let method = text(endpoint, "method").or_else(|| text(endpoint, "httpMethod"));
+        let over_http = text(endpoint, "transport").is_none_or(|kind| kind.eq_ignore_ascii_case("http"));
+        let posts = method.is_some_and(|method| method.eq_ignore_ascii_case("POST"));
+        // A path with a variable in it begins somewhere else.
+        text(endpoint, "path").filter(|path| over_http && posts && !path.contains('{'))
+    });
+    let path = path.ok_or("endpoints: none is called by POST over HTTP at a fixed path (one is needed)")?;
+    // `/v1/message:send` is a path; without its slash it would be taken for a scheme.
+    let rooted = match path.starts_with('/') || path.contains("://") {
+        true => path.to_owned(),
+        false => format!("/{path}"),
+    };
+    base.join(&rooted).map(String::from).map_err(|_| format!("the endpoint {} is no path", quoted(path)))
+}

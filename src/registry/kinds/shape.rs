@@ -1,0 +1,72 @@
+//! By what the shapes of documents are told apart, and the one that is taken out of its wrapping first.
+
+use super::{
+    fields::{get, quoted, text},
+    name::slug,
+};
+use serde_json::{Map, Value};
+
+/// AIDIP's own: it names its endpoint, and describes what it does in AIDIP's words.
+pub(super) fn is_metadata(members: &Map<String, Value>) -> bool {
+    let described = match members.get("capabilities") {
+        Some(Value::Array(listed)) => listed.iter().any(Value::is_object),
+        _ => false,
+    };
+    let schemes = members.get("authentication").is_some_and(|each| each.get("type").is_none() && each.is_object());
+    members.contains_key("endpoint") && !described && !schemes && !members.contains_key("@context")
+}
+
+/// An entry of a catalogue: a type, and the card or the way to it.
+pub(super) fn is_catalogued(members: &Map<String, Value>) -> bool {
+    let names = |fields: &[&str]| fields.iter().any(|field| members.contains_key(*field));
+    let typed = text(members, "type").is_some() || text(members, "mediaType").is_some();
+    let led = members.contains_key("identifier") || (typed && names(&["url", "href", "data", "card", "content"]));
+    led && !names(&["skills", "endpoint", "endpoints", "supportedInterfaces"])
+}
+
+/// Media types of agents, as catalogues write them; no type at all leaves it to the document.
+pub(super) fn is_agent(media: &str) -> bool {
+    let media = media.to_ascii_lowercase();
+    media.is_empty() || media.contains("a2a") || media.contains("agent")
+}
+
+/// What stands within an envelope: agentregistry's, or a lone member `agent`.
+///
+/// # Errors
+/// It is no agent, or one without an address.
+pub(super) fn unwrapped(members: &Map<String, Value>) -> Result<Option<Map<String, Value>>, String> {
+    if members.contains_key("apiVersion") && members.get("spec").is_some_and(Value::is_object) {
+        return registered(members).map(Some);
+    }
+    let envelope = members.len() <= 3 && !members.contains_key("id");
+    Ok(members.get("agent").and_then(Value::as_object).filter(|_| envelope).cloned())
+}
+
+/// An entry of agentregistry: what is said of the agent stands in `spec`, its name in `metadata`.
+fn registered(entry: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+    if let Some(other) = text(entry, "kind").filter(|kind| !kind.to_ascii_lowercase().contains("agent")) {
+        return Err(format!("is of kind {}, not Agent", quoted(other)));
+    }
+    let inner = |name: &str| entry.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
+    let (metadata, mut spec) = (inner("metadata"), inner("spec"));
+    if let Some(Value::Object(card)) = get(&spec, "agentCard").or_else(|| get(&spec, "card")) {
+        return Ok(card.clone());
+    }
+    let name = text(&metadata, "name").or_else(|| text(&spec, "name")).ok_or("metadata.name: is required")?.to_owned();
+    let title = ["title", "displayName"].into_iter().find_map(|field| text(&spec, field)).unwrap_or(&name).to_owned();
+    let remote = get(&spec, "remote").or_else(|| get(&spec, "remotes")?.as_array()?.first());
+    let remote = remote.and_then(|remote| remote.get("url")).cloned();
+    let version = text(&metadata, "version").or_else(|| text(&metadata, "tag")).map(str::to_owned);
+    spec.entry("id").or_insert_with(|| slug(&name).into());
+    spec.entry("name").or_insert_with(|| title.into());
+    for (field, value) in [("endpoint", remote), ("version", version.map(Value::from))] {
+        if let Some(value) = value {
+            spec.entry(field).or_insert(value);
+        }
+    }
+    if !spec.contains_key("endpoint") {
+        let url = spec.get("url").cloned().ok_or("spec: names no endpoint (endpoint, url or remote.url is needed)")?;
+        spec.insert("endpoint".to_owned(), url);
+    }
+    Ok(spec)
+}

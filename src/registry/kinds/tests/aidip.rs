@@ -1,0 +1,161 @@
+//! AIDIP registries: the shapes of their lists, their pages, and documents that are fetched only where they must be.
+
+use super::*;
+
+#[tokio::test]
+async fn r16_r22_every_shape_of_a_list_is_read() {
+    let server = Server::start().await;
+    server.json("/a.json", agent("a")).json("/b.json", agent("b"));
+    let mut feed = server.feed(Kind::Aidip, "");
+    for list in [
+        json!([agent("a"), agent("b")]),
+        json!({"agents": [agent("a"), agent("b")], "count": 2}),
+        json!({"items": [agent("a"), agent("b")]}),
+        json!({"entries": [agent("a"), agent("b")]}),
+        json!({"agents": {"a": agent("a"), "b": agent("b")}}),
+        json!({"a": format!("{}/a.json", server.url), "b": "/b.json"}),
+        json!({"agents": {"a": "a.json", "b": "/b.json"}}),
+        json!({"agents": ["/a.json", "/b.json"]}),
+    ] {
+        server.json("/agents", list.clone());
+        assert_eq!(ids(&feed.next().await), ["a", "b"], "{list}");
+    }
+    server.json("/agents", agent("alone"));
+    assert_eq!(ids(&look(&mut server.feed(Kind::Aidip, "/agents")).await), ["alone"]);
+}
+
+#[tokio::test]
+async fn r16_the_shapes_of_registries_in_use_are_read() {
+    let server = Server::start().await;
+    let snake = json!({
+        "name": "Snake Card", "description": "", "version": "1", "protocol_version": "0.3.0",
+        "url": "https://snake.example/", "preferred_transport": "JSONRPC", "skills": [],
+        "default_input_modes": [], "security_schemes": {"key": {"type": "apiKey"}}
+    });
+    let kept = json!({
+        "apiVersion": "v1", "kind": "Agent", "metadata": {"name": "team/helper", "version": "2.0"},
+        "spec": {"title": "Helper", "description": "Helps", "remote": {"url": "https://helper.example/"}}
+    });
+    let tool = json!({"apiVersion": "v1", "kind": "MCPServer", "metadata": {"name": "t"}, "spec": {}});
+    server.json("/agents", json!({"items": [kept, tool, snake, {"agent": agent("wrapped")}], "nextCursor": null}));
+    let change = look(&mut server.feed(Kind::Aidip, "")).await;
+    assert_eq!(ids(&change), ["team-helper", "Snake-Card", "wrapped"]);
+    assert_eq!(found(&change)[0].as_ref().unwrap()["version"], "2.0");
+    assert_eq!(found(&change)[2].as_ref().unwrap()["authentication"]["type"], "api_key");
+    assert!(refused(&change)[0].contains("'MCPServer'"), "{:?}", refused(&change));
+}
+
+#[tokio::test]
+async fn r20_summaries_are_followed_and_documents_are_not() {
+    let server = Server::start().await;
+    server.json("/agents", json!([summary("a"), agent("b")])).json("/agents/a", agent("a"));
+    let mut feed = server.feed(Kind::Aidip, "");
+    assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
+    assert_eq!(server.asked(), ["/agents", "/agents/a"]);
+    let change = look(&mut feed).await;
+    assert!(change.parts.is_empty() && change.trouble.is_none(), "{change:?}");
+}
+
+#[tokio::test]
+async fn r62_documents_are_asked_for_conditionally_and_told_when_they_change() {
+    let server = Server::start().await;
+    let later = |version: &str| {
+        let mut agent = agent("a");
+        agent["version"] = json!(version);
+        agent
+    };
+    server.put("/agents", Cached("\"list\"", json!([summary("a"), summary("b")])));
+    server.put("/agents/a", Cached("\"a1\"", later("1"))).put("/agents/b", Cached("\"b1\"", agent("b")));
+    let mut feed = server.feed(Kind::Aidip, "");
+    look(&mut feed).await;
+    server.asked();
+    assert!(look(&mut feed).await.parts.is_empty());
+    assert_eq!(server.asked(), ["/agents (same)", "/agents/a (same)", "/agents/b (same)"]);
+    // The document changed and its summary did not.
+    server.put("/agents/a", Cached("\"a2\"", later("2")));
+    let change = look(&mut feed).await;
+    assert_eq!(found(&change)[0].as_ref().unwrap()["version"], "2");
+    assert_eq!(server.asked(), ["/agents (same)", "/agents/a", "/agents/b (same)"]);
+}
+
+#[tokio::test]
+async fn r62_what_was_not_taken_is_told_again() {
+    let server = Server::start().await;
+    server.json("/agents", json!([agent("a")]));
+    let mut feed = server.feed(Kind::Aidip, "");
+    assert_eq!(ids(&feed.next().await), ["a"]);
+    assert_eq!(ids(&feed.next().await), ["a"]);
+    feed.taken();
+    assert!(feed.next().await.parts.is_empty());
+}
+
+#[tokio::test]
+async fn r16_pages_are_followed_by_each_kind_of_cursor() {
+    let server = Server::start().await;
+    let mut feed = server.feed(Kind::Aidip, "/agents?limit=1");
+    for (member, parameter) in [
+        ("nextCursor", "cursor"),
+        ("next_cursor", "cursor"),
+        ("pageToken", "pageToken"),
+        ("nextPageToken", "pageToken"),
+    ] {
+        server.json("/agents?limit=1", json!({"agents": [agent("a")], member: "x y&z"}));
+        server.json(&format!("/agents?limit=1&{parameter}=x+y%26z"), json!({"agents": [agent("b")], member: ""}));
+        assert_eq!(ids(&feed.next().await), ["a", "b"], "{member}");
+    }
+    server.json("/agents", json!({"agents": [agent("a")], "metadata": {"nextCursor": "2", "count": 1}}));
+    server.json("/agents?cursor=2", json!({"agents": [agent("b")], "metadata": {"nextCursor": null}}));
+    assert_eq!(ids(&look(&mut server.feed(Kind::Aidip, "")).await), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn r62_a_page_that_did_not_change_keeps_its_place_beside_one_that_did() {
+    let server = Server::start().await;
+    server.put("/agents", Cached("\"1\"", json!({"agents": [agent("a")], "nextCursor": "2"})));
+    server.put("/agents?cursor=2", Cached("\"2\"", json!({"agents": [agent("b")]})));
+    let mut feed = server.feed(Kind::Aidip, "");
+    look(&mut feed).await;
+    server.put("/agents?cursor=2", Cached("\"3\"", json!({"agents": [agent("c")]})));
+    assert_eq!(ids(&look(&mut feed).await), ["a", "c"]);
+}
+
+#[tokio::test]
+async fn r11_a_relative_endpoint_is_the_registrys_own() {
+    let server = Server::start().await;
+    let mut own = agent("a");
+    own["endpoint"] = json!("/agents/a/invoke");
+    server.json("/agents", json!([own]));
+    let change = look(&mut server.feed(Kind::Aidip, "")).await;
+    assert_eq!(found(&change)[0].as_ref().unwrap()["endpoint"], format!("{}/agents/a/invoke", server.url));
+}
+
+#[tokio::test]
+async fn r103_unknown_fields_are_kept_to_the_letter() {
+    let server = Server::start().await;
+    let text = r#"{"id": "a",  "name": "a", "endpoint": "https://a.example/", "x-odd": [1.50, {"y": null}]}"#;
+    server.put("/agents", Text(format!("[{text}]")));
+    let change = look(&mut server.feed(Kind::Aidip, "")).await;
+    let News::Whole(documents) = &change.parts[0].news else { panic!("{change:?}") };
+    assert!(matches!(&documents[0].body, Body::Text(body) if body == text));
+}
+
+#[tokio::test]
+async fn r10_only_so_many_documents_are_asked_for_again_in_one_look() {
+    let server = Server::start().await;
+    let ids: Vec<String> = (0..300).map(|each| format!("a{each}")).collect();
+    server.json("/agents", ids.iter().map(|id| summary(id)).collect());
+    for id in &ids {
+        server.put(&format!("/agents/{id}"), Cached("\"1\"", agent(id)));
+    }
+    let mut feed = server.feed(Kind::Aidip, "");
+    assert_eq!(super::ids(&look(&mut feed).await).len(), 300);
+    server.asked();
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..2 {
+        assert!(look(&mut feed).await.parts.is_empty());
+        let asked = server.asked();
+        assert_eq!(asked.len(), 1 + 256);
+        seen.extend(asked);
+    }
+    assert_eq!(seen.len(), 1 + 300, "each had its turn");
+}

@@ -1,0 +1,236 @@
+//! Servers that misbehave: the look fails or one entry is refused, and nothing that was known is lost.
+
+use super::*;
+
+const KINDS: [(Kind, &str); 5] = [
+    (Kind::Aidip, "/agents"),
+    (Kind::AgentFramework, "/.well-known/agentframework/v1/agents"),
+    (Kind::AgentUri, "/.well-known/agents.json"),
+    (Kind::Catalog, "/.well-known/ai-catalog.json"),
+    (Kind::Ard, "/agents"),
+];
+
+/// A list that every kind reads.
+fn good() -> Value {
+    json!({"agents": {"a": agent("a"), "b": agent("b")}})
+}
+
+#[tokio::test]
+async fn r62_a_list_that_cannot_be_read_fails_the_look_for_every_kind() {
+    for (kind, path) in KINDS {
+        let server = Server::start().await;
+        let whole = good().to_string();
+        server.json(path, good());
+        let mut feed = server.feed(kind, "");
+        assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
+        for (answer, told) in [
+            (Status(500), "500"),
+            (Status(404), "404"),
+            (Status(204), "204"),
+            (Half(whole.clone()), ""),
+            (Text(whole[..whole.len() / 2].to_owned()), "half written"),
+            (Text("<html>".to_owned()), "neither"),
+            (Text(String::new()), "empty"),
+            (Text("null".to_owned()), "neither"),
+            (Text("\"agents\"".to_owned()), "neither"),
+            (Text("{}".to_owned()), "no list"),
+            (Text(r#"{"error":{"code":"Internal","message":"x"}}"#.to_owned()), "no list"),
+            (Text(r#"{"agents": null}"#.to_owned()), "no list"),
+            (Text(r#"{"agents": [], "agents": []}"#.to_owned()), "twice"),
+            (Text(format!("{whole}{whole}")), "after its end"),
+            (Text("[".repeat(100_000)), ""),
+            (Huge((16 << 20) + 1), "longer than"),
+            (Moved(path.to_owned()), ""),
+            (Moved("http://169.254.169.254/latest/meta-data".to_owned()), ""),
+        ] {
+            server.put(path, answer);
+            let change = look(&mut feed).await;
+            assert!(change.parts.is_empty(), "{kind:?} {change:?}");
+            assert!(change.trouble.as_ref().is_some_and(|why| why.contains(told)), "{kind:?} {told}: {change:?}");
+            server.json(path, good());
+            let change = look(&mut feed).await;
+            assert!(change.parts.is_empty() && change.trouble.is_none(), "{kind:?} {change:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn r74_one_broken_entry_costs_only_itself_for_every_kind() {
+    for (kind, path) in KINDS {
+        let server = Server::start().await;
+        let mut feed = server.feed(kind, "");
+        for (entry, told) in [
+            ("7", "must be an object, not a number"),
+            ("null", "must be an object, not null"),
+            ("[]", "must be an object, not an array"),
+            ("{", ""),
+            (r#"{"id": "x", "version": 3.1.4}"#, "'x': version: 3.1.4 is not JSON; write it in quotes: \"3.1.4\""),
+            (r#"{"id": "x", "id": "y", "endpoint": ""}"#, "'x': "),
+            (r#"{"name": "n", "skills": [], "url": "https://n.example/", "preferredTransport": "GRPC"}"#, "'n': "),
+            (r#""ftp://x.example/card""#, "no URL over HTTP"),
+            (r#""http://""#, "no URL over HTTP"),
+            (r#"{"identifier": "urn:air:x:y", "type": "application/mcp-server-card+json", "url": "/x"}"#, "no agent"),
+            (r#"{"name": "u", "skills": [7], "url": "https://u.example/"}"#, "skills[0]: must be an object"),
+        ] {
+            let list = format!(r#"{{"agents": [{}, {entry}, {}]}}"#, agent("a"), agent("b"));
+            server.put(path, Text(list));
+            let change = feed.next().await;
+            if entry == "{" {
+                assert!(change.trouble.is_some(), "an open bracket breaks the whole list");
+                continue;
+            }
+            assert_eq!(ids(&change), ["a", "b"], "{kind:?} {entry}");
+            let refused = refused(&change);
+            assert!(refused.len() == 1 && refused[0].contains(told), "{kind:?} {told}: {refused:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn r62_one_page_that_fails_fails_the_look() {
+    for (kind, path) in KINDS {
+        let server = Server::start().await;
+        server.json(path, json!({"agents": [agent("a")], "nextCursor": "2"}));
+        let second = format!("{path}?cursor=2");
+        server.json(&second, json!({"agents": [agent("b")]}));
+        let mut feed = server.feed(kind, "");
+        assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
+        for answer in [Status(500), Text("{".to_owned()), Half(good().to_string()), Json(json!({"agents": 1}))] {
+            server.put(&second, answer);
+            let change = look(&mut feed).await;
+            assert!(change.trouble.is_some() && change.parts.is_empty(), "{change:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn r62_cursors_that_go_round_or_on_for_ever_end_the_look() {
+    let server = Server::start().await;
+    let page = |next: &str| json!({"agents": [agent("a")], "nextCursor": next});
+    server.json("/agents", page("2")).json("/agents?cursor=2", page("3")).json("/agents?cursor=3", page("2"));
+    let why = server.feed(Kind::Aidip, "").next().await.trouble.unwrap();
+    assert!(why.contains("read already"), "{why}");
+    for each in 0..1_001 {
+        server.json(&format!("/agents?cursor={each}"), page(&(each + 1).to_string()));
+    }
+    server.json("/agents", page("0"));
+    let why = server.feed(Kind::Aidip, "").next().await.trouble.unwrap();
+    assert!(why.contains("1000 pages"), "{why}");
+    server.json("/agents", json!({"agents": [], "nextCursor": "x".repeat(5_000)}));
+    let why = server.feed(Kind::Aidip, "").next().await.trouble.unwrap();
+    assert!(why.contains("4096"), "{why}");
+    for odd in [json!([]), json!({"a": 1})] {
+        server.json("/agents", json!({"agents": [agent("a")], "nextCursor": odd}));
+        assert_eq!(ids(&server.feed(Kind::Aidip, "").next().await), ["a"]);
+    }
+}
+
+#[tokio::test]
+async fn r62_a_document_that_cannot_be_read_again_stays_and_is_told() {
+    let server = Server::start().await;
+    server.json("/agents", json!([summary("a"), summary("b")]));
+    server.json("/agents/a", agent("a")).json("/agents/b", agent("b"));
+    let mut feed = server.feed(Kind::Aidip, "");
+    look(&mut feed).await;
+    let garbage =
+        [Text("garbage".to_owned()), Text(agent("a").to_string()[..40].to_owned()), Json(json!({"error": "x"}))];
+    let answers = [Status(500), Status(404), Half(agent("a").to_string()), Huge((16 << 20) + 1)];
+    for answer in answers.into_iter().chain(garbage) {
+        server.put("/agents/a", answer);
+        let change = look(&mut feed).await;
+        assert_eq!(change.trouble, None);
+        let kept: Vec<_> = change.parts.iter().map(|part| (&*part.name, &part.news)).collect();
+        let told = matches!(kept.as_slice(), [(name, News::Kept(why))] if name.ends_with("(documents)") && why.contains("1 documents"));
+        assert!(told, "{kept:?}");
+    }
+    assert_eq!(look(&mut feed).await.parts.len(), 0, "told once");
+    server.json("/agents/a", agent("a"));
+    assert!(matches!(look(&mut feed).await.parts.as_slice(), [part] if matches!(part.news, News::Gone)));
+}
+
+#[tokio::test]
+async fn r12_a_document_that_changed_into_one_that_is_refused_is_not_served_as_it_was() {
+    let server = Server::start().await;
+    server.json("/.well-known/agents.json", json!({"agents": {"a": "/a.json", "b": "/b.json"}}));
+    server.json("/a.json", card("A")).json("/b.json", card("B"));
+    let mut feed = server.feed(Kind::AgentUri, "");
+    assert_eq!(ids(&look(&mut feed).await), ["a", "b"]);
+    let mut closed = card("A");
+    closed["authentication"] = json!({"schemes": ["Riddle"]});
+    server.json("/a.json", closed);
+    let change = look(&mut feed).await;
+    assert_eq!(ids(&change), ["b"]);
+    assert!(refused(&change)[0].contains("'Riddle'"));
+}
+
+#[test]
+fn r62_a_list_of_nothing_but_commas_is_counted_before_it_is_kept() {
+    let commas = |most: usize| listing::read(&base(), &format!("[{}]", ",".repeat(most)).into()).unwrap_err();
+    assert!(commas(300_000).contains("at most 200000"), "{}", commas(300_000));
+    assert!(commas(2_000_000).contains("more than 1000000"));
+    let members = format!("{{\"agents\": {{{}}}}}", "\"a\":,".repeat(1_100_000));
+    assert!(listing::read(&base(), &members.into()).unwrap_err().contains("more than 1000000"));
+}
+
+#[tokio::test]
+async fn r74_a_document_that_was_never_read_is_refused_by_name() {
+    let server = Server::start().await;
+    server.json("/agents", json!([summary("a"), summary("b"), summary("c"), summary("d")]));
+    server.json("/agents/b", agent("b")).put("/agents/c", Text("{\"version\": 1.2.3}".to_owned()));
+    server.put("/agents/d", Text(format!("{{\"x\": \"{}\"}}", "y".repeat(1 << 20))));
+    let change = server.feed(Kind::Aidip, "").next().await;
+    assert_eq!(ids(&change), ["b"]);
+    let refused = refused(&change);
+    assert!(refused[0].contains("/agents/a'") && refused[0].contains("404"), "{refused:?}");
+    assert!(refused[1].contains("\"1.2.3\""), "{refused:?}");
+    assert!(refused[2].contains("at most 1048576"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn r61_links_to_refused_addresses_are_never_followed() {
+    let server = Server::start().await;
+    let links = ["http://169.254.169.254/card", "http://10.0.0.1/card", "https://[fe80::1]/card", "file:///etc/passwd"];
+    let map: serde_json::Map<_, _> = links.iter().map(|url| ((*url).to_owned(), json!(url))).collect();
+    server.json("/.well-known/agents.json", json!({"agents": map}));
+    let change = server.feed(Kind::AgentUri, "").next().await;
+    assert_eq!(refused(&change).len(), 4, "{:?}", found(&change));
+}
+
+#[tokio::test]
+async fn r74_a_list_in_which_nothing_is_usable_any_more_keeps_what_was() {
+    let server = Server::start().await;
+    server.json("/agents", json!([1, 2]));
+    let mut feed = server.feed(Kind::Aidip, "");
+    assert_eq!(refused(&look(&mut feed).await).len(), 2, "each reason is told while there is nothing to keep");
+    server.json("/agents", json!([agent("a")]));
+    look(&mut feed).await;
+    server.json("/agents", json!([1, 2]));
+    let change = look(&mut feed).await;
+    assert!(change.parts.is_empty() && change.trouble.unwrap().contains("none of its 2 entries"));
+    server.json("/agents", json!([]));
+    assert_eq!(found(&look(&mut feed).await).len(), 0, "an empty list says what it says");
+}
+
+#[tokio::test]
+async fn r10_an_id_or_a_name_that_stands_twice_reaches_the_catalogue_twice_or_is_refused() {
+    let server = Server::start().await;
+    server.json("/agents", json!([agent("a"), agent("a")]));
+    assert_eq!(ids(&server.feed(Kind::Aidip, "").next().await), ["a", "a"]);
+    let (one, other) = (agent("a"), agent("b"));
+    server.put("/agents", Text(format!(r#"{{"agents": {{"x": {one}, "x": {other}, "y": {one}}}}}"#)));
+    let change = server.feed(Kind::Aidip, "").next().await;
+    assert_eq!(ids(&change), ["a"]);
+    assert!(refused(&change).iter().all(|why| why.contains("'x': the name stands twice")));
+}
+
+#[tokio::test]
+async fn r74_a_hostile_id_cannot_climb_out_of_its_registry() {
+    let server = Server::start().await;
+    server.json("/agents", json!([summary("../admin"), summary(".."), summary("a?b#c"), summary("%2e%2e")]));
+    let change = server.feed(Kind::Aidip, "").next().await;
+    let asked = server.asked();
+    assert!(asked.iter().all(|path| path == "/agents" || path.starts_with("/agents/")), "{asked:?}");
+    assert!(asked.contains(&"/agents/..%2Fadmin".to_owned()) && asked.contains(&"/agents/a%3Fb%23c".to_owned()));
+    let agents = found(&change).into_iter().flatten();
+    assert!(agents.into_iter().all(|document| Agent::from_document(&document, [0; 32]).is_err()));
+}

@@ -1,0 +1,61 @@
+//! Identifiers from names: path-safe, stable, and never one that means something else.
+
+use super::{
+    name::{operation, slug},
+    *,
+};
+use crate::agent::AgentId;
+use proptest::prelude::*;
+
+#[test]
+fn r10_r108_names_become_identifiers_by_one_rule() {
+    for (name, id) in [
+        ("planner", "planner"),
+        ("A.b-c_9", "A.b-c_9"),
+        ("Snake Card", "Snake-Card"),
+        ("urn:air:example.com:agent:planner", "urn-air-example.com-agent-planner"),
+        ("  two   words ", "two-words"),
+        ("a/b", "a-b"),
+        ("-a-", "-a-"),
+        ("Über", "ber"),
+    ] {
+        assert_eq!(slug(name), id);
+    }
+    for (name, start) in [("旅行", "agent-"), ("..", "agent-"), ("", "agent-"), (&*"x y".repeat(100), "x-yx-y")] {
+        let id = slug(name);
+        assert!(id.starts_with(start) && AgentId::fits(&id) && slug(name) == id, "{id}");
+    }
+    assert_ne!(slug("旅行"), slug("天气"));
+}
+
+#[test]
+fn r13_reserved_words_are_told_apart() {
+    for name in ["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"] {
+        let document = |operation: &str| {
+            json!({
+                "id": "a", "name": "a", "endpoint": "https://a.example/", "operations": [{"name": operation}]
+            })
+        };
+        assert!(Agent::from_document(&document(name), [0; 32]).is_err(), "{name} is reserved");
+        assert!(Agent::from_document(&document(&operation(name)), [0; 32]).is_ok(), "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn r108_any_name_becomes_an_identifier(name in ".{0,200}") {
+        prop_assert!(AgentId::fits(&slug(&name)), "{}", slug(&name));
+        prop_assert!(AgentId::fits(&operation(&name)));
+        prop_assert_eq!(slug(&slug(&name)), slug(&name));
+    }
+
+    #[test]
+    fn r74_no_bytes_break_the_reading_of_a_list(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = listing::read(&base(), &bytes.into());
+    }
+
+    #[test]
+    fn r74_no_text_near_json_breaks_the_reading_of_a_list(text in r#"[\[\]{}",:\\agents0-9 nextCursor]{0,120}"#) {
+        let _ = listing::read(&base(), &text.into());
+    }
+}

@@ -1,0 +1,47 @@
+//! Signatures that hold, and every way in which one does not.
+
+mod canonical;
+mod forged;
+
+use super::*;
+
+/// RFC 8037 A.1 as PKCS#8, and a P-256 key made for these tests.
+const ED25519: &str = "-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g
+-----END PRIVATE KEY-----
+";
+
+fn p256() -> String {
+    rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap().serialize_pem()
+}
+
+fn signers() -> [Signer; 2] {
+    [Signer::from_pem(ED25519).unwrap(), Signer::from_pem(&p256()).unwrap()]
+}
+
+fn believing(signer: &Signer) -> Trusted {
+    Trusted::from_jwks(&signer.jwks()).unwrap()
+}
+
+fn card() -> Value {
+    json!({
+        "name": "Planner",
+        "description": "Plant Reisen für Gäste",
+        "version": "1.0.0",
+        "supportedInterfaces": [
+            {"url": "https://planner.example/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        ],
+        "capabilities": {"streaming": false, "extensions": []},
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+        "skills": [{"id": "plan", "name": "Plan", "description": "", "tags": []}],
+        "securitySchemes": {"token": {"httpAuthSecurityScheme": {"scheme": "bearer"}}},
+        "securityRequirements": [{"schemes": {"token": {"list": []}}}]
+    })
+}
+
+fn signed(signer: &Signer) -> Value {
+    let mut card = card();
+    signer.sign_card(&mut card, "https://gateway.example/.well-known/jwks.json");
+    card
+}
