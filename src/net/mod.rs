@@ -6,6 +6,7 @@ mod cidr;
 mod client;
 mod error;
 mod resolve;
+mod secure;
 
 pub use address::AddressPolicy;
 pub use cidr::Cidr;
@@ -13,6 +14,7 @@ pub use client::{Bounds, Client, Form, Reply, Trust, chain};
 pub use error::FetchError;
 pub use reqwest::Url;
 pub use resolve::{Unreachable, resolve};
+pub use secure::{Authorities, Wire, connect};
 
 use crate::unit::FilePath;
 

@@ -59,6 +59,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("jsonwebtoken", &["auth", "app", "seal"]),
     ("x509_parser", &["auth"]),
     ("governor", &["limit"]),
+    ("rumqttc_v4", &["registry", "transport"]),
+    ("rumqttc_v5", &["registry", "transport"]),
     ("jsonschema", &["contract"]),
     ("prometheus", &["telemetry"]),
     ("rusqlite", &["store"]),
