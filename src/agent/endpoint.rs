@@ -59,7 +59,9 @@ fn http(text: &str) -> Result<Endpoint, String> {
 /// A topic holds neither of the wildcards `+` and `#`, and needs no query.
 fn mqtt(text: &str) -> Result<Endpoint, String> {
     if text.contains(['#', '?', '+']) {
-        return Err("an mqtt endpoint ends with a topic, without wildcards (mqtts://host/control/agents/id/input)".into());
+        return Err(
+            "an mqtt endpoint ends with a topic, without wildcards (mqtts://host/control/agents/id/input)".into()
+        );
     }
     let uri = url(text)?;
     match uri.path().split('/').all(str::is_empty) {

@@ -50,7 +50,9 @@ impl Authorities {
             }
         }
         if roots.is_empty() {
-            return Err("ca: the system has no certificate authorities (install ca-certificates, or name a file)".into());
+            return Err(
+                "ca: the system has no certificate authorities (install ca-certificates, or name a file)".into()
+            );
         }
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         Ok(Self(Arc::new(config)))

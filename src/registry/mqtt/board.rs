@@ -34,6 +34,7 @@ pub(super) struct Board {
     /// The broker, as agents' endpoints begin.
     broker: String,
     most: usize,
+    most_bytes: usize,
     state: Mutex<State>,
     news: Notify,
 }
@@ -83,6 +84,10 @@ struct Standing {
 
 impl Board {
     pub(super) fn new(broker: String, most: usize) -> Self {
+        Self::bounded(broker, most, MOST_BYTES)
+    }
+
+    pub(super) fn bounded(broker: String, most: usize, most_bytes: usize) -> Self {
         let state = State {
             agents: HashMap::new(),
             bytes: 0,
@@ -94,7 +99,7 @@ impl Board {
             whole: false,
             beyond: None,
         };
-        Self { broker, most, state: Mutex::new(state), news: Notify::new() }
+        Self { broker, most, most_bytes, state: Mutex::new(state), news: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -171,13 +176,12 @@ impl Board {
         let known = state.agents.get(name).and_then(|standing| standing.document.as_ref());
         let available = fields.is_ok();
         // An agent that goes says no more than that (R113): the rest stays as it was.
-        let fields = fields.unwrap_or_else(|()| {
-            known.and_then(|(text, _)| serde_json::from_slice(text).ok()).unwrap_or_default()
-        });
+        let fields = fields
+            .unwrap_or_else(|()| known.and_then(|(text, _)| serde_json::from_slice(text).ok()).unwrap_or_default());
         let text = status::document(fields, name, &self.broker, available);
         let (before, session) = (known.map_or(0, |(text, _)| text.len()), state.session);
         let bytes = state.bytes + text.len() - before;
-        if bytes > MOST_BYTES || !self.has_room(state, name) {
+        if bytes > self.most_bytes || !self.has_room(state, name) {
             return state.no_room();
         }
         let digest = sha256(&text);
@@ -240,9 +244,9 @@ impl Board {
     fn beyond(&self, state: &State) -> News {
         match state.beyond {
             Some(_) => News::Kept(format!(
-                "more agents show a status than are taken in ({} agents, {} MiB)",
+                "more agents show a status than are taken in ({} agents of {} MiB together)",
                 self.most,
-                MOST_BYTES >> 20
+                self.most_bytes >> 20
             )),
             None => News::Gone,
         }

@@ -3,7 +3,10 @@
 //! again.
 
 use super::{clip, status::FILTERS};
-use crate::{net::Wire, unit::{Secret, json}};
+use crate::{
+    net::Wire,
+    unit::{Secret, json},
+};
 use bytes::Bytes;
 use std::{
     io,
@@ -67,7 +70,8 @@ fn take(slot: &Slot) -> io::Result<clip::Clip<Box<dyn Wire>>> {
 }
 
 fn told(why: &dyn std::error::Error) -> String {
-    json::cut(&crate::net::chain(why), REPEATED)
+    // These errors repeat their causes themselves.
+    json::cut(&why.to_string(), REPEATED)
 }
 
 /// The conversation in the words of the crate `$mqtt`; `$bounds` sets what the versions name differently.
@@ -142,7 +146,9 @@ macro_rules! speaks {
                             let granted = |code: &_| matches!(code, SubscribeReasonCode::Success(_));
                             match answer.return_codes.iter().any(granted) {
                                 true => Ok(Word::Granted),
-                                false => Err("the broker does not let the gateway read /control/agents/+/status".into()),
+                                false => {
+                                    Err("the broker does not let the gateway read /control/agents/+/status".into())
+                                }
                             }
                         }
                         Ok(_) => Ok(Word::Other),

@@ -78,16 +78,17 @@ fn a_message_cannot_say_where_its_agent_is_or_that_it_is_another() {
     payload["endpoint"] = json!("http://169.254.169.254/");
     payload["id"] = json!("b");
     let agent = agent(&payload, "a");
-    assert_eq!((agent.id.as_str(), agent.endpoint.to_string().as_str()), (
-        "a",
-        "mqtts://broker.example:8883/control/agents/a/input"
-    ));
+    assert_eq!(
+        (agent.id.as_str(), agent.endpoint.to_string().as_str()),
+        ("a", "mqtts://broker.example:8883/control/agents/a/input")
+    );
 }
 
 #[test]
 fn r113_what_is_no_status_is_refused_with_what_would_be_right() {
     let large = json!({"agent_id": "a", "status": "available", "x": "x".repeat(LARGEST)}).to_string();
-    let deep = format!("{{\"agent_id\": \"a\", \"status\": \"available\", \"x\": {}{}}}", "[".repeat(90), "]".repeat(90));
+    let deep =
+        format!("{{\"agent_id\": \"a\", \"status\": \"available\", \"x\": {}{}}}", "[".repeat(90), "]".repeat(90));
     for (payload, reason) in [
         ("available", "not JSON"),
         ("{\"agent_id\": \"a\", \"status\": \"avail", "not JSON"),
