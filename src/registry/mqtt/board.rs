@@ -2,10 +2,13 @@
 //! whatever its timestamp says; an agent whose status cannot be read stays as it was.
 //! It is bounded in agents and in bytes, and knows neither sockets nor MQTT.
 
-use super::status::{self, Status};
+use super::{
+    state::{Link, Name, QUIET, Standing, State, Telling},
+    status::{self, Status},
+};
 use crate::{
     registry::{
-        feed::{Body, Change, Document, News, Part},
+        feed::{Change, News, Part},
         read::sha256,
     },
     unit::json::cut,
@@ -20,13 +23,8 @@ use tokio::{sync::Notify, time::Instant};
 
 /// Bytes of all documents together.
 const MOST_BYTES: usize = 256 << 20;
-/// Without a further retained status for so long, all have come.
-const QUIET: Duration = Duration::from_millis(300);
 /// The part that tells of agents for which there was no room.
-const BEYOND: &str = "/control/agents/+/status";
-
-type Name = Arc<str>;
-type Digest = [u8; 32];
+pub(super) const BEYOND: &str = "/control/agents/+/status";
 
 /// What is known, shared by the feed and its connection.
 #[derive(Debug)]
@@ -37,49 +35,6 @@ pub(super) struct Board {
     most_bytes: usize,
     state: Mutex<State>,
     news: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    agents: HashMap<Name, Standing>,
-    bytes: usize,
-    link: Link,
-    /// Counts connections: an agent that has shown itself in this one is marked with it.
-    session: u64,
-    /// Agents that were known before this connection have had their time.
-    settled: bool,
-    /// What the registry has not heard.
-    changed: HashSet<Name>,
-    /// What it was told last, by digest, until it says that this is in force.
-    telling: Option<Telling>,
-    /// It was told everything once.
-    whole: bool,
-    /// The connection in which there was no room for an agent.
-    beyond: Option<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Telling {
-    parts: HashMap<Name, Option<Digest>>,
-    whole: bool,
-}
-
-#[derive(Debug)]
-enum Link {
-    Trying,
-    /// Since when there was nothing new from before.
-    Up(Instant),
-    Down(String),
-}
-
-#[derive(Debug, Default)]
-struct Standing {
-    document: Option<(Bytes, Digest)>,
-    /// The document that the registry has in force.
-    in_force: Option<Digest>,
-    trouble: Option<String>,
-    session: u64,
-    odd_time: bool,
 }
 
 impl Board {
@@ -284,62 +239,6 @@ impl Board {
             tokio::select! {
                 () = tokio::time::sleep_until(next.min(until)) => {}
                 () = self.news.notified() => {}
-            }
-        }
-    }
-}
-
-impl State {
-    fn remove(&mut self, name: &Name) {
-        if let Some(standing) = self.agents.remove(name) {
-            self.bytes -= standing.document.map_or(0, |(text, _)| text.len());
-            self.changed.insert(Arc::clone(name));
-        }
-    }
-
-    fn no_room(&mut self) {
-        if self.beyond.replace(self.session).is_none() {
-            self.changed.insert(BEYOND.into());
-        }
-    }
-
-    /// A time that no clock can read is told once, and decides nothing.
-    fn mark_time(&mut self, name: &Name, odd: bool) {
-        let Some(standing) = self.agents.get_mut(name) else { return };
-        if odd && !standing.odd_time {
-            tracing::warn!(agent = %name, "an agent's status has no timestamp in RFC 3339 with Z; it is taken all the same");
-        }
-        standing.odd_time = odd;
-    }
-
-    /// A look without parts; with the reason, where it cannot be relied on.
-    fn reliable(&self) -> Change {
-        match &self.link {
-            Link::Down(why) => Change::failed(why.clone()),
-            Link::Trying => Change::failed("the broker has not answered yet"),
-            Link::Up(since) if !self.whole && !self.settled && since.elapsed() < QUIET => {
-                Change { soon: true, ..Change::failed("the statuses that the broker keeps are still coming in") }
-            }
-            Link::Up(_) => Change::default(),
-        }
-    }
-}
-
-impl Standing {
-    /// What there is to tell, the digest of the document that is in force then, and whether there is more.
-    fn news(&self) -> (News, Option<Digest>, bool) {
-        match (&self.document, &self.trouble) {
-            (Some((_, digest)), Some(why)) if self.in_force == Some(*digest) => {
-                (News::Kept(why.clone()), self.in_force, false)
-            }
-            (Some((text, digest)), trouble) => {
-                let document = Document { digest: *digest, body: Body::Text(text.clone()) };
-                (News::Whole(vec![document]), Some(*digest), trouble.is_some())
-            }
-            (None, why) => {
-                let why = why.clone().unwrap_or_default();
-                let digest = sha256(format!("no document: {why}").as_bytes());
-                (News::Whole(vec![Document { digest, body: Body::Broken(why) }]), None, false)
             }
         }
     }

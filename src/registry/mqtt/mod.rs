@@ -7,6 +7,7 @@ mod clip;
 mod line;
 mod link;
 mod settings;
+mod state;
 mod status;
 
 pub use settings::MqttSettings;
