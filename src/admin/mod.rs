@@ -1,18 +1,20 @@
-//! The operators' listener: `/metrics`, `/healthz`, `/readyz` and `/agents`, read-only and on its own address.
+//! The operators' listener on its own address: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/feeds`. Nothing can
+//! be changed there but one thing: a loss of agents that is held back can be confirmed.
 //! It has no authentication, so it refuses pages that reach it through a browser, and is kept on loopback. It knows
 //! the gateway only through [`State`].
 
 mod door;
+mod feeds;
 mod pages;
 mod view;
 
-pub use view::{AgentRow, Health, Refused, State, page};
+pub use view::{AgentRow, FeedRow, Health, Refused, State, page};
 
 use crate::telemetry::Metrics;
 use axum::{
     Router,
     middleware::{from_fn, from_fn_with_state},
-    routing::get,
+    routing::{get, post},
 };
 use std::{net::SocketAddr, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
@@ -50,6 +52,8 @@ fn router(source: Source, loopback: bool) -> Router {
         .route("/healthz", get(pages::alive))
         .route("/readyz", get(pages::ready))
         .route("/agents", get(pages::agents))
+        .route("/feeds", get(feeds::list))
+        .route("/feeds/{name}/confirm", post(feeds::confirm))
         .fallback(pages::nothing)
         .method_not_allowed_fallback(pages::only_get)
         .layer(from_fn(pages::dress))

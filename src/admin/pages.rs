@@ -1,11 +1,11 @@
 //! The pages. What takes long with very many agents is made off the threads that serve calls.
 
-use super::{AgentRow, Refused, Source, view::Health};
+use super::{AgentRow, FeedRow, Refused, Source, view::Health};
 use crate::fault::{Code, Fault, Format};
 use axum::{
     Json,
     extract::{Query, Request, State, rejection::QueryRejection},
-    http::{HeaderName, HeaderValue, StatusCode, header},
+    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -38,6 +38,9 @@ struct Ready {
     refused: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     troubles: Vec<String>,
+    /// The feeds of which an operator should know something.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    feeds: Vec<FeedRow>,
 }
 
 /// 200 where calls may be sent, 503 where not.
@@ -45,6 +48,7 @@ pub(super) async fn ready(State(source): State<Source>) -> Response {
     let health = source.state.health();
     let reasons = health.reasons();
     let Health { agents, refused, config_refused, mut troubles, .. } = health;
+    let feeds = source.state.feeds().into_iter().filter(FeedRow::warns).collect();
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     troubles.truncate(USUAL);
     let ready = Ready {
@@ -54,6 +58,7 @@ pub(super) async fn ready(State(source): State<Source>) -> Response {
         agents: agents.unwrap_or_default(),
         refused,
         troubles,
+        feeds,
     };
     (status, Json(ready)).into_response()
 }
@@ -105,12 +110,16 @@ pub(super) async fn agents(State(source): State<Source>, asked: Result<Query<Ask
 
 /// Any other path.
 pub(super) async fn nothing() -> Response {
-    refuse(&Fault::new(Code::NotFound, "There are /metrics, /healthz, /readyz and /agents here."))
+    refuse(&Fault::new(Code::NotFound, "There are /metrics, /healthz, /readyz, /agents and /feeds here."))
 }
 
 /// Any other method.
-pub(super) async fn only_get() -> Response {
-    refuse(&Fault::new(Code::MethodNotAllowed, "This listener is read-only: use GET.").header("allow", "GET, HEAD"))
+pub(super) async fn only_get(method: Method, uri: Uri) -> Response {
+    if uri.path().ends_with("/confirm") {
+        let why = format!("Confirming changes something, which {method} must not: use POST.");
+        return refuse(&Fault::new(Code::MethodNotAllowed, why).header("allow", "POST"));
+    }
+    refuse(&Fault::new(Code::MethodNotAllowed, "This page is read-only: use GET.").header("allow", "GET, HEAD"))
 }
 
 /// Fields that every page has.
@@ -137,6 +146,6 @@ pub(super) fn refuse(fault: &Fault) -> Response {
 }
 
 /// Makes something on a thread of its own; `None` if that panicked.
-async fn off<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(super) async fn off<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(make).await.ok()
 }

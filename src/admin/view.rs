@@ -2,6 +2,7 @@
 
 use crate::{
     agent::{Agent, AgentId, AuthKind, Status},
+    registry::SourceHealth,
     telemetry::redact,
 };
 use serde::Serialize;
@@ -15,6 +16,11 @@ pub trait State: Send + Sync + 'static {
     fn agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow>;
     /// The first `most` documents that are not served.
     fn refused(&self, most: usize) -> Vec<Refused>;
+    /// Every source of agents in the order of precedence. It must not take long.
+    fn feeds(&self) -> Vec<FeedRow>;
+    /// Puts in force what the feed called `name` holds back; `None` if there is no such feed, and whether there was
+    /// anything.
+    fn confirm(&self, name: &str) -> Option<bool>;
 }
 
 /// How the gateway is.
@@ -88,6 +94,51 @@ impl AgentRow {
     /// The agent's id.
     pub fn id(&self) -> &str {
         &self.id
+    }
+}
+
+/// One source of agents.
+#[derive(Clone, Debug, Serialize)]
+pub struct FeedRow {
+    name: String,
+    kind: &'static str,
+    agents: usize,
+    /// Since it was last well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stale: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    from_last_known_good: bool,
+    /// Agents that would go by a look that waits to be confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
+}
+
+impl FeedRow {
+    /// The row of a source.
+    pub fn new(source: &SourceHealth) -> Self {
+        let shown = |text: String| redact(&text).into_owned();
+        Self {
+            name: source.name.to_string(),
+            kind: source.kind,
+            agents: source.agents,
+            age_seconds: source.age().map(|age| age.as_secs()),
+            stale: source.stale,
+            from_last_known_good: source.remembered,
+            held: source.losing,
+            trouble: source.trouble.clone().map(shown),
+            warning: source.warning().map(shown),
+        }
+    }
+
+    /// Whether there is anything that an operator should know.
+    pub fn warns(&self) -> bool {
+        self.warning.is_some()
     }
 }
 

@@ -35,7 +35,7 @@ impl Parts {
         let log = AccessLog::new(file.access_log.to.clone(), Arc::clone(&metrics)).map_err(|why| vec![why]);
         let log = keep(log, "access_log", &mut problems);
         let limits = keep(Limits::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
-        let policy = Arc::new(AddressPolicy::new(file.network.allow.clone()));
+        let policy = Arc::new(file.network.policy());
         let transport = Transport::new(Arc::clone(&policy));
         let auth = keep(auth(file, &policy, &metrics, None), "", &mut problems);
         problems.extend(settings(file, &transport));
@@ -44,10 +44,11 @@ impl Parts {
             problems.extend(within("agents", feed(file).problems()));
             return Err(problems);
         };
+        let opened = sources(file, &policy, None).map_err(|whys| within("agents", whys))?;
         let limits = Arc::new(limits);
         let routes = routes(file, &auth, (&limits, &transport, &metrics));
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
-        let watch = Watch::start(&catalogue, &feed(file)).await.map_err(|whys| within("agents", whys))?;
+        let watch = Watch::start(&catalogue, opened).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let world = ArcSwap::from_pointee(world(file, auth));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
@@ -61,13 +62,13 @@ impl Parts {
     /// Every problem; then nothing has changed.
     pub async fn reconfigure(&self, file: &File) -> Result<(), Vec<String>> {
         let gateway = &self.gateway;
-        let policy = Arc::new(AddressPolicy::new(file.network.allow.clone()));
+        let policy = Arc::new(file.network.policy());
         let mut problems = form(file);
-        problems.extend(within("agents", feed(file).problems()));
+        let opened = keep(sources(file, &policy, None), "agents", &mut problems);
         problems.extend(settings(file, &gateway.transport));
         let before = gateway.world.load_full();
         let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
-        let (Some(auth), true) = (auth, problems.is_empty()) else { return Err(problems) };
+        let (Some(auth), Some(opened), true) = (auth, opened, problems.is_empty()) else { return Err(problems) };
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
         policy.refuse_own(self.policy.load().own());
         gateway.transport.set_policy(Arc::clone(&policy));
@@ -81,7 +82,7 @@ impl Parts {
         if let Err(why) = recompiled {
             tracing::error!("the agents could not be prepared anew ({why})");
         }
-        let watch = Watch::start(&gateway.catalogue, &feed(file)).await.map_err(|whys| within("agents", whys))?;
+        let watch = Watch::start(&gateway.catalogue, opened).await;
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
         Ok(())
     }
@@ -90,7 +91,10 @@ impl Parts {
     pub fn notes(&self) -> Vec<String> {
         let snapshot = self.gateway.catalogue.snapshot();
         let refused = snapshot.refused.iter().map(|refusal| format!("not served: {refusal}"));
-        refused.chain(snapshot.troubles.iter().map(|(part, why)| format!("not read: {part}: {why}"))).collect()
+        let troubles = snapshot.troubles.iter().map(|(part, why)| format!("not read: {part}: {why}"));
+        let sources = self.gateway.catalogue.sources();
+        let warnings = sources.iter().filter_map(|source| Some(format!("{}: {}", source.name, source.warning()?)));
+        refused.chain(troubles).chain(warnings).collect()
     }
 }
 
@@ -137,8 +141,25 @@ fn routes(file: &File, auth: &Arc<Auth>, (limits, transport, metrics): Lasting<'
     }
 }
 
+/// The sources of agents, opened. The registry that is built in, where there is one, is passed in `registry`.
+fn sources(
+    file: &File,
+    policy: &Arc<AddressPolicy>,
+    registry: Option<Box<dyn registry::Feed>>,
+) -> Result<registry::Sources, Vec<String>> {
+    let means = registry::Means { network: &file.network, policy: Arc::clone(policy), registry };
+    registry::Sources::open(&feed(file), means)
+}
+
 fn feed(file: &File) -> registry::Config {
-    registry::Config { from: file.agents.from.iter().map(|path| path.to_path_buf()).collect(), poll: file.agents.poll }
+    let agents = &file.agents;
+    registry::Config {
+        from: agents.from.clone(),
+        poll: agents.poll,
+        last_known_good: agents.last_known_good.as_ref().map(|folder| folder.to_path_buf()),
+        cache: agents.cache,
+        rehearsal: agents.rehearsal,
+    }
 }
 
 /// What each room can tell of its own settings without running anything.

@@ -74,7 +74,8 @@ pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
     lived
 }
 
-/// `gatepost check`: everything that `run` would look at, short of listening and of writing.
+/// `gatepost check`: everything that `run` would look at, short of listening, of writing, and of asking other
+/// machines for agents.
 ///
 /// # Errors
 /// Every problem, each with its place in the file.
@@ -82,6 +83,7 @@ pub fn check(config: &Path) -> anyhow::Result<()> {
     let checked = runtime()?.block_on(async {
         let mut loaded = Loaded::read(config)?;
         let log = std::mem::replace(&mut loaded.file.access_log.to, telemetry::Target::Off);
+        loaded.file.agents.rehearsal = true;
         let parts = Parts::new(&loaded.file).await;
         let mut found: Vec<String> = listen::check_files(&loaded.file.listen).err().unwrap_or_default();
         found.extend(nowhere(&log));

@@ -1,7 +1,7 @@
 //! What the admin page shows of the gateway.
 
 use crate::{
-    admin::{AgentRow, Health, Refused, State, page},
+    admin::{AgentRow, FeedRow, Health, Refused, State, page},
     gateway::Gateway,
 };
 use std::sync::{
@@ -61,5 +61,13 @@ impl State for Condition {
             reasons: refusal.reasons.clone(),
         });
         shown.collect()
+    }
+
+    fn feeds(&self) -> Vec<FeedRow> {
+        self.gateway.catalogue.sources().iter().map(FeedRow::new).collect()
+    }
+
+    fn confirm(&self, name: &str) -> Option<bool> {
+        self.gateway.catalogue.confirm(name)
     }
 }

@@ -99,9 +99,19 @@ impl Default for Admin {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Agents {
-    /// Files or folders of AIDIP metadata documents (JSON or YAML), watched.
-    #[schemars(length(min = 1))]
-    pub from: Vec<FilePath>,
+    /// Where they come from, at most 100 sources; where two have an id, the earlier wins. A path is a file of AIDIP
+    /// metadata documents (JSON or YAML: one document, an array, or an object with `agents`; at most 256MiB a file,
+    /// 1MiB a document) or a folder of such files (*.json, *.yaml, *.yml; not the folders within). An object is a
+    /// source beyond this machine. It may be empty where the section registry is there.
+    pub from: Vec<registry::Source>,
+    /// A folder in which is kept what sources beyond this machine, and the registry that is built in, said last: a
+    /// start at which they are down serves that. It is made when there is something to keep; null keeps nothing.
+    /// Default gatepost.state, beside the configuration file.
+    #[serde(default = "registry::usual_folder")]
+    pub last_known_good: Option<FilePath>,
+    /// How far the words of sources count about how long their answers may be used (Cache-Control).
+    #[serde(default)]
+    pub cache: registry::Caching,
     /// How often the files are looked at for changes; 50ms to 1h. Default 500ms.
     #[serde(default = "poll")]
     pub poll: Span,
@@ -118,6 +128,9 @@ pub struct Agents {
     /// Interval of the keep-alive comment on an idle event stream; 0s sends none. Default 15s.
     #[serde(default = "keep_alive")]
     pub stream_keep_alive: Span,
+    /// Whether this is only tried (`gatepost check`): nothing beyond this machine is asked, and nothing is written.
+    #[serde(skip)]
+    pub rehearsal: bool,
 }
 
 fn poll() -> Span {

@@ -1,6 +1,7 @@
 //! What may be written and what is refused: one valid snippet and one broken one for each kind of problem.
 
 use super::*;
+use crate::registry;
 use std::path::Path;
 
 const GOOD: &str = "\
@@ -91,10 +92,8 @@ fn what_is_required_is_told_even_of_an_empty_file() {
         assert!(found.len() == 1 && found[0].2.contains("must be an object"), "{text}: {found:?}");
     }
     let found = problems(parse("listen: []\nagents: {from: []}\n", &[]));
-    assert_eq!(
-        found.iter().map(|(path, line, _)| (path.as_str(), *line)).collect::<Vec<_>>(),
-        [("listen", Some(1)), ("agents.from", Some(2))]
-    );
+    // That agents come from nowhere is told where it is known whether there is a registry.
+    assert_eq!(found.iter().map(|(path, line, _)| (path.as_str(), *line)).collect::<Vec<_>>(), [("listen", Some(1))]);
 }
 
 #[test]
@@ -125,7 +124,6 @@ more: true
         ("listen[0].tsl", 3),
         ("listen[1].adress", 4),
         ("listen[2].tls.min_version", 6),
-        ("agents.from", 8),
         ("agents.poll", 9),
         ("agents.rules[0].rate", 11),
         ("agents.rules[2].concurrency", 13),
@@ -211,7 +209,8 @@ fn paths_are_meant_from_the_folder_of_the_file() {
     let more = "limits: {state: quotas.json}\naccess_log: {to: access.log}\nauth: {api_keys: {files: [keys, /abs/keys], pepper: 'file:pepper'}}\n";
     let file = with(more).unwrap().file;
     let within = |name: &str| Path::new("/etc/gatepost").join(name);
-    assert_eq!(&*file.agents.from[0], within("agents.json"));
+    assert_eq!(file.agents.from, [registry::Source::Files(within("agents.json").into())]);
+    assert_eq!(file.agents.last_known_good.as_deref(), Some(&*within("gatepost.state")));
     assert_eq!(file.limits.state.as_deref(), Some(&*within("quotas.json")));
     assert_eq!(String::from(file.access_log.to), "/etc/gatepost/access.log");
     let keys = file.auth.api_keys.unwrap();
@@ -265,5 +264,49 @@ fn the_schema_says_the_same_as_the_check() {
     let text = schema.to_string();
     for field in ["per_caller", "drain", "grants", "issuers", "client_ca"] {
         assert!(text.contains(&format!("\"{field}\"")), "{field}");
+    }
+}
+
+/// The file with one source beyond this machine, in lines 4 and on.
+fn source(members: &str) -> Result<Loaded, Problems> {
+    parse(&format!("listen: [{{address: '127.0.0.1:0'}}]\nagents:\n  from:\n    - {members}\n"), &[])
+}
+
+#[test]
+fn a_source_beyond_this_machine_is_an_object_and_every_setting_has_a_default() {
+    let file = source("{kind: aidip, url: 'https://registry.example.com/agents'}").unwrap().file;
+    let registry::Source::Remote(remote) = &file.agents.from[0] else { panic!("{:?}", file.agents.from) };
+    assert_eq!((remote.kind, remote.label().as_str()), (registry::Kind::Aidip, "aidip:registry.example.com"));
+    assert_eq!((remote.poll.to_string(), remote.hold_loss), ("30s".to_owned(), 0.5));
+    assert_eq!(remote.stale_after.unwrap().to_string(), "1d");
+    assert!(source("{kind: ard, url: 'https://a.example', stale_after: null}").is_ok());
+}
+
+#[test]
+fn a_broken_source_is_told_where_it_is() {
+    let broken = [
+        ("{kind: aidip}", "agents.from[0]", "'url' is missing"),
+        ("{url: 'https://a.example'}", "agents.from[0]", "'kind' is missing"),
+        ("{kind: gopher, url: 'https://a.example'}", "agents.from[0].kind", "'aidip'"),
+        ("{kind: ard, url: 'https://a.example', pol: 1s}", "agents.from[0].pol", "'poll'"),
+        ("{kind: ard, url: 'https://a.example', poll: often}", "agents.from[0].poll", "250ms"),
+        (
+            "{kind: ard, url: 'https://a.example', credential: {bearer: hunter2}}",
+            "agents.from[0].credential.bearer",
+            "env:",
+        ),
+        (
+            "{kind: ard, url: 'https://a.example', credential: {token: 'env:X'}}",
+            "agents.from[0].credential.token",
+            "'bearer'",
+        ),
+        ("7", "agents.from[0]", "a path, or an object with kind and url"),
+        ("''", "agents.from[0]", "must not be empty"),
+    ];
+    for (members, path, words) in broken {
+        let found = problems(source(members));
+        let (at, _, message) = &found[0];
+        assert_eq!((at.as_str(), found.len()), (path, 1), "{members}: {found:?}");
+        assert!(message.contains(words) && !message.contains("hunter2"), "{members}: {message}");
     }
 }

@@ -2,9 +2,11 @@
 //! this machine, the cloud's metadata or the gateway itself.
 
 use super::Cidr;
+use crate::unit::Glob;
 use arc_swap::ArcSwap;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    path::{Component, Path},
     sync::Arc,
 };
 
@@ -20,13 +22,20 @@ const METADATA: [IpAddr; 3] = [
 #[derive(Debug, Default)]
 pub struct AddressPolicy {
     allow: Vec<Cidr>,
+    sockets: Vec<Glob>,
     own: ArcSwap<Vec<SocketAddr>>,
 }
 
 impl AddressPolicy {
     /// A policy that also lets `allow` pass.
     pub fn new(allow: Vec<Cidr>) -> Self {
-        Self { allow, own: ArcSwap::default() }
+        Self { allow, ..Self::default() }
+    }
+
+    /// The same policy, under which unix sockets whose paths fit one of `sockets` may be reached.
+    #[must_use]
+    pub fn with_sockets(self, sockets: Vec<Glob>) -> Self {
+        Self { sockets, ..self }
     }
 
     /// Tells the gateway's own listeners: they are refused even where `allow` lists them.
@@ -47,6 +56,12 @@ impl AddressPolicy {
     /// Whether this very address may be reached.
     pub fn permits_socket(&self, at: SocketAddr) -> bool {
         self.permits(at.ip()) && !self.own.load().iter().any(|own| is_same(own, at))
+    }
+
+    /// Whether the unix socket at `path` may be reached. A path that climbs (`..`) fits no pattern.
+    pub fn permits_path(&self, path: &Path) -> bool {
+        let plain = path.components().all(|step| matches!(step, Component::RootDir | Component::Normal(_)));
+        plain && path.to_str().is_some_and(|path| self.sockets.iter().any(|allowed| allowed.matches(path)))
     }
 }
 

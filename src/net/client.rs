@@ -47,7 +47,7 @@ pub struct Reply {
 pub struct Client {
     named: reqwest::Client,
     told: reqwest::Client,
-    policy: Arc<AddressPolicy>,
+    pub(super) policy: Arc<AddressPolicy>,
     insecure: bool,
 }
 
@@ -124,6 +124,11 @@ impl Client {
         complete(url, request.basic_auth(user, Some(password.expose())).form(form.fields), bounds).await
     }
 
+    /// A GET of `url`, vetted and not sent yet.
+    pub(super) fn request(&self, url: &Url, trust: Trust) -> Result<reqwest::RequestBuilder, FetchError> {
+        Ok(self.client(trust).get(self.admit(url.as_str(), trust)?))
+    }
+
     fn client(&self, trust: Trust) -> &reqwest::Client {
         match trust {
             Trust::Named => &self.named,
@@ -149,7 +154,7 @@ impl Client {
     }
 }
 
-fn with_authorities(config: &Config) -> Result<reqwest::ClientBuilder, Vec<String>> {
+pub(super) fn with_authorities(config: &Config) -> Result<reqwest::ClientBuilder, Vec<String>> {
     let builder = reqwest::Client::builder()
         .no_proxy()
         .referer(false)
@@ -168,6 +173,22 @@ fn with_authorities(config: &Config) -> Result<reqwest::ClientBuilder, Vec<Strin
 }
 
 async fn complete(url: &str, request: reqwest::RequestBuilder, bounds: Bounds) -> Result<Reply, FetchError> {
+    let (head, body) = read(url, request, bounds).await?;
+    Ok(Reply { status: head.status, body })
+}
+
+/// What stands before a body.
+pub(super) struct Head {
+    pub(super) status: u16,
+    pub(super) headers: header::HeaderMap,
+}
+
+/// Sends `request` and reads the whole answer.
+pub(super) async fn read(
+    url: &str,
+    request: reqwest::RequestBuilder,
+    bounds: Bounds,
+) -> Result<(Head, Vec<u8>), FetchError> {
     let failed = |why: reqwest::Error| FetchError::Failed { url: url.to_owned(), why: chain(&why.without_url()) };
     let mut response = request.timeout(bounds.time.get()).send().await.map_err(failed)?;
     let too_long = || FetchError::TooLong { url: url.to_owned(), most: bounds.size };
@@ -182,7 +203,7 @@ async fn complete(url: &str, request: reqwest::RequestBuilder, bounds: Bounds) -
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Reply { status: response.status().as_u16(), body })
+    Ok((Head { status: response.status().as_u16(), headers: std::mem::take(response.headers_mut()) }, body))
 }
 
 fn is_this_machine(host: &str) -> bool {

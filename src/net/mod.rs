@@ -7,6 +7,7 @@ mod client;
 mod error;
 mod resolve;
 mod secure;
+mod session;
 
 pub use address::AddressPolicy;
 pub use cidr::Cidr;
@@ -15,8 +16,9 @@ pub use error::FetchError;
 pub use reqwest::Url;
 pub use resolve::{Unreachable, resolve};
 pub use secure::{Authorities, Wire, connect};
+pub use session::{Answer, ClientCredentials, Credential, Header, Mtls, Session, lifetime, retry_after};
 
-use crate::unit::FilePath;
+use crate::unit::{FilePath, Glob};
 
 /// Which addresses may be reached, and whom the gateway believes when it fetches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -27,11 +29,21 @@ pub struct Config {
     /// (cloud metadata among them), multicast and unspecified addresses. Private networks such as
     /// 10.0.0.0/8 need no entry. The gateway's own listeners stay refused. Default: none.
     pub allow: Vec<Cidr>,
+    /// Unix sockets that agents may have, as patterns over absolute paths, such as /run/agents/*.sock; * stands for
+    /// anything, / included. Default: none, since a document must not reach the sockets of this machine's services.
+    pub allow_sockets: Vec<Glob>,
     /// A PEM file of certificate authorities to trust besides the system's, for issuers on an
     /// internal network. Default: only the system's.
     pub ca: Option<FilePath>,
     /// Whether documents may be fetched over plain http from hosts other than this one. Default: false.
     pub insecure: bool,
+}
+
+impl Config {
+    /// Which addresses and sockets may be reached under this configuration.
+    pub fn policy(&self) -> AddressPolicy {
+        AddressPolicy::new(self.allow.clone()).with_sockets(self.allow_sockets.clone())
+    }
 }
 
 /// Makes aws-lc-rs the process's TLS provider. Calling it again changes nothing.

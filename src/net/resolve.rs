@@ -41,6 +41,12 @@ pub enum Unreachable {
         /// The first address refused.
         at: SocketAddr,
     },
+    /// It is a unix socket that is not listed.
+    #[error("the socket {at} may not be reached (list it under `allow_sockets` if it should be)")]
+    Socket {
+        /// Its path.
+        at: String,
+    },
 }
 
 /// The addresses of `host` that may be reached, in the resolver's order, never none.

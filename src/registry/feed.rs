@@ -19,6 +19,9 @@ pub trait Feed: Send + 'static {
     /// What it said last is in force.
     fn taken(&mut self) {}
 
+    /// What it said last is lost: the next look says everything again.
+    fn forget(&mut self) {}
+
     /// How soon what it looks at asks to be looked at again; the driver keeps within its own bounds.
     fn again(&self) -> Option<Duration> {
         None

@@ -5,72 +5,59 @@
 
 mod catalogue;
 mod config;
+mod desk;
 mod embedded;
 mod feed;
 mod file;
+mod health;
+mod intake;
+mod keep;
+mod looker;
+mod merge;
 mod mqtt;
+mod open;
+mod plain;
 mod read;
 mod settle;
 mod snapshot;
+mod source;
 mod split;
 mod watch;
-#[cfg_attr(not(test), expect(dead_code, reason = "the kinds of feeds that use it are being built"))]
 mod web;
 
 pub use catalogue::{Catalogue, Era};
-pub use config::Kind;
+pub use config::{Caching, Kind, Remote, Source};
 pub use embedded::{Past, PublishConfig, Publisher, Registry, Saved, Stored, When};
 pub use feed::{Body, Change, Document, Feed, News, Part};
 pub use file::Files;
+pub use health::SourceHealth;
+pub use intake::{Look, Verdict};
 pub use mqtt::{Mqtt, MqttSettings};
+pub use open::{Means, Sources, usual_folder};
 pub use settle::Compile;
 pub use snapshot::{Refusal, Snapshot};
+pub use source::Origin;
 pub use watch::Watch;
 
 use crate::unit::Span;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Agents in one gateway, whatever their feeds.
 pub const MOST_AGENTS: usize = 200_000;
 
-/// Where agents' documents are.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+/// Where agents come from.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Files of metadata documents (JSON or YAML: one document, an array, or an object with `agents`), or folders of
-    /// such files (*.json, *.yaml, *.yml; not the folders within). At most 256MiB a file, 1MiB a document.
-    pub from: Vec<PathBuf>,
-    /// How often they are looked at for changes; 50ms to 1h, default 500ms. Looking less often is chosen by itself
-    /// where looking takes long.
+    /// The sources; the earlier wins.
+    pub from: Vec<Source>,
+    /// How often files are looked at.
     pub poll: Span,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { from: Vec::new(), poll: Span::millis(500) }
-    }
-}
-
-impl Config {
-    /// Every value that cannot be used, by its path within this section.
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        for (at, path) in self.from.iter().enumerate() {
-            if let Err(why) = std::fs::metadata(path) {
-                problems.push(format!("from[{at}]: {} cannot be read ({why})", path.display()));
-            }
-            if self.from.iter().take(at).any(|earlier| earlier == path) {
-                problems.push(format!("from[{at}]: {} stands twice", path.display()));
-            }
-        }
-        let bounds = Span::millis(50)..=Span::secs(3_600);
-        if !bounds.contains(&self.poll) {
-            problems.push(format!("poll: must be 50ms to 1h, not {}", self.poll));
-        }
-        problems
-    }
+    /// The folder in which is kept what sources beyond this machine said last; `None` keeps nothing.
+    pub last_known_good: Option<PathBuf>,
+    /// How far servers' words about caching count.
+    pub cache: Caching,
+    /// Whether this is only tried: nothing beyond this machine is asked then, and nothing is written.
+    pub rehearsal: bool,
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 //! A document that cannot be used, or whose compiling panics, costs itself alone.
 
 use super::{feed::Document, read};
-use crate::{agent::Agent, unit::json::cut};
+use crate::{
+    agent::{Agent, AgentId},
+    unit::json::cut,
+};
 use foldhash::fast::RandomState;
 use serde_json::Value;
 use std::{
@@ -66,6 +69,14 @@ pub(super) struct Held<R> {
     /// The `id` as it stands in a document that is no agent.
     pub(super) id: Option<Box<str>>,
     pub(super) route: Result<Arc<R>, Vec<String>>,
+}
+
+impl<R> Held<R> {
+    /// The agent's id, where it can be called.
+    pub(super) fn usable(&self) -> Option<&AgentId> {
+        self.route.as_ref().ok()?;
+        self.agent.as_ref().map(|agent| &agent.id)
+    }
 }
 
 impl<R: Send + Sync + 'static> Held<R> {

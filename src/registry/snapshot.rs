@@ -2,7 +2,7 @@
 
 use crate::agent::AgentId;
 use foldhash::fast::RandomState;
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
 
 /// The agents at one moment.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub struct Snapshot<R> {
     pub refused: Vec<Refusal>,
     /// Parts of feeds that cannot be read, and why; what they held before is still served.
     pub troubles: Vec<(Arc<str>, String)>,
+    /// When it was made.
+    pub at: SystemTime,
 }
 
 impl<R> Snapshot<R> {
@@ -37,7 +39,7 @@ impl<R> Snapshot<R> {
 }
 
 /// A document that is not served.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refusal {
     /// The file or other part of a feed in which it stands.
     pub source: Arc<str>,

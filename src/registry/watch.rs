@@ -1,24 +1,27 @@
-//! Drives the feeds: asks each in its own time and hands what it says to the catalogue.
-//! The clocks are here, and nowhere in a feed.
+//! Drives the feeds: all are looked at, each in its own time and by itself, and a slow or broken one holds up neither
+//! the start nor the others.
 
 use super::{
-    Config,
-    catalogue::{Catalogue, Era},
-    feed::{Change, Feed, News},
-    file::Files,
+    catalogue::Catalogue,
+    desk::{Desk, Keeping, WAITING},
+    feed::Change,
+    intake::Look,
+    looker::{Looker, Told},
+    open::{Opened, Sources},
 };
 use std::{
     collections::HashSet,
-    path::Path,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, SystemTime},
 };
-use tokio::task::JoinSet;
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 
-/// How soon a feed that is in the middle of a change is asked again.
-const SOON: Duration = Duration::from_millis(100);
-/// A look may take one part in so many of the time.
-const SHARE: u32 = 20;
+/// How long the start waits for sources beyond this machine. Those that answer later are taken in then.
+const START: Duration = Duration::from_secs(5);
 
 /// Feeds being watched; they stop when this is dropped, and the agents stay.
 #[derive(Debug)]
@@ -27,66 +30,81 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks once at everything that `config` names, and then again and again. When this returns, the catalogue holds
-    /// what could be read, and nothing from paths that are no longer named.
-    ///
-    /// # Errors
-    /// Every problem of the configuration; the catalogue is then as it was.
-    pub async fn start<R: Send + Sync + 'static>(
-        catalogue: &Arc<Catalogue<R>>,
-        config: &Config,
-    ) -> Result<Self, Vec<String>> {
-        let problems = config.problems();
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        let mut feeds = Vec::new();
-        for path in &config.from {
-            let mut feed = Files::new(path.clone());
-            let change = feed.next().await;
-            feeds.push((feed, change));
-        }
-        let (mut named, mut kept) = (HashSet::new(), Vec::new());
-        for part in feeds.iter().flat_map(|(_, change)| &change.parts) {
-            named.insert(&*part.name);
-            if matches!(part.news, News::Kept(_)) {
-                kept.push(Path::new(&*part.name));
-            }
-        }
-        // A folder that cannot be listed keeps the files that were in it.
-        let named = |part: &str| named.contains(part) || kept.iter().any(|kept| Path::new(part).starts_with(kept));
-        let era = catalogue.begin(named);
+    /// Looks once at every source, and then again and again. When this returns, the catalogue holds what could be
+    /// read in time, what was remembered of the others, and nothing from sources that are no longer named.
+    pub async fn start<R: Send + Sync + 'static>(catalogue: &Arc<Catalogue<R>>, sources: Sources) -> Self {
+        let (to, mut told) = mpsc::channel(WAITING);
         let mut tasks = JoinSet::new();
-        for (feed, change) in feeds {
-            apply(catalogue, era, change).await;
-            tasks.spawn(run(feed, Arc::clone(catalogue), era, config.poll.get()));
+        let (mut origins, mut kept, mut at_hand) = (Vec::new(), Vec::new(), HashSet::new());
+        for (at, opened) in sources.0.into_iter().enumerate() {
+            let Opened { origin, feed, poll, keeper, at_hand: waits } = opened;
+            let name = Arc::clone(&origin.name);
+            tasks.spawn(Looker { at, name, feed, poll, prefix: !waits, to: to.clone() }.run());
+            at_hand.extend(waits.then_some(at));
+            origins.push(origin);
+            kept.push(keeper);
         }
-        Ok(Self { _tasks: tasks })
+        let first = first_looks(&mut told, origins.len(), at_hand).await;
+        let names = origins.iter().map(|origin| Arc::clone(&origin.name));
+        let sources = names.zip(&kept).map(|(name, keeper)| (name, keeper.clone().map(Keeping::new))).collect();
+        let of = first.iter().map(|told| told.look.source).collect();
+        let (looks, answers): (Vec<_>, Vec<_>) = first.into_iter().map(|told| (told.look, told.answer)).unzip();
+        let begun = Arc::clone(catalogue);
+        let begun = tokio::task::spawn_blocking(move || {
+            begun.metrics().feeds().name(origins.iter().map(|origin| (&*origin.name).into()));
+            let remembered = remembered(&begun, &origins, &kept);
+            begun.begin(origins, remembered, looks)
+        });
+        match begun.await {
+            Ok((era, verdicts)) => {
+                let mut desk = Desk { catalogue: Arc::clone(catalogue), era, sources };
+                desk.answer(of, answers, verdicts);
+                desk.tend().await;
+                tasks.spawn(desk.run(told));
+            }
+            Err(_) => tracing::error!("agents could not be taken in; those in force stay"),
+        }
+        Self { _tasks: tasks }
     }
 }
 
-async fn run<R: Send + Sync + 'static>(mut feed: impl Feed, catalogue: Arc<Catalogue<R>>, era: Era, poll: Duration) {
-    let mut wait = poll;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = feed.wake() => {}
-        }
-        let began = Instant::now();
-        let change = feed.next().await;
-        let pace = began.elapsed() * SHARE;
-        wait = if change.soon { SOON.min(poll) } else { poll }.max(pace);
-        apply(&catalogue, era, change).await;
-        feed.taken();
+/// The first look of each source: of those at hand whenever it comes, of the others if it comes in time.
+async fn first_looks(told: &mut mpsc::Receiver<Told>, count: usize, mut at_hand: HashSet<usize>) -> Vec<Told> {
+    let end = Instant::now() + START;
+    let mut found: Vec<Told> = Vec::new();
+    while found.len() < count {
+        let next = match at_hand.is_empty() {
+            true => timeout_at(end, told.recv()).await.ok().flatten(),
+            false => told.recv().await,
+        };
+        let Some(next) = next else { break };
+        at_hand.remove(&next.look.source);
+        found.push(next);
     }
+    found
 }
 
-async fn apply<R: Send + Sync + 'static>(catalogue: &Arc<Catalogue<R>>, era: Era, change: Change) {
-    if change.parts.is_empty() {
-        return;
-    }
-    let catalogue = Arc::clone(catalogue);
-    if tokio::task::spawn_blocking(move || catalogue.apply(era, change.parts)).await.is_err() {
-        tracing::error!("agents could not be taken in; those in force stay");
-    }
+/// What is on disk of the sources of which nothing is known yet.
+fn remembered<R: Send + Sync + 'static>(
+    catalogue: &Catalogue<R>,
+    origins: &[super::Origin],
+    kept: &[Option<Arc<super::keep::Keeper>>],
+) -> Vec<Look> {
+    let unknown = origins.iter().zip(kept).enumerate().filter(|(_, (origin, _))| !catalogue.knows(origin));
+    let loaded = unknown.filter_map(|(source, (origin, keeper))| {
+        let (good, parts) = match keeper.as_ref()?.load() {
+            Ok(found) => found?,
+            Err(why) => {
+                tracing::warn!(feed = %origin.name, %why, "the last known good agents are not used");
+                return None;
+            }
+        };
+        let age = SystemTime::now().duration_since(good).unwrap_or_default();
+        if origin.stale_after.is_some_and(|bound| age > bound) {
+            tracing::warn!(feed = %origin.name, age_seconds = age.as_secs(), "the last known good agents are too old");
+            return None;
+        }
+        Some(Look { source, change: Change { parts, ..Change::default() }, remembered: Some(good) })
+    });
+    loaded.collect()
 }

@@ -3,6 +3,7 @@
 use super::{
     calls::{AgentMetrics, Calls, Group},
     collect::CallsCollector,
+    feeds::FeedMetrics,
     labels::{AgentState, Connection, Limit, label},
     register::{Register, Tally, bump, names},
 };
@@ -41,6 +42,7 @@ pub struct Metrics {
     config_loaded: IntGauge,
     limited: Box<[IntCounter]>,
     dropped: IntCounter,
+    feeds: FeedMetrics,
 }
 
 macro_rules! events {
@@ -94,6 +96,7 @@ impl Metrics {
             config_loaded: with.gauge(names::CONFIG_LOADED)?,
             limited: with.counters(names::LIMITED, "limit", Limit::NAMES)?,
             dropped: with.counter(names::DROPPED)?,
+            feeds: FeedMetrics::register(&registry)?,
             registry,
         }))
     }
@@ -159,6 +162,11 @@ impl Metrics {
         if let Some(gauge) = self.agents.get(state as usize) {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+    }
+
+    /// What is measured of each source of agents.
+    pub fn feeds(&self) -> &FeedMetrics {
+        &self.feeds
     }
 
     /// A configuration was put in force at `unix` seconds after 1970.

@@ -4,6 +4,7 @@
 mod access;
 mod calls;
 mod collect;
+mod feeds;
 mod histogram;
 mod labels;
 mod line;
@@ -14,6 +15,7 @@ mod target;
 
 pub use access::AccessLog;
 pub use calls::{AgentMetrics, Ended, Group};
+pub use feeds::{FeedMetrics, LookOutcome};
 pub use labels::{AgentState, Connection, Limit};
 pub use line::Entry;
 pub use metrics::{Event, Metrics, MetricsConfig};

@@ -56,6 +56,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rustls", &["gateway", "app", "auth", "transport", "net"]),
     ("tokio_rustls", &["gateway", "app", "auth", "transport", "net"]),
     ("reqwest", &["net"]),
+    ("http_cache_semantics", &["net"]),
     ("jsonwebtoken", &["auth", "app", "seal"]),
     ("x509_parser", &["auth"]),
     ("governor", &["limit"]),

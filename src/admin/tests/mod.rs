@@ -1,15 +1,16 @@
 //! The pages over a real socket: what they say, in which condition, and to whom.
 
-use super::{AgentRow, Health, Refused, State, page, serve};
+use super::{AgentRow, FeedRow, Health, Refused, State, page, serve};
 use crate::{
     agent::{Agent, AgentId},
+    registry::SourceHealth,
     telemetry::Metrics,
 };
 use serde_json::{Value, json};
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,6 +23,8 @@ struct Fake {
     health: Mutex<Health>,
     agents: Vec<Agent>,
     refused: Vec<Refused>,
+    feeds: Mutex<Vec<SourceHealth>>,
+    confirmed: Mutex<Vec<String>>,
 }
 
 impl State for Fake {
@@ -38,6 +41,17 @@ impl State for Fake {
 
     fn refused(&self, most: usize) -> Vec<Refused> {
         self.refused.iter().take(most).cloned().collect()
+    }
+
+    fn feeds(&self) -> Vec<FeedRow> {
+        self.feeds.lock().unwrap().iter().map(FeedRow::new).collect()
+    }
+
+    fn confirm(&self, name: &str) -> Option<bool> {
+        let feeds = self.feeds.lock().unwrap();
+        let feed = feeds.iter().find(|feed| &*feed.name == name)?;
+        self.confirmed.lock().unwrap().push(name.to_owned());
+        Some(feed.losing.is_some())
     }
 }
 
@@ -270,4 +284,61 @@ fn a_page_holds_the_lowest_ids_in_order() {
     assert_eq!(at(Some("c"), 10), ["m", "x", "z"]);
     assert!(at(Some("z"), 10).is_empty());
     assert!(at(None, 0).is_empty());
+}
+
+fn feed(name: &str, good: Option<u64>) -> SourceHealth {
+    SourceHealth {
+        name: name.into(),
+        kind: "aidip",
+        agents: 12,
+        good: good.map(|ago| SystemTime::now() - Duration::from_secs(ago)),
+        stale: false,
+        remembered: false,
+        trouble: None,
+        losing: None,
+    }
+}
+
+#[tokio::test]
+async fn feeds_are_shown_with_their_age_and_what_an_operator_should_know() {
+    let admin = loopback(&["a"]).await;
+    let failing =
+        SourceHealth { trouble: Some("https://r.example: answers 500".to_owned()), ..feed("failing", Some(90)) };
+    *admin.state.feeds.lock().unwrap() = vec![
+        feed("well", Some(3)),
+        SourceHealth { remembered: true, ..failing.clone() },
+        SourceHealth { stale: true, ..failing.clone() },
+        SourceHealth { losing: Some(10), ..feed("shrinking", Some(1)) },
+        feed("silent", None),
+        failing,
+    ];
+    let (status, body) = admin.get("/feeds").await;
+    assert_eq!(status, 200);
+    assert_eq!(body["feeds"][0], json!({"name": "well", "kind": "aidip", "agents": 12, "age_seconds": 3}));
+    for (at, words) in [(1, "from disk"), (2, "not served"), (3, "10 of 12"), (4, "nothing is known"), (5, "500")] {
+        let warning = body["feeds"][at]["warning"].as_str().unwrap();
+        assert!(warning.contains(words), "{at}: {warning}");
+    }
+    let (status, body) = admin.get("/readyz").await;
+    assert_eq!((status, body["feeds"].as_array().unwrap().len()), (200, 5), "those that are well are left out: {body}");
+}
+
+#[tokio::test]
+async fn a_loss_is_confirmed_by_an_operator_and_by_no_page_in_a_browser() {
+    let admin = loopback(&["a"]).await;
+    *admin.state.feeds.lock().unwrap() =
+        vec![SourceHealth { losing: Some(10), ..feed("aidip:r.example", Some(1)) }, feed("well", Some(1))];
+    let post = async |name: &str, more: &str| {
+        let head = format!("POST /feeds/{name}/confirm HTTP/1.1\r\nHost: localhost\r\n{more}Connection: close\r\n\r\n");
+        admin.send(&head).await.0
+    };
+    for more in ["Origin: http://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
+        assert_eq!(post("well", more).await, 403, "{more}");
+    }
+    assert_eq!(post("nobody", "").await, 404);
+    let (status, head, _) = admin.ask("GET", "/feeds/well/confirm", "localhost").await;
+    assert!(status == 405 && head.contains("allow: post"), "{head}");
+    assert!(admin.state.confirmed.lock().unwrap().is_empty());
+    assert_eq!(post("aidip:r.example", "").await, 200);
+    assert_eq!(*admin.state.confirmed.lock().unwrap(), ["aidip:r.example"]);
 }

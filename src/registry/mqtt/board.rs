@@ -13,7 +13,6 @@ use crate::{
     },
     unit::json::cut,
 };
-use bytes::Bytes;
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -52,6 +51,7 @@ impl Board {
             changed: HashSet::new(),
             telling: None,
             whole: false,
+            early: false,
             beyond: None,
         };
         Self { broker, most, most_bytes, state: Mutex::new(state), news: Notify::new() }
@@ -173,6 +173,7 @@ impl Board {
     pub(super) fn change(&self) -> Change {
         let mut state = self.state();
         let mut change = state.reliable();
+        state.early = change.soon;
         let whole = change.trouble.is_none() && !state.whole;
         let mut names = std::mem::take(&mut state.changed);
         names.extend(state.telling.take().into_iter().flat_map(|telling| telling.parts.into_keys()));
@@ -219,9 +220,29 @@ impl Board {
         }
     }
 
-    /// Resolves when there is something that the registry has not heard.
+    /// What was told is lost: everything is told again.
+    pub(super) fn forget(&self) {
+        let mut state = self.state();
+        let told = state.telling.take().into_iter().flat_map(|telling| telling.parts.into_keys());
+        let told: Vec<Name> = told.collect();
+        state.changed.extend(told);
+        state.whole = false;
+        for standing in state.agents.values_mut() {
+            standing.in_force = None;
+        }
+    }
+
+    /// Resolves when there is something that the registry has not heard, or when everything has come and it looked
+    /// too early.
     pub(super) async fn woken(&self) {
-        self.news.notified().await;
+        let quiet = match &*self.state() {
+            State { early: true, link: Link::Up(since), .. } => Some(*since + QUIET),
+            _ => None,
+        };
+        tokio::select! {
+            () = self.news.notified() => {}
+            () = tokio::time::sleep_until(quiet.unwrap_or_else(Instant::now)), if quiet.is_some() => {}
+        }
     }
 
     /// Waits until everything that the broker kept has come, or nothing will, but not for longer than `most`.

@@ -74,6 +74,10 @@ impl Feed for Mqtt {
     fn taken(&mut self) {
         self.board.taken();
     }
+
+    fn forget(&mut self) {
+        self.board.forget();
+    }
 }
 
 #[cfg(test)]

@@ -48,16 +48,9 @@ fn an_unchanged_document_is_never_compiled_again() {
     assert_eq!(desk.compiler.count(), 4, "only d is new");
     assert_eq!(desk.ids(), ["a", "c", "d"]);
     assert!(Arc::ptr_eq(&kept, desk.catalogue.load().get("a").unwrap()));
-    desk.catalogue.apply(
-        Era::default(),
-        vec![
-            Part { name: "a.json".into(), news: News::Gone },
-            Part {
-                name: "b.json".into(),
-                news: News::Whole(read::documents(Path::new("b.json"), agents(&["a", "d"]).into()).unwrap()),
-            },
-        ],
-    );
+    let moved = News::Whole(read::documents(Path::new("b.json"), agents(&["a", "d"]).into()).unwrap());
+    let parts = vec![Part { name: "a.json".into(), news: News::Gone }, Part { name: "b.json".into(), news: moved }];
+    desk.catalogue.apply(desk.era, vec![look(0, parts)]);
     assert_eq!((desk.compiler.count(), desk.ids()), (4, vec!["a".to_owned(), "d".to_owned()]), "moved, not changed");
 }
 
@@ -137,11 +130,14 @@ fn a_compiler_that_panics_costs_one_agent() {
 fn feeds_of_an_era_that_is_over_are_not_heard() {
     let desk = Desk::new();
     desk.put("old/a.json", agents(&["a"])).unwrap();
-    let era = desk.catalogue.begin(|part| !part.starts_with("old/"));
+    let (era, _) = desk.catalogue.begin(vec![origin("new")], Vec::new(), Vec::new());
     assert!(desk.ids().is_empty());
     desk.put("old/a.json", agents(&["a"])).unwrap();
     assert!(desk.ids().is_empty(), "the task of before was late");
-    desk.catalogue.apply(era, vec![Part { name: "new.json".into(), news: News::Whole(vec![]) }]);
+    let verdicts = desk.catalogue.apply(desk.era, vec![look(0, Vec::new())]);
+    assert_eq!(verdicts, [Verdict::Late]);
+    let part = Part { name: "new.json".into(), news: News::Whole(vec![]) };
+    assert_eq!(desk.catalogue.apply(era, vec![look(0, vec![part])]), [Verdict::Taken { changed: true }]);
 }
 
 #[test]

@@ -8,9 +8,18 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
+fn config(paths: &[PathBuf], poll: Span) -> Config {
+    let from = paths.iter().map(|path| Source::Files(path.clone().into())).collect();
+    Config { from, poll, ..Config::default() }
+}
+
+fn open(config: &Config) -> Result<Sources, Vec<String>> {
+    let network = crate::net::Config::default();
+    Sources::open(config, Means { network: &network, policy: Arc::default(), registry: None })
+}
+
 async fn watch(desk: &Desk, paths: &[PathBuf]) -> Watch {
-    let config = Config { from: paths.to_vec(), poll: Span::millis(50) };
-    Watch::start(&desk.catalogue, &config).await.unwrap()
+    Watch::start(&desk.catalogue, open(&config(paths, Span::millis(50))).ok().unwrap()).await
 }
 
 /// Writes aside and renames, as careful tools do.
@@ -25,8 +34,8 @@ async fn a_change_of_a_file_is_in_force_within_a_second_and_in_both_ways_of_writ
     let (desk, place) = (Desk::new(), folder());
     let path = place.path().join("agents.json");
     fs::write(&path, agents(&["a"])).unwrap();
-    let config = Config { from: vec![path.clone()], ..Config::default() };
-    let _watch = Watch::start(&desk.catalogue, &config).await.unwrap();
+    let config = config(std::slice::from_ref(&path), Span::millis(500));
+    let _watch = Watch::start(&desk.catalogue, open(&config).ok().unwrap()).await;
     assert_eq!(desk.ids(), ["a"], "what is there is read before start returns");
     let began = Instant::now();
     replace(&path, &agents(&["a", "b"]));
@@ -171,8 +180,8 @@ async fn another_configuration_drops_what_it_does_not_name_and_keeps_the_rest() 
     let second = watch(&desk, std::slice::from_ref(&two)).await;
     drop(first);
     assert_eq!((desk.ids(), desk.compiler.count()), (vec!["b".to_owned()], 2));
-    let missing = Config { from: vec![two.clone(), two.clone(), "/nowhere".into()], poll: Span::millis(1) };
-    let problems = Watch::start(&desk.catalogue, &missing).await.unwrap_err();
+    let missing = config(&[two.clone(), two.clone(), "/nowhere".into()], Span::millis(1));
+    let problems = open(&missing).err().unwrap();
     assert_eq!(problems.len(), 3, "{problems:?}");
     replace(&two, &agents(&["b", "c"]));
     desk.until(&["b", "c"]).await;

@@ -2,8 +2,13 @@
 
 mod broken;
 mod catalogue;
+mod feeds;
 mod files;
+mod keep;
+mod merge;
 mod scale;
+mod served;
+mod web;
 
 use super::*;
 use crate::{agent::Agent, telemetry::Metrics};
@@ -53,13 +58,24 @@ impl Compile for Counting {
 struct Desk {
     compiler: Arc<Counting>,
     catalogue: Arc<Catalogue<Route>>,
+    era: Era,
+}
+
+/// A source that is believed whatever it says.
+fn origin(name: &str) -> Origin {
+    Origin { name: name.into(), kind: "test", place: name.into(), hold: None, stale_after: None, most: MOST_AGENTS }
+}
+
+fn look(source: usize, parts: Vec<Part>) -> Look {
+    Look { source, change: Change { parts, ..Change::default() }, remembered: None }
 }
 
 impl Desk {
     fn new() -> Self {
         let compiler = Arc::new(Counting::default());
         let catalogue = Arc::new(Catalogue::new(Arc::clone(&compiler) as _, Metrics::new().unwrap()));
-        Self { compiler, catalogue }
+        let (era, _) = catalogue.begin(vec![origin("desk")], Vec::new(), vec![look(0, Vec::new())]);
+        Self { compiler, catalogue, era }
     }
 
     fn ids(&self) -> Vec<String> {
@@ -80,7 +96,7 @@ impl Desk {
     }
 
     fn tell(&self, name: &str, news: News) {
-        self.catalogue.apply(Era::default(), vec![Part { name: name.into(), news }]);
+        self.catalogue.apply(self.era, vec![look(0, vec![Part { name: name.into(), news }])]);
     }
 
     fn refused(&self) -> Vec<Refusal> {

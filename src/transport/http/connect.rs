@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     fault::Fault,
-    net::{self, AddressPolicy},
+    net::{self, AddressPolicy, Unreachable},
 };
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -70,6 +70,9 @@ async fn open(pool: &Arc<Pool>, policy: &AddressPolicy, until: Instant) -> Resul
     let plain = pool.mark(0);
     match &pool.key.place {
         Place::Unix(path) => {
+            if !policy.permits_path(path) {
+                return Err(failure::unreachable(&Unreachable::Socket { at: path.display().to_string() }));
+            }
             let socket = UnixStream::connect(path).await.map_err(|why| failure::connecting(&pool.key.place, &why))?;
             converse(pool, Carrier::Unix(socket), plain, pool.key.h2c).await
         }

@@ -14,7 +14,7 @@ const OURS: [i32; 5] = [24, 23, 99, 105, 12];
 
 pub(super) fn unreachable(why: &Unreachable) -> Fault {
     unavailable(match why {
-        Unreachable::Refused { .. } => format!("address refused by policy: {why}"),
+        Unreachable::Refused { .. } | Unreachable::Socket { .. } => format!("address refused by policy: {why}"),
         Unreachable::Unknown { .. } => why.to_string(),
     })
 }

@@ -25,6 +25,27 @@ async fn r35_a_missing_socket_and_an_unknown_name_are_503() {
 }
 
 #[tokio::test]
+async fn r41_a_socket_that_is_not_listed_is_never_connected_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let listed = |pattern: String| AddressPolicy::default().with_sockets(vec![pattern.parse().unwrap()]);
+    let climbing = folder.path().join("other/../agent.sock");
+    for (policy, socket) in [
+        (AddressPolicy::default(), &path),
+        (listed("/run/agents/*".to_owned()), &path),
+        (listed(format!("{}/*", folder.path().join("other").display())), &climbing),
+    ] {
+        let closed = Transport::new(Arc::new(policy));
+        let reach = Reach::through(closed, &format!("agent+unix://{}#/run", socket.display()), &quick());
+        let detail = is_fault(reach.post().await, 503, "AgentUnavailable");
+        assert!(detail.contains("policy"), "{detail}");
+    }
+    let waited = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
+    assert!(waited.is_err(), "something connected");
+}
+
+#[tokio::test]
 async fn r41_an_address_that_the_policy_refuses_is_never_connected_to() {
     let (address, count) = raw(|_, _| async { Ok(()) }).await;
     let closed = Transport::new(Arc::new(AddressPolicy::default()));

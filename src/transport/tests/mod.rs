@@ -50,7 +50,8 @@ fn quick() -> Settings {
 }
 
 fn transport() -> Transport {
-    Transport::new(Arc::new(AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()])))
+    let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
+    Transport::new(Arc::new(policy.with_sockets(vec!["*".parse().unwrap()])))
 }
 
 fn agent(endpoint: &str) -> Agent {

@@ -88,7 +88,7 @@ impl Build {
             format!("{}{}admin:\n  address: 127.0.0.1:0\naccess_log:\n  to: access.log\n", self.listen, self.access);
         config.push_str("auth:\n  api_keys:\n    files: [keys.jsonl]\n");
         if !self.sections.iter().any(|section| section.starts_with("network:")) {
-            config.push_str("network:\n  allow: [127.0.0.0/8]\n");
+            config.push_str("network:\n  allow: [127.0.0.0/8]\n  allow_sockets: ['/*']\n");
         }
         if !self.sections.iter().any(|section| section.starts_with("agents:")) {
             config.push_str("agents:\n  from: [agents.json]\n");

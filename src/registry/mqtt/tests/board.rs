@@ -312,6 +312,36 @@ async fn news_wakes_and_a_heartbeat_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_look_that_came_too_early_wakes_when_everything_has_come() {
+    let board = Board::new("mqtt://127.0.0.1:1883".to_owned(), 10);
+    board.begin();
+    board.granted();
+    kept(&board, "a");
+    board.woken().await;
+    assert!(look(&board).trouble.is_some());
+    let began = tokio::time::Instant::now();
+    board.woken().await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(look(&board).trouble.is_none());
+    let woken = tokio::time::timeout(Duration::from_secs(60), board.woken()).await;
+    assert!(woken.is_err(), "it wakes without news");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_is_told_again_with_what_is_gone() {
+    let board = connected(10).await;
+    hear(&board, "a", "available");
+    hear(&board, "b", "available");
+    look(&board);
+    hear(&board, "c", "unavailable");
+    put(&board, "b", b"");
+    is(&board.change(), &[("b", "gone"), ("c", "inactive")]);
+    board.forget();
+    is(&look(&board), &[("a", "active"), ("b", "gone"), ("c", "inactive")]);
+    is(&look(&board), &[]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_first_look_does_not_wait_for_ever() {
     let board = Board::new("mqtt://127.0.0.1:1883".to_owned(), 10);
     let began = tokio::time::Instant::now();

@@ -1,0 +1,157 @@
+//! Fetching from one source that the operator named: its credential goes there and nowhere else, redirects and links
+//! that lead elsewhere are vetted as anybody's would be, and everything ends in bounds.
+
+mod credential;
+mod fresh;
+mod token;
+
+pub use credential::{ClientCredentials, Credential, Header, Mtls};
+pub use fresh::{lifetime, retry_after};
+
+use super::{Bounds, Client, Config, FetchError, Trust, client, resolve};
+use bytes::Bytes;
+use credential::Login;
+use http::{HeaderMap, HeaderValue, header};
+use reqwest::Url;
+
+/// Redirects that one fetch follows.
+const REDIRECTS: usize = 3;
+
+/// The way to one source.
+#[derive(Debug)]
+pub struct Session {
+    /// For the source itself: with its certificate and its authorities.
+    own: reqwest::Client,
+    /// For every other place.
+    other: Client,
+    url: Url,
+    login: Login,
+    bounds: Bounds,
+}
+
+/// A complete answer, whatever its status; redirects were followed.
+#[derive(Debug)]
+pub struct Answer {
+    /// Where it came from at last.
+    pub url: Url,
+    /// The HTTP status.
+    pub status: u16,
+    /// Its fields.
+    pub headers: HeaderMap,
+    /// Its body, never longer than asked.
+    pub body: Bytes,
+}
+
+impl Session {
+    /// The way to the source at `url`; `other` fetches what lies elsewhere.
+    ///
+    /// # Errors
+    /// Everything that cannot be used, by its name in the source's settings.
+    pub fn build(
+        config: &Config,
+        other: &Client,
+        url: &str,
+        credential: Option<&Credential>,
+        bounds: Bounds,
+    ) -> Result<Self, Vec<String>> {
+        let mut problems = Vec::new();
+        let url = other.vet(url).map_err(|why| problems.push(format!("url: {why}")));
+        let none = Credential::default();
+        let credential = credential.unwrap_or(&none);
+        let mut within = |whys: Vec<String>| problems.extend(whys.iter().map(|why| format!("credential.{why}")));
+        let login = Login::load(credential, other).map_err(&mut within);
+        let own = own(config, credential.mtls.as_ref()).map_err(&mut within);
+        let (Ok(url), Ok(login), Ok(own)) = (url, login, own) else { return Err(problems) };
+        Ok(Self { own, other: other.clone(), url, login, bounds })
+    }
+
+    /// The configured address.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Whatever answers a GET of `url` with these fields besides the credential.
+    ///
+    /// # Errors
+    /// An address on the way is refused, or no complete answer came in bounds.
+    pub async fn get(&self, url: &Url, fields: &HeaderMap) -> Result<Answer, FetchError> {
+        let late =
+            |_| FetchError::Failed { url: url.to_string(), why: format!("takes longer than {}", self.bounds.time) };
+        tokio::time::timeout(self.bounds.time.get(), self.follow(url, fields)).await.map_err(late)?
+    }
+
+    async fn follow(&self, from: &Url, fields: &HeaderMap) -> Result<Answer, FetchError> {
+        let mut url = from.clone();
+        for _ in 0..=REDIRECTS {
+            let answer = self.hop(&url, fields).await?;
+            if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
+                return Ok(answer);
+            }
+            let lost = || FetchError::Unreadable { url: url.to_string(), why: "redirects to no address".to_owned() };
+            let next = answer.headers.get(header::LOCATION).and_then(|next| next.to_str().ok()).ok_or_else(lost)?;
+            url = url.join(next).map_err(|_| lost())?;
+        }
+        Err(FetchError::Unreadable { url: from.to_string(), why: format!("redirects more than {REDIRECTS} times") })
+    }
+
+    async fn hop(&self, url: &Url, fields: &HeaderMap) -> Result<Answer, FetchError> {
+        if url.origin() != self.url.origin() {
+            self.vet_other(url).await?;
+            return self.send(self.other.request(url, Trust::Told)?, url, fields).await;
+        }
+        self.other.vet(url.as_str()).map_err(|why| FetchError::Refused { url: url.to_string(), why })?;
+        let ask = async |shown: Option<(http::HeaderName, HeaderValue)>| {
+            let request = self.own.get(url.clone());
+            let request = shown.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+            self.send(request, url, fields).await
+        };
+        match &self.login {
+            Login::Nothing => ask(None).await,
+            Login::Field(name, value) => ask(Some((name.clone(), value.clone()))).await,
+            Login::Tokens(tokens) => {
+                let token = tokens.get(None).await?;
+                let answer = ask(Some((header::AUTHORIZATION, token.clone()))).await?;
+                if answer.status != 401 {
+                    return Ok(answer);
+                }
+                // It may have been withdrawn before its time: one more is asked for, once.
+                let token = tokens.get(Some(&token)).await?;
+                ask(Some((header::AUTHORIZATION, token))).await
+            }
+        }
+    }
+
+    /// The resolver under the client knows no ports: the gateway's own listeners are told apart here.
+    async fn vet_other(&self, url: &Url) -> Result<(), FetchError> {
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default().unwrap_or(443);
+        let found = resolve(host, port, &self.other.policy).await;
+        found.map(drop).map_err(|why| FetchError::Refused { url: url.to_string(), why: why.to_string() })
+    }
+
+    async fn send(
+        &self,
+        request: reqwest::RequestBuilder,
+        url: &Url,
+        fields: &HeaderMap,
+    ) -> Result<Answer, FetchError> {
+        let (parts, body) = client::read(url.as_str(), request.headers(fields.clone()), self.bounds).await?;
+        if parts.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+            let why = "is compressed, which was not asked for".to_owned();
+            return Err(FetchError::Unreadable { url: url.to_string(), why });
+        }
+        Ok(Answer { url: url.clone(), status: parts.status, headers: parts.headers, body: body.into() })
+    }
+}
+
+fn own(config: &Config, mtls: Option<&Mtls>) -> Result<reqwest::Client, Vec<String>> {
+    let mut builder = client::with_authorities(config)?;
+    if let Some(mtls) = mtls {
+        let (identity, authorities) = mtls.load()?;
+        builder = builder.identity(identity);
+        if !authorities.is_empty() {
+            builder = builder.tls_certs_only(authorities);
+        }
+    }
+    builder.build().map_err(|why| vec![format!("mtls: no TLS client can be made ({})", client::chain(&why))])
+}

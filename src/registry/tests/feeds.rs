@@ -1,0 +1,306 @@
+//! Feeds beyond this machine, driven as a gateway drives them: none that misbehaves costs a healthy agent a call.
+
+use super::{
+    super::{
+        config::{Caching, Kind, Proof, Remote},
+        keep::Keeper,
+        open::Opened,
+        plain,
+        web::Web,
+    },
+    served::{Act, Served, answer, ok},
+    *,
+};
+use crate::{
+    net::{self, AddressPolicy, Bounds, Client, Session},
+    unit::{Size, Span},
+};
+use std::path::PathBuf;
+
+/// A source of the list at `url`, asked every few milliseconds.
+fn source(name: &str, url: &str, folder: Option<&Path>) -> Opened {
+    let config = net::Config::default();
+    let client = Client::build(&config, Arc::new(AddressPolicy::default())).unwrap();
+    let bounds = Bounds { size: Size::kib(64), time: Span::millis(300) };
+    let session = Session::build(&config, &client, url, None, bounds).unwrap();
+    let feed = plain::open(Kind::Aidip, Web::new(session, Caching::default()), Proof::default());
+    let keeper = folder.map(|folder| Arc::new(Keeper::new(folder.to_owned(), name, "test", name)));
+    opened(name, feed, keeper)
+}
+
+fn opened(name: &str, feed: Box<dyn Feed>, keeper: Option<Arc<Keeper>>) -> Opened {
+    let origin = Origin { hold: Some((0.5, Duration::from_secs(60))), ..origin(name) };
+    Opened { origin, feed, poll: Duration::from_millis(20), keeper, at_hand: false }
+}
+
+async fn start(desk: &Desk, sources: Vec<Opened>) -> Watch {
+    Watch::start(&desk.catalogue, Sources(sources)).await
+}
+
+fn list(count: usize) -> String {
+    let ids: Vec<String> = (0..count).map(|at| format!("agent-{at:02}")).collect();
+    agents(&ids.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut tick = tokio::time::interval(Duration::from_millis(5));
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tick.tick().await;
+    }
+}
+
+#[tokio::test]
+async fn whatever_a_registry_does_every_agent_stays_until_it_is_well_again() {
+    let large = format!("[{}]", vec![agent("x").to_string(); 900].join(","));
+    let half = &list(12)[..700];
+    let cases: Vec<(&str, Act)> = vec![
+        ("garbage", ok("\u{0}\u{1}garbage")),
+        ("half a document", ok(half)),
+        ("half an answer", Act::Say(format!("HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n{half}").into())),
+        ("ten times its size", ok(&large)),
+        ("nothing", Act::Close),
+        ("an empty body", ok("")),
+        ("a slow drip", Act::Drip(list(12).into_bytes())),
+        ("silence", Act::Hang),
+        ("500", answer("500 Internal Server Error", "", "[]")),
+        ("404", answer("404 Not Found", "", "[]")),
+        ("304 for nothing", answer("304 Not Modified", "", "")),
+        ("a login page", answer("200 OK", "content-type: text/html\r\n", "<html>[]</html>")),
+        ("HTML as JSON", ok("<html>")),
+        ("an endless redirect", answer("301 Moved Permanently", "location: /\r\n", "")),
+        ("the cloud's metadata", answer("302 Found", "location: http://169.254.169.254/\r\n", "")),
+        ("null", ok("null")),
+        ("an empty list", ok("[]")),
+        ("a list of nothing usable", ok(&format!("[{}]", vec!["{\"id\": 7}"; 12].join(",")))),
+        ("other agents", ok(&agents(&["y", "z"]))),
+    ];
+    let server = Served::saying(&list(12)).await;
+    let desk = Desk::new();
+    let _watch = start(&desk, vec![source("reg", &server.url("/"), None)]).await;
+    let ids = desk.ids();
+    assert_eq!(ids.len(), 12);
+    for (name, act) in cases {
+        let warned = |yes: bool| desk.catalogue.sources()[0].warning().is_some() == yes;
+        let bad = act.clone();
+        server.now(move |_| bad.clone());
+        eventually(name, || warned(true)).await;
+        assert_eq!(desk.ids(), ids, "{name}");
+        let good = list(12);
+        server.now(move |_| ok(&good));
+        // Fresh or not: the trouble is over, and nothing is held any more.
+        eventually(name, || warned(false)).await;
+        assert_eq!(desk.ids(), ids, "{name}");
+    }
+    assert_eq!(desk.compiler.count(), 12 + 2 + 12, "what stayed was compiled once");
+}
+
+#[tokio::test]
+async fn a_start_with_every_feed_down_serves_what_was_last_known_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (Served::saying(&list(3)).await, Served::saying(&agents(&["x", "y"])).await);
+    let sources = |urls: &[String; 2]| {
+        vec![source("one", &urls[0], Some(folder.path())), source("two", &urls[1], Some(folder.path()))]
+    };
+    let urls = [one.url("/"), two.url("/")];
+    {
+        let desk = Desk::new();
+        let _watch = start(&desk, sources(&urls)).await;
+        assert_eq!(desk.ids().len(), 5);
+        let kept = |name: &str| folder.path().join(format!("{name}.agents")).exists();
+        eventually("both are kept", || kept("one") && kept("two")).await;
+    }
+    one.now(|_| Act::Close);
+    two.now(|_| Act::Hang);
+    let desk = Desk::new();
+    let began = Instant::now();
+    let _watch = start(&desk, sources(&urls)).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(desk.ids().len(), 5);
+    for health in desk.catalogue.sources().iter() {
+        assert!(health.remembered && health.warning().unwrap().contains("from disk"), "{health:?}");
+    }
+    one.now(|_| ok(&list(4)));
+    eventually("the first is well again", || desk.ids().len() == 6).await;
+    assert_eq!(desk.compiler.count(), 6, "what did not change since is not compiled again");
+    assert!(!desk.catalogue.sources()[0].remembered && desk.catalogue.sources()[1].remembered);
+}
+
+#[tokio::test]
+async fn what_is_half_written_on_disk_is_ignored_and_the_start_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Served::new(|_| Act::Close).await;
+    std::fs::write(folder.path().join("one.agents"), "gatepost agents 1\nhalf").unwrap();
+    let desk = Desk::new();
+    let _watch = start(&desk, vec![source("one", &server.url("/"), Some(folder.path()))]).await;
+    assert!(desk.ids().is_empty());
+    assert!(desk.catalogue.sources()[0].warning().unwrap().contains("nothing is known"));
+    server.now(|_| ok(&list(2)));
+    eventually("it is well", || desk.ids().len() == 2).await;
+}
+
+#[tokio::test]
+async fn a_feed_that_is_slow_at_the_start_holds_up_neither_the_start_nor_the_others() {
+    let (slow, quick) = (Served::new(|_| Act::Hang).await, Served::saying(&list(2)).await);
+    let desk = Desk::new();
+    let began = Instant::now();
+    let _watch = start(&desk, vec![source("slow", &slow.url("/"), None), source("quick", &quick.url("/"), None)]).await;
+    assert_eq!(desk.ids().len(), 2);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let late = agents(&["agent-00", "late"]);
+    slow.now(move |_| ok(&late));
+    eventually("the slow one is taken in, and wins", || desk.ids().contains(&"late".to_owned())).await;
+    assert_eq!(desk.refused()[0].reasons, ["id: belongs to slow, which comes first"]);
+}
+
+/// Panics every other time it is asked, whatever it is asked.
+struct Panicking(usize);
+
+#[async_trait::async_trait]
+impl Feed for Panicking {
+    async fn next(&mut self) -> Change {
+        self.0 += 1;
+        assert!(self.0 % 2 == 0, "a feed that panics");
+        let id = format!("p{}", self.0);
+        let documents = read::documents(Path::new("a.json"), agents(&[&id]).into()).unwrap();
+        Change { parts: vec![Part { name: id.into(), news: News::Whole(documents) }], ..Change::default() }
+    }
+
+    async fn wake(&mut self) {
+        assert!(self.0 > 2, "a feed that panics while it sleeps");
+        std::future::pending().await
+    }
+
+    fn taken(&mut self) {
+        assert!(self.0 > 4, "a feed that panics when it is told something");
+    }
+}
+
+#[tokio::test]
+async fn a_feed_that_panics_is_told_asked_again_and_alone() {
+    let server = Served::saying(&list(2)).await;
+    let desk = Desk::new();
+    let sources = vec![opened("panics", Box::new(Panicking(0)), None), source("well", &server.url("/"), None)];
+    let _watch = start(&desk, sources).await;
+    assert!(desk.catalogue.sources()[0].trouble.as_ref().unwrap().contains("defect"));
+    eventually("it is asked again", || desk.ids().contains(&"p4".to_owned())).await;
+    assert!(desk.ids().contains(&"agent-00".to_owned()));
+}
+
+/// Says another agent each time, and always has more.
+struct Restless(usize);
+
+#[async_trait::async_trait]
+impl Feed for Restless {
+    async fn next(&mut self) -> Change {
+        self.0 += 1;
+        let documents = read::documents(Path::new("a.json"), agents(&[&format!("r{}", self.0)]).into()).unwrap();
+        Change { parts: vec![Part { name: "r".into(), news: News::Whole(documents) }], ..Change::default() }
+    }
+
+    async fn wake(&mut self) {}
+}
+
+#[tokio::test]
+async fn a_storm_of_changes_leaves_time_for_calls() {
+    let desk = Desk::new();
+    let mut restless = opened("restless", Box::new(Restless(0)), None);
+    restless.origin.hold = None;
+    let slow = Arc::clone(&desk.catalogue);
+    // A large catalogue, so that taking a change in takes time.
+    let _watch = start(&desk, vec![restless]).await;
+    let (began, first) = (Instant::now(), *slow.changed().borrow());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let swapped = *slow.changed().borrow() - first;
+    assert!(swapped > 0 && began.elapsed() >= Duration::from_millis(500), "{swapped}");
+}
+
+#[tokio::test]
+async fn what_is_measured_of_a_feed_is_named_after_it_and_goes_with_it() {
+    let server = Served::saying(&list(12)).await;
+    let desk = Desk::new();
+    let watch = start(&desk, vec![source("reg", &server.url("/"), None)]).await;
+    let page = || desk.catalogue.metrics().exposition().unwrap();
+    for line in ["gatepost_feed_agents{feed=\"reg\"} 12", "gatepost_feed_held{feed=\"reg\"} 0"] {
+        assert!(page().contains(line), "{line} is not in {}", page());
+    }
+    assert!(page().contains("gatepost_feed_age_seconds{feed=\"reg\"}"));
+    assert!(page().contains("gatepost_feed_looks_total{feed=\"reg\",outcome=\"good\"} 1"), "{}", page());
+    server.now(|_| ok("[]"));
+    eventually("the loss is measured", || page().contains("gatepost_feed_held{feed=\"reg\"} 12")).await;
+    assert_eq!(desk.catalogue.confirm("reg"), Some(true));
+    assert!(desk.ids().is_empty());
+    drop(watch);
+    let _watch = start(&desk, vec![source("other", &server.url("/"), None)]).await;
+    assert!(!page().contains("feed=\"reg\""), "{}", page());
+}
+
+fn remote(url: &str) -> Remote {
+    serde_json::from_value(json!({"kind": "aidip", "url": url})).unwrap()
+}
+
+fn problems(change: impl FnOnce(&mut Remote)) -> Vec<String> {
+    let mut remote = remote("https://a.example/");
+    change(&mut remote);
+    let config = Config { from: vec![Source::Remote(Box::new(remote))], ..Config::default() };
+    let network = net::Config::default();
+    Sources::open(&config, Means { network: &network, policy: Arc::default(), registry: None })
+        .err()
+        .unwrap_or_default()
+}
+
+#[test]
+fn every_setting_that_cannot_be_used_is_told_by_its_path() {
+    assert_eq!(problems(|_| {}), Vec::<String>::new());
+    let cases: Vec<(fn(&mut Remote), &str)> = vec![
+        (|r| r.url = "ftp://a.example".to_owned(), "from[0].url"),
+        (|r| r.url = "http://10.0.0.1/".to_owned(), "from[0].url"),
+        (|r| r.url = "https://u:p@a.example/".to_owned(), "from[0].url"),
+        (|r| r.poll = Span::millis(999), "from[0].poll"),
+        (|r| r.poll = Span::secs(86_401), "from[0].poll"),
+        (|r| r.timeout = Span::secs(0), "from[0].timeout"),
+        (|r| r.stale_after = Some(Span::secs(0)), "from[0].stale_after"),
+        (|r| r.max_size = Size::bytes(1), "from[0].max_size"),
+        (|r| r.max_agents = 0, "from[0].max_agents"),
+        (|r| r.hold_loss = 1.5, "from[0].hold_loss"),
+        (|r| r.hold_loss = f64::NAN, "from[0].hold_loss"),
+        (|r| r.require_signed = true, "from[0].require_signed"),
+        (|r| r.publisher_keys = Some("/nowhere".into()), "from[0].publisher_keys"),
+        (|r| r.name = Some("a/b".to_owned()), "from[0].name"),
+        (|r| r.name = Some("../a".to_owned()), "from[0].name"),
+        (|r| r.name = Some(String::new()), "from[0].name"),
+        (|r| r.name = Some("registry".to_owned()), "from[0].name"),
+    ];
+    for (change, path) in cases {
+        let problems = problems(change);
+        assert!(problems.len() == 1 && problems[0].starts_with(path), "{path}: {problems:?}");
+    }
+    let none = Config { from: Vec::new(), ..Config::default() };
+    let twice = Source::Remote(Box::new(remote("https://a.example/")));
+    let twice = Config { from: vec![twice.clone(), twice], ..Config::default() };
+    let network = net::Config::default();
+    let open = |config: &Config, registry| {
+        Sources::open(config, Means { network: &network, policy: Arc::default(), registry }).err().unwrap_or_default()
+    };
+    assert!(open(&none, None)[0].starts_with("from: names no agents"));
+    assert!(open(&none, Some(Box::new(Restless(0)))).is_empty());
+    assert!(open(&twice, None)[0].contains("stands twice"));
+}
+
+#[tokio::test]
+async fn what_is_only_tried_asks_nobody_and_keeps_nothing() {
+    let (server, folder) = (Served::saying(&list(2)).await, tempfile::tempdir().unwrap());
+    let config = Config {
+        from: vec![Source::Remote(Box::new(remote(&server.url("/"))))],
+        last_known_good: Some(PathBuf::from(folder.path())),
+        rehearsal: true,
+        ..Config::default()
+    };
+    let network = net::Config::default();
+    let sources =
+        Sources::open(&config, Means { network: &network, policy: Arc::default(), registry: None }).ok().unwrap();
+    let desk = Desk::new();
+    let _watch = Watch::start(&desk.catalogue, sources).await;
+    assert!(server.asked().is_empty() && desk.ids().is_empty());
+}

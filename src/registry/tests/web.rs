@@ -1,0 +1,283 @@
+//! Fetching for a source: what is asked, what is sent along, and what is not followed.
+
+use super::{
+    super::{
+        config::Caching,
+        web::{Fetched, Page, Web},
+    },
+    served::{Act, Served, answer, ok},
+};
+use crate::{
+    net::{self, AddressPolicy, Bounds, Client, Credential, Session, Url},
+    unit::{SecretRef, Size, Span},
+};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// A way to `url` under a policy that refuses this machine to everybody but the operator.
+fn strict(url: &str, credential: Option<&Credential>) -> Web {
+    let config = net::Config::default();
+    let other = Client::build(&config, Arc::new(AddressPolicy::default())).unwrap();
+    let bounds = Bounds { size: Size::kib(4), time: Span::millis(400) };
+    Web::new(Session::build(&config, &other, url, credential, bounds).unwrap(), Caching::default())
+}
+
+async fn get(web: &Web) -> Result<Option<Page>, String> {
+    match web.get(web.url()).await? {
+        Fetched::Unchanged => Ok(None),
+        Fetched::Fresh(page) => Ok(Some(page)),
+    }
+}
+
+fn secret(folder: &Path, text: &str) -> SecretRef {
+    let path = folder.join("secret");
+    std::fs::write(&path, text).unwrap();
+    format!("file:{}", path.display()).parse().unwrap()
+}
+
+#[tokio::test]
+async fn r62_what_did_not_change_is_not_fetched_again_and_each_validator_is_sent_back() {
+    let fields = "etag: \"one\"\r\nlast-modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n";
+    let server = Served::new(move |head| match head.contains("if-none-match: \"one\"") {
+        true => answer("304 Not Modified", "", ""),
+        false => answer("200 OK", fields, "[1]"),
+    })
+    .await;
+    let web = strict(&server.url("/"), None);
+    assert_eq!(&get(&web).await.unwrap().unwrap().body[..], b"[1]");
+    assert!(get(&web).await.unwrap().is_none());
+    let asked = server.asked();
+    assert!(!asked[0].contains("if-"), "{asked:?}");
+    assert!(asked[1].contains("if-modified-since: sat, 21 nov 2026 10:00:00 gmt"), "{asked:?}");
+    assert!(web.whole(web.url()).await.is_ok(), "the whole is asked for without conditions");
+    web.forget();
+    assert!(get(&web).await.unwrap().is_some(), "what was forgotten is fresh");
+}
+
+#[tokio::test]
+async fn r62_a_tag_that_flips_over_the_same_bytes_is_no_change() {
+    let count = AtomicUsize::new(0);
+    let server = Served::new(move |_| {
+        let tag = count.fetch_add(1, Ordering::SeqCst);
+        answer("200 OK", &format!("etag: \"{tag}\"\r\n"), "[1]")
+    })
+    .await;
+    let web = strict(&server.url("/"), None);
+    assert!(get(&web).await.unwrap().is_some());
+    for _ in 0..3 {
+        assert!(get(&web).await.unwrap().is_none());
+    }
+    server.now(|_| answer("200 OK", "etag: \"3\"\r\n", "[2]"));
+    assert!(get(&web).await.unwrap().is_some(), "a tag that stays over other bytes is a change");
+}
+
+#[tokio::test]
+async fn r62_what_may_still_be_used_is_not_asked_for_and_the_bounds_hold() {
+    for (fields, asked, again) in [
+        ("cache-control: max-age=60\r\n", 1, Some(60)),
+        ("cache-control: public, max-age=999999\r\n", 1, Some(3_600)),
+        ("cache-control: max-age=60\r\nage: 50\r\n", 1, Some(10)),
+        ("cache-control: no-store\r\n", 2, Some(0)),
+        ("cache-control: no-cache, max-age=60\r\n", 2, Some(0)),
+        ("cache-control: max-age=nonsense\r\n", 2, Some(0)),
+        ("last-modified: Sat, 21 Nov 2020 10:00:00 GMT\r\n", 2, Some(0)),
+        ("", 2, Some(0)),
+    ] {
+        let server = Served::new(move |_| answer("200 OK", fields, "[1]")).await;
+        let web = strict(&server.url("/"), None);
+        assert!(get(&web).await.unwrap().is_some());
+        assert_eq!(web.again().map(|again| again.as_secs()), again, "{fields}");
+        assert!(get(&web).await.unwrap().is_none());
+        assert_eq!(server.asked().len(), asked, "{fields}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_to_be_left_alone_is_heard_within_bounds() {
+    let server = Served::new(|_| answer("503 Service Unavailable", "retry-after: 120\r\n", "")).await;
+    let web = strict(&server.url("/"), None);
+    assert!(get(&web).await.unwrap_err().contains("503"));
+    assert_eq!(web.again(), Some(Duration::from_secs(120)));
+    server.now(|_| answer("429 Too Many Requests", "retry-after: 99999999999\r\n", ""));
+    assert!(get(&web).await.is_err());
+    assert_eq!(web.again(), Some(Duration::from_secs(3_600)));
+}
+
+#[tokio::test]
+async fn whatever_a_server_does_ends_in_bounds_with_a_reason() {
+    let long = "x".repeat(5_000);
+    let endless = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{long}");
+    let cases: Vec<(&str, Act, &str)> = vec![
+        ("nothing", Act::Close, "/feed"),
+        ("silence", Act::Hang, "takes longer"),
+        (
+            "a slow drip",
+            Act::Drip(b"HTTP/1.1 200 OK\r\ncontent-length: 400\r\n\r\n[[[[[[[[[[[[".to_vec()),
+            "takes longer",
+        ),
+        ("half a head", Act::Say(b"HTTP/1.1 200 OK\r\ncontent-le".to_vec()), "/feed"),
+        ("half a body", Act::Say(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n[1,".to_vec()), "/feed"),
+        ("no HTTP", Act::Say(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "/feed"),
+        ("too long", ok(&long), "4KiB"),
+        ("too long, unsaid", Act::Say(endless.into()), "4KiB"),
+        (
+            "a lie about its length",
+            Act::Say(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n[]".to_vec()),
+            "4KiB",
+        ),
+        ("an error", answer("500 Internal Server Error", "", "[]"), "500"),
+        ("no content", answer("204 No Content", "", ""), "204"),
+        ("a part", answer("206 Partial Content", "", "[]"), "206"),
+        ("304 without a condition", answer("304 Not Modified", "", ""), "304"),
+        ("a page for people", answer("200 OK", "content-type: text/html; charset=utf-8\r\n", "<html>"), "text/html"),
+        ("compressed", answer("200 OK", "content-encoding: gzip\r\n", "[]"), "compressed"),
+        ("a redirect to itself", answer("302 Found", "location: /feed\r\n", ""), "redirects more than 3"),
+        ("a redirect to nowhere", answer("302 Found", "", ""), "redirects to no address"),
+        ("cloud metadata", answer("302 Found", "location: http://169.254.169.254/latest\r\n", ""), "169.254.169.254"),
+        ("metadata over TLS", answer("302 Found", "location: https://169.254.169.254/\r\n", ""), "may not be reached"),
+        ("another port here", answer("302 Found", "location: http://127.0.0.1:1/\r\n", ""), "may not be reached"),
+        ("by its name", answer("302 Found", "location: http://localhost:1/\r\n", ""), "may not be reached"),
+        ("plain http elsewhere", answer("302 Found", "location: http://10.0.0.1/\r\n", ""), "must be https"),
+        ("a file", answer("302 Found", "location: file:///etc/passwd\r\n", ""), "has no host"),
+        ("a password", answer("302 Found", "location: https://a:b@example.org/\r\n", ""), "user or password"),
+    ];
+    for (name, act, words) in cases {
+        let server = Served::new(move |_| act.clone()).await;
+        let web = strict(&server.url("/feed"), None);
+        let began = Instant::now();
+        let why = get(&web).await.expect_err(name);
+        assert!(why.contains(words), "{name}: {why}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{name}");
+        server.now(|_| ok("[1]"));
+        assert!(get(&web).await.unwrap().is_some(), "{name}: it is well again");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_within_the_source_is_followed_and_its_end_is_told() {
+    let server = Served::new(|head| match head.starts_with("get /feed") {
+        true => answer("307 Temporary Redirect", "location: v2/list?a=b\r\n", ""),
+        false => ok("[1]"),
+    })
+    .await;
+    let web = strict(&server.url("/feed"), None);
+    assert_eq!(get(&web).await.unwrap().unwrap().url.path(), "/v2/list");
+}
+
+#[tokio::test]
+async fn a_credential_goes_to_the_source_and_to_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = Served::saying("[]").await;
+    let place = other.url("/stolen");
+    let server = Served::new(move |head| match head.starts_with("get /away") {
+        true => answer("302 Found", &format!("location: {place}\r\n"), ""),
+        false => ok("[1]"),
+    })
+    .await;
+    let header = net::Header { name: "X-API-Key".to_owned(), value: secret(folder.path(), "hunter2") };
+    for credential in [
+        Credential { bearer: Some(secret(folder.path(), "hunter2")), ..Credential::default() },
+        Credential { header: Some(header), ..Credential::default() },
+    ] {
+        let config = net::Config { allow: vec!["127.0.0.0/8".parse().unwrap()], ..net::Config::default() };
+        let client = Client::build(&config, Arc::new(config.policy())).unwrap();
+        let bounds = Bounds { size: Size::kib(4), time: Span::secs(5) };
+        let session = Session::build(&config, &client, &server.url("/"), Some(&credential), bounds).unwrap();
+        let web = Web::new(session, Caching::default());
+        for url in [server.url("/away"), other.url("/link")] {
+            web.whole(&url.parse::<Url>().unwrap()).await.unwrap();
+        }
+        assert!(format!("{web:?}").find("hunter2").is_none(), "secrets are not printed");
+    }
+    assert_eq!(server.asked().iter().filter(|head| head.contains("hunter2")).count(), 2);
+    let elsewhere = other.asked();
+    assert!(elsewhere.len() == 4 && elsewhere.iter().all(|head| !head.contains("hunter2")), "{elsewhere:?}");
+}
+
+/// A token endpoint whose tokens are numbered, and the source that believes the newest only.
+async fn issuer(expires: &'static str) -> (Served, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let server = Served::new(move |head| {
+        if head.starts_with("post /token") {
+            let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            return ok(&format!(r#"{{"access_token": "t{number}", "token_type": "Bearer"{expires}}}"#));
+        }
+        match head.contains(&format!("authorization: bearer t{}\r\n", counted.load(Ordering::SeqCst))) {
+            true => ok("[1]"),
+            false => answer("401 Unauthorized", "", ""),
+        }
+    })
+    .await;
+    (server, count)
+}
+
+#[tokio::test]
+async fn client_credentials_are_asked_for_once_and_again_when_they_end_or_are_withdrawn() {
+    let folder = tempfile::tempdir().unwrap();
+    for (expires, asked) in
+        [(r#", "expires_in": 3600"#, 1), (r#", "expires_in": "3600""#, 1), ("", 1), (r#", "expires_in": 0"#, 3)]
+    {
+        let (server, count) = issuer(expires).await;
+        let credential = Credential {
+            client_credentials: Some(net::ClientCredentials {
+                token_url: server.url("/token"),
+                client_id: "gate:post".to_owned(),
+                client_secret: secret(folder.path(), "hunter2"),
+                scope: Some("agents.read".to_owned()),
+            }),
+            ..Credential::default()
+        };
+        let web = strict(&server.url("/"), Some(&credential));
+        for _ in 0..3 {
+            web.whole(web.url()).await.unwrap();
+        }
+        assert_eq!(count.load(Ordering::SeqCst), asked, "{expires}");
+        // Z2F0ZSUzQXBvc3Q6aHVudGVyMg== is gate%3Apost:hunter2.
+        assert!(
+            server.asked()[0].contains("authorization: basic z2f0zsuzqxbvc3q6ahvudgvymg=="),
+            "{:?}",
+            server.asked()
+        );
+        count.fetch_add(1, Ordering::SeqCst);
+        web.whole(web.url()).await.expect("a token that was withdrawn is renewed once");
+        let newest = count.load(Ordering::SeqCst);
+        server.now(|head| match head.starts_with("post") {
+            true => ok(r#"{"access_token": "useless"}"#),
+            false => answer("401 Unauthorized", "", ""),
+        });
+        assert!(web.whole(web.url()).await.unwrap_err().contains("401"), "and no more than once ({newest})");
+        server.now(|_| answer("400 Bad Request", "", r#"{"error": "invalid_client"}"#));
+        let why = web.whole(web.url()).await.unwrap_err();
+        assert!(!why.contains("hunter2"), "{why}");
+    }
+}
+
+#[test]
+fn a_credential_that_cannot_be_used_is_told_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, missing) = (secret(folder.path(), "x"), "env:GATEPOST_TEST_NOT_SET".parse::<SecretRef>().unwrap());
+    let header = |name: &str| Some(net::Header { name: name.to_owned(), value: good.clone() });
+    let mtls = |certificate: &Path| net::Mtls { certificate: certificate.into(), key: "/nowhere".into(), ca: None };
+    let none = Credential::default;
+    for (credential, path) in [
+        (Credential { bearer: Some(missing.clone()), ..none() }, "credential.bearer"),
+        (Credential { header: header("Host"), ..none() }, "credential.header.name"),
+        (Credential { header: header("a b"), ..none() }, "credential.header.name"),
+        (Credential { header: header("X-Key"), bearer: Some(good.clone()), ..none() }, "credential.bearer: only one"),
+        (Credential { mtls: Some(mtls(Path::new("/nowhere"))), ..none() }, "credential.mtls.certificate"),
+        (Credential { mtls: Some(mtls(&folder.path().join("secret"))), ..none() }, "credential.mtls.key"),
+    ] {
+        let config = net::Config::default();
+        let client = Client::build(&config, Arc::default()).unwrap();
+        let bounds = Bounds { size: Size::kib(4), time: Span::secs(5) };
+        let problems = Session::build(&config, &client, "https://a.example/", Some(&credential), bounds).unwrap_err();
+        assert!(problems[0].starts_with(path), "{problems:?}");
+    }
+}
