@@ -2,7 +2,10 @@
 //! away, comes back with nothing, or is not who it says.
 
 use crate::support::{
+    agent::Agent,
     certs::Authority,
+    eventually,
+    gateway::{Gate, gateway},
     mosquitto::{Mosquitto, Player, status, topic},
 };
 use gatepost::{
@@ -268,4 +271,77 @@ async fn r129_a_broker_over_tls_must_prove_its_name() {
     let mut registry = Registry::new(&format!("mqtts://localhost:{}", plain.port), believing);
     registry.look().await;
     assert!(registry.trouble.is_some() && registry.agents.is_empty(), "no TLS at all");
+}
+
+/// A gateway with one agent at hand and those of a broker, which is called `floor`.
+async fn gate(broker: &Mosquitto, near: &Agent) -> Gate {
+    let source = format!("{{kind: mqtt, url: '{}', name: floor, poll: 1s, mqtt: {{settle: 1s}}}}", broker.url());
+    let section = format!("agents:\n  from:\n    - agents.json\n    - {source}\n");
+    gateway().agent("near", near).section(&section).start().await
+}
+
+/// An agent as operators see it.
+async fn row(gate: &Gate, id: &str) -> Value {
+    let page = gate.admin("/agents").await.json();
+    let found = page["agents"].as_array().unwrap().iter().find(|row| row["id"] == id);
+    found.cloned().unwrap_or_default()
+}
+
+async fn floor(gate: &Gate) -> Value {
+    gate.admin("/feeds").await.json()["feeds"][1].clone()
+}
+
+#[tokio::test]
+async fn r107_r134_an_agent_over_mqtt_is_known_to_the_gateway_and_its_calls_are_refused_by_name() {
+    let near = Agent::echo().await;
+    let mut broker = Mosquitto::start().await;
+    let planner = broker.player("planner").await;
+    let gate = gate(&broker, &near).await;
+    let found = row(&gate, "planner").await;
+    assert_eq!((&found["status"], &found["name"]), (&json!("active"), &json!("planner")), "at the start already");
+    assert_eq!(found["endpoint"], json!(format!("{}/control/agents/planner/input", broker.url())));
+    let refused = gate.invoke("planner", &json!({})).await;
+    refused.is_fault(503, "AgentUnavailable");
+    planner.kill();
+    eventually("its last will is heard", async || row(&gate, "planner").await["status"] == "inactive").await;
+    gate.invoke("planner", &json!({})).await.is_fault(503, "AgentUnavailable");
+    let _builder = broker.player("builder").await;
+    eventually("another comes", async || row(&gate, "builder").await["status"] == "active").await;
+    broker.publish(&topic("planner"), "", true).await;
+    eventually("the first is cleared", async || row(&gate, "planner").await.is_null()).await;
+    gate.invoke("planner", &json!({})).await.is_fault(404, "NotFound");
+    broker.publish(&topic("odd"), "garbage", true).await;
+    eventually("garbage is told", async || {
+        gate.admin("/agents").await.json()["refused"][0]["reasons"][0]
+            .as_str()
+            .is_some_and(|why| why.starts_with("the status is not JSON"))
+    })
+    .await;
+    broker.kill();
+    eventually("the trouble is told", async || floor(&gate).await["trouble"].is_string()).await;
+    assert_eq!(row(&gate, "builder").await["status"], "active");
+    gate.invoke("near", &json!({})).await.is_ok();
+}
+
+#[tokio::test]
+async fn agents_over_mqtt_are_remembered_over_a_start_without_their_broker() {
+    let near = Agent::echo().await;
+    let mut broker = Mosquitto::start().await;
+    let _planner = broker.player("planner").await;
+    let before = gate(&broker, &near).await;
+    eventually("it is kept on disk", async || before.folder().join("gatepost.state/floor.agents").exists()).await;
+    let keys = before.keys.clone();
+    let (folder, mut child) = before.into_folder();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    broker.kill();
+    let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, keys, &[], &[])).await.unwrap();
+    assert_eq!(row(&gate, "planner").await["status"], "active");
+    assert_eq!(floor(&gate).await["from_last_known_good"], true);
+    broker.again().await;
+    let _builder = broker.player("builder").await;
+    eventually("the broker counts again", async || {
+        row(&gate, "builder").await["status"] == "active" && floor(&gate).await["from_last_known_good"].is_null()
+    })
+    .await;
 }

@@ -77,3 +77,25 @@ fn every_value_that_cannot_be_used_is_told_at_once() {
     assert!(serde_json::from_value::<MqttSettings>(json!({"keepalive": "5s"})).is_err());
     assert_eq!(MqttSettings::default().settle, Span::secs(30));
 }
+
+#[test]
+fn a_broker_is_a_source_with_settings_of_its_own() {
+    let problems = |source: Value| {
+        let config: crate::registry::Config = serde_json::from_value(json!({"from": [source]})).unwrap();
+        config.problems()
+    };
+    let url = "mqtts://broker.example";
+    assert!(problems(json!({"kind": "mqtt", "url": url})).is_empty());
+    assert!(problems(json!({"kind": "mqtt", "url": url, "mqtt": {"settle": "5s"}})).is_empty());
+    for (source, reason) in [
+        (json!({"kind": "mqtt", "url": "https://broker.example"}), "from[0].url: must begin with mqtts://"),
+        (json!({"kind": "mqtt", "url": "mqtt://broker.example"}), "from[0].url: is plain text"),
+        (json!({"kind": "mqtt", "url": url, "mqtt": {"settle": "1ms"}}), "from[0].mqtt.settle: "),
+        (json!({"kind": "mqtt", "url": url, "credential": {"bearer": "env:X"}}), "from[0].credential: a broker"),
+        (json!({"kind": "mqtt", "url": url, "publisher_keys": "keys.json"}), "from[0].publisher_keys: "),
+        (json!({"kind": "aidip", "url": "https://x.example", "mqtt": {}}), "from[0].mqtt: is for kind mqtt"),
+    ] {
+        let told = problems(source.clone());
+        assert!(told.len() == 1 && told[0].starts_with(reason), "{source}: {told:?}");
+    }
+}
