@@ -73,6 +73,17 @@ fn listed_ranges_pass_but_never_the_gateway_itself() {
     assert!(!policy.permits_socket(at("[::ffff:127.0.0.1]:80")));
 }
 
+#[test]
+fn r41_a_socket_may_be_reached_only_if_it_is_listed_and_does_not_climb() {
+    let policy = AddressPolicy::default().with_sockets(vec!["/run/agents/*.sock".parse().unwrap()]);
+    let permits = |path: &str| policy.permits_path(std::path::Path::new(path));
+    assert!(permits("/run/agents/a.sock") && permits("/run/agents/b/c.sock"));
+    for path in ["/run/docker.sock", "/run/agents/../docker.sock", "run/agents/a.sock", "/run/agents/a", ""] {
+        assert!(!permits(path), "{path}");
+    }
+    assert!(!AddressPolicy::new(vec!["0.0.0.0/0".parse().unwrap()]).permits_path("/run/a.sock".as_ref()));
+}
+
 #[tokio::test]
 async fn every_address_of_a_name_is_vetted() {
     let closed = AddressPolicy::default();

@@ -110,10 +110,11 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         if state.era != era {
             return vec![Verdict::Late; looks.len()];
         }
-        let troubles = looks.iter().any(|look| !look.change.parts.is_empty());
+        // A part that cannot be read any more, or can again, is told in the snapshot.
+        let spoken = looks.iter().any(|look| !look.change.parts.is_empty());
         let verdicts = state.take(looks);
-        let changed = verdicts.iter().any(|verdict| *verdict == Verdict::Taken { changed: true });
-        self.settled(&mut state, troubles || changed);
+        let changed = verdicts.contains(&Verdict::Taken { changed: true });
+        self.settled(&mut state, spoken || changed);
         verdicts
     }
 

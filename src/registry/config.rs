@@ -140,7 +140,7 @@ fn hold_for() -> Span {
     Span::secs(300)
 }
 
-#[cfg_attr(not(test), allow(dead_code, reason = "the kinds of feeds that use it are being built"))]
+#[allow(dead_code, reason = "the kinds of feeds that use it are being built")]
 /// What a source's signed documents must show; `kinds::open(kind, web, proof)` takes it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proof {

@@ -59,6 +59,12 @@ struct Plan {
     remembered: bool,
 }
 
+/// Documents of several looks, and how many more may come.
+struct Gathered {
+    documents: Vec<Document>,
+    room: usize,
+}
+
 impl<R> State<R> {
     pub(super) fn new(compiler: Compiler<R>) -> Self {
         Self { era: Era::default(), compiler, schemas: Schemas::default(), sources: Vec::new() }
@@ -78,11 +84,10 @@ impl<R: Send + Sync + 'static> State<R> {
 
     /// Takes in looks, each of another source.
     pub(super) fn take(&mut self, looks: Vec<Look>) -> Vec<Verdict> {
-        let (mut documents, mut plans) = (Vec::new(), Vec::new());
-        let mut room = MOST_AGENTS.saturating_sub(self.sources.iter().map(SourceState::len).sum());
-        for look in looks {
-            plans.push(self.plan(look, &mut room, &mut documents));
-        }
+        let room = MOST_AGENTS.saturating_sub(self.sources.iter().map(SourceState::len).sum());
+        let mut gathered = Gathered { documents: Vec::new(), room };
+        let plans: Vec<_> = looks.into_iter().map(|look| self.plan(look, &mut gathered)).collect();
+        let documents = gathered.documents;
         // All at once, so that a folder of many small files is spread over the cores as one large file is.
         let known = self.known(&documents);
         let mut held = settle(documents, &known, &self.compiler, &self.schemas).into_iter();
@@ -107,7 +112,7 @@ impl<R: Send + Sync + 'static> State<R> {
     }
 
     /// What a look amounts to, or what became of it at once.
-    fn plan(&mut self, look: Look, room: &mut usize, documents: &mut Vec<Document>) -> Result<Plan, Verdict> {
+    fn plan(&mut self, look: Look, to: &mut Gathered) -> Result<Plan, Verdict> {
         let Look { source: at, mut change, remembered } = look;
         let source = self.sources.get_mut(at).ok_or(Verdict::Late)?;
         let after = source.len_after(&change);
@@ -115,47 +120,35 @@ impl<R: Send + Sync + 'static> State<R> {
             source.fail(format!("it has {after} agents (at most {})", source.origin.most));
             return Err(Verdict::Refused);
         }
-        if let Some(why) = change.trouble.take() {
-            source.fail(why);
-            return Ok(self.sort(at, change, (None, false), room, documents));
+        let mut plan = Plan { source: at, parts: Vec::new(), good: None, remembered: remembered.is_some() };
+        match change.trouble.take() {
+            Some(why) => source.fail(why),
+            None => {
+                plan.good = Some(remembered.unwrap_or_else(SystemTime::now));
+                let gone = if source.looked { Vec::new() } else { source.unmentioned(&change) };
+                plan.parts.extend(gone.into_iter().map(|name| (name, None)));
+            }
         }
-        let unmentioned = if source.looked { Vec::new() } else { source.unmentioned(&change) };
-        let good = remembered.unwrap_or_else(SystemTime::now);
-        let mut plan = self.sort(at, change, (Some(good), remembered.is_some()), room, documents);
-        plan.parts.extend(unmentioned.into_iter().map(|name| (name, None)));
-        Ok(plan)
-    }
-
-    fn sort(
-        &mut self,
-        at: usize,
-        change: Change,
-        (good, remembered): (Option<SystemTime>, bool),
-        room: &mut usize,
-        documents: &mut Vec<Document>,
-    ) -> Plan {
-        let mut plan = Plan { source: at, parts: Vec::new(), good, remembered };
-        let Some(source) = self.sources.get_mut(at) else { return plan };
         for part in change.parts {
             let before = source.parts.get(&part.name).map_or(0, |entries| entries.held.len());
             match part.news {
-                News::Whole(found) if found.len() > *room + before => {
+                News::Whole(found) if found.len() > to.room + before => {
                     let why = format!("with it there would be more than {MOST_AGENTS} agents");
                     source.mark(part.name, Some(why));
                 }
                 News::Whole(found) => {
-                    *room = *room + before - found.len();
+                    to.room = to.room + before - found.len();
                     plan.parts.push((part.name, Some(found.len())));
-                    documents.extend(found);
+                    to.documents.extend(found);
                 }
-                News::Kept(why) => drop(source.mark(part.name, Some(why))),
-                News::Steady => drop(source.mark(part.name, None)),
+                News::Kept(why) => source.mark(part.name, Some(why)),
+                News::Steady => source.mark(part.name, None),
                 News::Gone => {
-                    *room += before;
+                    to.room += before;
                     plan.parts.push((part.name, None));
                 }
             }
         }
-        plan
+        Ok(plan)
     }
 }

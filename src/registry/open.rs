@@ -67,7 +67,7 @@ impl Sources {
         };
         let mut list: Vec<Opened> = Vec::new();
         list.extend(means.registry.map(|feed| {
-            let origin = Origin::plain(REGISTRY.into(), REGISTRY, MOST_AGENTS);
+            let origin = Origin::plain(REGISTRY.into(), REGISTRY);
             Opened { keeper: kept(&origin), origin, feed, poll: REGISTRY_POLL, at_hand: false }
         }));
         for (at, source) in config.from.iter().enumerate() {
@@ -89,7 +89,7 @@ impl Sources {
 fn files(path: &FilePath, poll: Span) -> Opened {
     let name: Arc<str> = path.display().to_string().into();
     Opened {
-        origin: Origin::plain(name, "files", MOST_AGENTS),
+        origin: Origin::plain(name, "files"),
         feed: Box::new(Files::new(path.to_path_buf())),
         poll: poll.get(),
         keeper: None,
@@ -99,8 +99,9 @@ fn files(path: &FilePath, poll: Span) -> Opened {
 
 impl Origin {
     /// A source that is believed whatever it says.
-    fn plain(name: Arc<str>, kind: &'static str, most: usize) -> Self {
-        Self { place: Arc::clone(&name), name, kind, hold: None, stale_after: None, most }
+    fn plain(name: Arc<str>, kind: &'static str) -> Self {
+        // The bound on all agents is its own.
+        Self { place: Arc::clone(&name), name, kind, hold: None, stale_after: None, most: usize::MAX }
     }
 }
 

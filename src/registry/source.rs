@@ -10,7 +10,7 @@ use super::{
 use crate::agent::AgentId;
 use foldhash::fast::RandomState;
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -146,14 +146,11 @@ impl<R> SourceState<R> {
     }
 
     /// A part cannot be read, or can be again.
-    pub(super) fn mark(&mut self, part: Arc<str>, trouble: Option<String>) -> bool {
+    pub(super) fn mark(&mut self, part: Arc<str>, trouble: Option<String>) {
         match (self.parts.get_mut(&part), trouble) {
-            (Some(entries), trouble) => std::mem::replace(&mut entries.trouble, trouble.clone()) != trouble,
-            (None, None) => false,
-            (None, trouble) => {
-                self.parts.insert(part, Entries { held: Vec::new(), trouble });
-                true
-            }
+            (Some(entries), trouble) => entries.trouble = trouble,
+            (None, None) => {}
+            (None, trouble) => drop(self.parts.insert(part, Entries { held: Vec::new(), trouble })),
         }
     }
 
@@ -229,11 +226,14 @@ impl<R> SourceState<R> {
         if self.origin.hold.is_none() {
             return 0;
         }
-        let after: HashSet<&AgentId, RandomState> =
-            self.beyond.values().flatten().flatten().filter_map(|held| held.usable()).collect();
+        // An id that stands twice is served for neither: a list that comes twice over loses everything.
+        let mut after: HashMap<&AgentId, u32, RandomState> = HashMap::default();
+        for id in self.beyond.values().flatten().flatten().filter_map(|held| held.usable()) {
+            *after.entry(id).or_default() += 1;
+        }
         let touched = self.beyond.keys().filter_map(|name| self.parts.get(name));
         let before = touched.flat_map(|entries| &entries.held).filter_map(|held| held.usable());
-        before.filter(|id| !after.contains(id)).count()
+        before.filter(|id| after.get(id) != Some(&1)).count()
     }
 
     fn loses_too_much(&self, losing: usize) -> bool {

@@ -10,6 +10,7 @@ mod configuration;
 mod demo;
 mod examples;
 mod failures;
+mod feeds;
 mod issuers;
 mod limits;
 mod living;

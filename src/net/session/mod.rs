@@ -9,6 +9,7 @@ pub use credential::{ClientCredentials, Credential, Header, Mtls};
 pub use fresh::{lifetime, retry_after};
 
 use super::{Bounds, Client, Config, FetchError, Trust, client, resolve};
+use crate::unit::Span;
 use bytes::Bytes;
 use credential::Login;
 use http::{HeaderMap, HeaderValue, header};
@@ -16,6 +17,9 @@ use reqwest::Url;
 
 /// Redirects that one fetch follows.
 const REDIRECTS: usize = 3;
+
+/// More than any fetch may take.
+const AMPLE: Span = Span::secs(3_600);
 
 /// The way to one source.
 #[derive(Debug)]
@@ -95,11 +99,11 @@ impl Session {
     }
 
     async fn hop(&self, url: &Url, fields: &HeaderMap) -> Result<Answer, FetchError> {
+        self.other.vet(url.as_str()).map_err(|why| FetchError::Refused { url: url.to_string(), why })?;
         if url.origin() != self.url.origin() {
             self.vet_other(url).await?;
             return self.send(self.other.request(url, Trust::Told)?, url, fields).await;
         }
-        self.other.vet(url.as_str()).map_err(|why| FetchError::Refused { url: url.to_string(), why })?;
         let ask = async |shown: Option<(http::HeaderName, HeaderValue)>| {
             let request = self.own.get(url.clone());
             let request = shown.into_iter().fold(request, |request, (name, value)| request.header(name, value));
@@ -135,7 +139,9 @@ impl Session {
         url: &Url,
         fields: &HeaderMap,
     ) -> Result<Answer, FetchError> {
-        let (parts, body) = client::read(url.as_str(), request.headers(fields.clone()), self.bounds).await?;
+        // The time of all hops together is bounded above, and told better there.
+        let bounds = Bounds { time: AMPLE, ..self.bounds };
+        let (parts, body) = client::read(url.as_str(), request.headers(fields.clone()), bounds).await?;
         if parts.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
             let why = "is compressed, which was not asked for".to_owned();
             return Err(FetchError::Unreadable { url: url.to_string(), why });
