@@ -81,8 +81,8 @@ fn every_value_that_cannot_be_used_is_told_at_once() {
 #[test]
 fn a_broker_is_a_source_with_settings_of_its_own() {
     let problems = |source: Value| {
-        let config: crate::registry::Config = serde_json::from_value(json!({"from": [source]})).unwrap();
-        config.problems()
+        let from = vec![serde_json::from_value(source).unwrap()];
+        crate::registry::Config { from, ..Default::default() }.problems()
     };
     let url = "mqtts://broker.example";
     assert!(problems(json!({"kind": "mqtt", "url": url})).is_empty());
