@@ -3,6 +3,9 @@
 use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
 
+/// The schemes of endpoints.
+const KINDS: &str = "http, https, agent+https, agent+unix, mqtt, mqtts";
+
 /// An agent's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
@@ -15,6 +18,8 @@ pub enum Endpoint {
         /// The HTTP path, `/` unless given.
         path: String,
     },
+    /// `mqtts://` or `mqtt://`: a broker, and as the path the topic on which the agent takes its input (R107).
+    Mqtt(Uri),
 }
 
 impl Endpoint {
@@ -22,6 +27,7 @@ impl Endpoint {
     pub fn is_private_wire(&self) -> bool {
         match self {
             Self::Http(uri) => uri.scheme_str() == Some("https"),
+            Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
             Self::Unix { .. } => true,
         }
     }
@@ -38,16 +44,34 @@ impl FromStr for Endpoint {
             Some(("agent+unix", rest)) => unix(rest),
             Some(("agent+https", rest)) => http(&format!("https://{rest}")),
             Some(("http" | "https", _)) => http(text),
-            Some((scheme, _)) => {
-                Err(format!("endpoints of kind '{scheme}' are not supported (http, https, agent+https, agent+unix)"))
-            }
-            None => Err("the endpoint must be an absolute URL (http, https, agent+https, agent+unix)".to_owned()),
+            Some(("mqtt" | "mqtts", _)) => mqtt(text),
+            Some((scheme, _)) => Err(format!("endpoints of kind '{scheme}' are not supported ({KINDS})")),
+            None => Err(format!("the endpoint must be an absolute URL ({KINDS})")),
         }
     }
 }
 
 fn http(text: &str) -> Result<Endpoint, String> {
     let (text, _fragment) = text.split_once('#').unwrap_or((text, ""));
+    Ok(Endpoint::Http(url(text)?))
+}
+
+/// A topic holds neither of the wildcards `+` and `#`, and needs no query.
+fn mqtt(text: &str) -> Result<Endpoint, String> {
+    if text.contains(['#', '?', '+']) {
+        return Err(
+            "an mqtt endpoint ends with a topic, without wildcards (mqtts://host/control/agents/id/input)".into()
+        );
+    }
+    let uri = url(text)?;
+    match uri.path().split('/').all(str::is_empty) {
+        true => Err("an mqtt endpoint names a topic (mqtts://host/control/agents/id/input)".to_owned()),
+        false => Ok(Endpoint::Mqtt(uri)),
+    }
+}
+
+/// A URL with a host, and without a user.
+fn url(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|why| format!("the endpoint is not a URL ({why})"))?;
     let authority = uri.authority().ok_or("the endpoint has no host")?;
     if authority.as_str().contains('@') {
@@ -58,7 +82,7 @@ fn http(text: &str) -> Result<Endpoint, String> {
     if authority.host().is_empty() || authority.port_u16() == Some(0) || authority.as_str().ends_with(':') {
         return Err("the endpoint's host or port is not valid".to_owned());
     }
-    Ok(Endpoint::Http(uri))
+    Ok(uri)
 }
 
 fn unix(rest: &str) -> Result<Endpoint, String> {
@@ -78,7 +102,7 @@ fn unix(rest: &str) -> Result<Endpoint, String> {
 impl fmt::Display for Endpoint {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http(uri) => uri.fmt(to),
+            Self::Http(uri) | Self::Mqtt(uri) => uri.fmt(to),
             Self::Unix { socket, path } => write!(to, "agent+unix://{}#{path}", socket.display()),
         }
     }

@@ -96,6 +96,8 @@ fn endpoints_with_credentials_odd_schemes_or_no_host_are_refused() {
         "agent+https://a.example",
         "agent+unix:///run/a.sock#/invoke",
         "http://[::1]:80/",
+        "mqtts://broker.example/control/agents/a/input",
+        "mqtt://127.0.0.1:1883/control/agents/a/input",
     ] {
         assert!(url.parse::<Endpoint>().is_ok(), "{url}");
     }
@@ -111,9 +113,25 @@ fn endpoints_with_credentials_odd_schemes_or_no_host_are_refused() {
         "agent+unix:///../x",
         "file:///etc/passwd",
         "https://a b/",
+        "mqtts://broker.example",
+        "mqtts://broker.example//",
+        "mqtts:///control/agents/a/input",
+        "mqtts://u:p@broker.example/x",
+        "mqtts://broker.example:0/x",
+        "mqtts://broker.example/control/+/x",
+        "mqtts://broker.example/control/#",
+        "mqtts://broker.example/x?y",
     ] {
         assert!(url.parse::<Endpoint>().is_err(), "{url}");
     }
+}
+
+#[test]
+fn r107_an_endpoint_over_mqtt_keeps_its_topic() {
+    let text = "mqtts://broker.example:8883/control/agents/a/input";
+    let endpoint = text.parse::<Endpoint>().unwrap();
+    assert_eq!((endpoint.to_string().as_str(), endpoint.is_private_wire()), (text, true));
+    assert!(!"mqtt://broker.example/x".parse::<Endpoint>().unwrap().is_private_wire());
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod cidr;
 mod client;
 mod error;
 mod resolve;
+mod secure;
 mod session;
 
 pub use address::AddressPolicy;
@@ -14,6 +15,7 @@ pub use client::{Bounds, Client, Form, Reply, Trust, chain};
 pub use error::FetchError;
 pub use reqwest::Url;
 pub use resolve::{Unreachable, resolve};
+pub use secure::{Authorities, Wire, connect};
 pub use session::{Answer, ClientCredentials, Credential, Header, Mtls, Session, lifetime, retry_after};
 
 use crate::unit::{FilePath, Glob};

@@ -1,6 +1,7 @@
 //! Where agents come from, as it is written: files by their path, everything beyond this machine as an object.
 //! The order in the list is the precedence.
 
+use super::MqttSettings;
 use crate::{
     net::Credential,
     seal::Trusted,
@@ -35,6 +36,8 @@ pub enum Kind {
     Catalog,
     /// An ARD registry: `GET /agents` with `urn:air:` identifiers.
     Ard,
+    /// An MQTT broker on which agents of the 2389 protocol show their status.
+    Mqtt,
 }
 
 /// A source beyond this machine.
@@ -44,7 +47,7 @@ pub enum Kind {
 pub struct Remote {
     /// What it speaks.
     pub kind: Kind,
-    /// Where it is; https, or http on this machine.
+    /// Where it is; https, or http on this machine; a broker's is mqtts://host:port, or mqtt:// on this machine.
     pub url: String,
     /// What it is called in logs, metrics and the admin pages; letters, digits and ._:- , at most 64. Default: its
     /// kind and host, such as aidip:registry.example.com.
@@ -86,6 +89,10 @@ pub struct Remote {
     /// Whether a card without a signature is refused too; needs publisher_keys. Default false.
     #[serde(default)]
     pub require_signed: bool,
+    /// How a broker is reached; for kind mqtt alone, which has neither credential nor keys of publishers and takes no
+    /// message of more than 256KiB.
+    #[serde(default)]
+    pub mqtt: Option<MqttSettings>,
 }
 
 /// How far a server's own words about how long an answer may be used count.
@@ -151,6 +158,7 @@ impl Kind {
             Self::AgentUri => "agent_uri",
             Self::Catalog => "catalog",
             Self::Ard => "ard",
+            Self::Mqtt => "mqtt",
         }
     }
 }

@@ -16,6 +16,7 @@ mod kinds;
 mod lazy;
 mod looker;
 mod merge;
+mod mqtt;
 mod open;
 #[cfg(test)]
 mod plain;
@@ -37,6 +38,7 @@ pub use file::Files;
 pub use health::SourceHealth;
 pub use intake::{Look, Verdict};
 pub use lazy::{Lazy, Lookup, Memory};
+pub use mqtt::{Mqtt, MqttSettings};
 pub use open::{Means, Sources, usual_folder};
 pub use settle::Compile;
 pub use snapshot::{Refusal, Snapshot};

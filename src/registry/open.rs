@@ -1,7 +1,7 @@
 //! From what is configured to feeds that can be looked at: every problem at once, nothing fetched yet.
 
 use super::{
-    Config, MOST_AGENTS,
+    Config, Kind, MOST_AGENTS, Mqtt,
     config::{Proof, Remote, Source},
     feed::Feed,
     file::Files,
@@ -149,6 +149,17 @@ impl Remote {
         if name == REGISTRY {
             problems.push(format!("name: '{REGISTRY}' is the registry that is built in"));
         }
+        match (self.kind, &self.mqtt) {
+            (Kind::Mqtt, mqtt) => problems.extend(mqtt.clone().unwrap_or_default().problems(&self.url)),
+            (_, Some(_)) => problems.push("mqtt: is for kind mqtt".to_owned()),
+            (_, None) => {}
+        }
+        if self.kind == Kind::Mqtt && self.credential.is_some() {
+            problems.push("credential: a broker takes mqtt.username and mqtt.password".to_owned());
+        }
+        if self.kind == Kind::Mqtt && self.publisher_keys.is_some() {
+            problems.push("publisher_keys: statuses on a broker are not signed".to_owned());
+        }
         problems
     }
 
@@ -158,22 +169,36 @@ impl Remote {
         network: &net::Config,
         client: &Client,
     ) -> Result<(Origin, Duration, Box<dyn Feed>), Vec<String>> {
+        if self.kind == Kind::Mqtt {
+            return self.broker();
+        }
         let mut problems = Vec::new();
         let bounds = Bounds { size: self.max_size, time: self.timeout };
         let session = Session::build(network, client, &self.url, self.credential.as_ref(), bounds);
         let session = session.map_err(|whys| problems.extend(whys));
         let proof = self.proof().map_err(|why| problems.push(format!("publisher_keys: {why}")));
         let (Ok(session), Ok(proof)) = (session, proof) else { return Err(problems) };
-        let origin = Origin {
+        let origin = self.origin(session.url().as_str());
+        let feed = kinds::open(self.kind, Web::new(session, config.cache), proof);
+        Ok((origin, self.poll.get(), feed))
+    }
+
+    /// What a broker's agents say of themselves. It connects at the first look.
+    fn broker(&self) -> Result<(Origin, Duration, Box<dyn Feed>), Vec<String>> {
+        let settings = self.mqtt.clone().unwrap_or_default();
+        let feed = Mqtt::new(&self.url, settings, self.timeout.get(), self.max_agents).map_err(|why| vec![why])?;
+        Ok((self.origin(&self.url), self.poll.get(), Box::new(feed)))
+    }
+
+    fn origin(&self, place: &str) -> Origin {
+        Origin {
             name: self.label().into(),
             kind: self.kind.name(),
-            place: session.url().as_str().into(),
+            place: place.into(),
             hold: Some((self.hold_loss, self.hold_for.get())),
             stale_after: self.stale_after.map(Span::get),
             most: self.max_agents,
-        };
-        let feed = kinds::open(self.kind, Web::new(session, config.cache), proof);
-        Ok((origin, self.poll.get(), feed))
+        }
     }
 
     fn proof(&self) -> Result<Proof, String> {

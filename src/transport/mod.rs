@@ -7,10 +7,11 @@
 mod body;
 mod headers;
 mod http;
+mod mqtt;
 mod reply;
 mod settings;
 
-pub use self::http::Target;
+pub use self::{http::Target, mqtt::Topic};
 pub use body::{Body, Closed, Feed, Intake};
 pub use headers::{Passage, incoming_headers};
 pub use reply::{Beginning, Reply, ReplyBody};
@@ -37,6 +38,8 @@ pub trait Admission: Sync {
 pub enum Route {
     /// HTTP over TCP, TLS or a unix socket.
     Http(Arc<Target>),
+    /// A topic of an MQTT broker: the agent is known, and a call to it is refused.
+    Mqtt(Arc<Topic>),
 }
 
 impl Route {
@@ -44,6 +47,7 @@ impl Route {
     pub fn bounds(&self) -> &Bounds {
         match self {
             Self::Http(target) => target.bounds(),
+            Self::Mqtt(topic) => &topic.bounds,
         }
     }
 
@@ -51,6 +55,7 @@ impl Route {
     pub fn path(&self) -> &PathAndQuery {
         match self {
             Self::Http(target) => target.path(),
+            Self::Mqtt(topic) => &topic.path,
         }
     }
 }
@@ -93,10 +98,9 @@ impl Transport {
     /// # Errors
     /// Every reason why it cannot be reached like this, each with its field.
     pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
-        match &agent.endpoint {
-            crate::agent::Endpoint::Http(_) | crate::agent::Endpoint::Unix { .. } => {
-                self.http.target(agent, settings).map(Route::Http)
-            }
+        match Topic::of(&agent.endpoint, settings) {
+            Some(topic) => Ok(Route::Mqtt(topic)),
+            None => self.http.target(agent, settings).map(Route::Http),
         }
     }
 
@@ -112,6 +116,7 @@ impl Transport {
     pub async fn call(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Reply, Fault> {
         match admitted.route() {
             Route::Http(target) => self.http.call(target, request, admitted.deadline()).await,
+            Route::Mqtt(_) => Err(mqtt::not_called()),
         }
     }
 

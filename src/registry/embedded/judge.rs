@@ -136,6 +136,8 @@ fn schemas(agent: &Agent) -> Vec<Violation> {
 async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy) -> Option<String> {
     let uri = match endpoint {
         Endpoint::Http(uri) => uri,
+        // The broker would have to believe the gateway, which has credentials for configured brokers only.
+        Endpoint::Mqtt(_) => return Some("is over MQTT: an operator names the broker under agents.from".to_owned()),
         Endpoint::Unix { socket, .. } => {
             let path = socket.to_string_lossy();
             let allowed = config.allow_sockets.iter().any(|sockets| sockets.matches(&path));

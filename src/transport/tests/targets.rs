@@ -126,3 +126,13 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
     };
     assert_eq!(whole(reach.transport.call(&admitted, request).await).await.unwrap(), "GET /run/translate?q=a HTTP/1.1");
 }
+
+#[tokio::test]
+async fn r107_an_agent_over_mqtt_has_a_route_and_its_calls_are_refused() {
+    let reach = Reach::new("mqtts://broker.example:8883/control/agents/a/input", &quick());
+    assert_eq!(reach.route.path(), "/control/agents/a/input");
+    assert_eq!(reach.route.bounds().total, Duration::from_secs(3));
+    let fault = reach.post().await.expect_err("a fault");
+    assert_eq!((fault.http_status(), fault.code().row().name), (503, "AgentUnavailable"));
+    assert!(fault.message().contains("over MQTT"), "{fault}");
+}

@@ -4,6 +4,7 @@ pub mod agent;
 pub mod certs;
 pub mod gateway;
 pub mod issuer;
+pub mod mosquitto;
 pub mod oidc;
 pub mod postgres;
 pub mod reply;

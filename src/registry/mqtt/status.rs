@@ -1,0 +1,102 @@
+//! One status message: whose it is, by its topic, and what it says. From it comes the agent's document.
+//! It trusts no message to name another agent or another address than the topic does.
+
+use crate::{agent::AgentId, unit::json};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+/// What is subscribed to: the specification's topic, and the spelling that other clients use (R109).
+pub(super) const FILTERS: [&str; 2] = ["/control/agents/+/status", "control/agents/+/status"];
+/// Bytes of one message; the specification recommends no more (R116).
+pub(super) const LARGEST: usize = 256 << 10;
+/// Nested arrays and objects in one message.
+const DEEPEST: u16 = 60;
+
+/// What an agent says of itself.
+#[derive(Debug, PartialEq)]
+pub(super) enum Status {
+    /// It takes calls; what else it says.
+    Available(Map<String, Value>),
+    /// It does not, by its own word or its last will (R119).
+    Unavailable,
+    /// The retained message was cleared: there is no such agent.
+    Cleared,
+}
+
+/// A message that could be read.
+#[derive(Debug, PartialEq)]
+pub(super) struct Told {
+    pub(super) status: Status,
+    /// Its timestamp is missing or not in RFC 3339 with Z (R114). Nothing is decided by it.
+    pub(super) odd_time: bool,
+}
+
+/// The one spelling of a topic: one slash before each level, none at the end (R109).
+pub(super) fn canonical(topic: &str) -> String {
+    let mut text = String::with_capacity(topic.len() + 1);
+    for level in topic.split('/').filter(|level| !level.is_empty()) {
+        text.push('/');
+        text.push_str(level);
+    }
+    text
+}
+
+/// Whose status is published on `topic`; `None` for a topic of another kind.
+pub(super) fn agent_of(topic: &str) -> Option<String> {
+    let topic = canonical(topic);
+    let id = topic.strip_prefix("/control/agents/")?.strip_suffix("/status")?;
+    (!id.contains('/')).then(|| id.to_owned())
+}
+
+/// Reads what was published on the topic of `id`.
+///
+/// # Errors
+/// Why the message says nothing that can be used.
+pub(super) fn read(id: &str, payload: &[u8]) -> Result<Told, String> {
+    if payload.is_empty() {
+        return Ok(Told { status: Status::Cleared, odd_time: false });
+    }
+    if !AgentId::fits(id) {
+        return Err("the topic's agent id must be 1 to 128 of A-Z a-z 0-9 . _ - and not . or ..".to_owned());
+    }
+    if payload.len() > LARGEST {
+        return Err(format!("the status has more than {LARGEST} bytes"));
+    }
+    let value = json::read(payload, DEEPEST).map_err(|why| format!("the status is not JSON: {why}"))?;
+    let Value::Object(fields) = value else {
+        return Err(format!("the status must be a JSON object, not {}", json::kind(&value)));
+    };
+    match fields.get("agent_id") {
+        Some(Value::String(named)) if named == id => {}
+        Some(Value::String(named)) => {
+            return Err(format!("agent_id: is '{}', but the topic is that of '{id}'", json::cut(named, 128)));
+        }
+        _ => return Err("agent_id: is required, as a string".to_owned()),
+    }
+    let odd_time = !fields.get("timestamp").and_then(Value::as_str).is_some_and(is_moment);
+    let status = match fields.get("status").and_then(Value::as_str) {
+        Some("available") => Status::Available(fields),
+        Some("unavailable") => Status::Unavailable,
+        _ => return Err("status: must be available or unavailable".to_owned()),
+    };
+    Ok(Told { status, odd_time })
+}
+
+fn is_moment(text: &str) -> bool {
+    let moment = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
+    text.ends_with('Z') && moment.is_ok()
+}
+
+/// The document of an agent that is available, or of one that is not: what it says beyond the protocol is kept (R113,
+/// R114), except the time, so that a heartbeat makes no new document.
+pub(super) fn document(mut fields: Map<String, Value>, id: &str, broker: &str, available: bool) -> Bytes {
+    for own in ["agent_id", "timestamp"] {
+        fields.remove(own);
+    }
+    fields.entry("name").or_insert_with(|| id.into());
+    // Where it is follows from the topic (R107): a message may not send callers elsewhere.
+    fields.insert("endpoint".to_owned(), format!("{broker}/control/agents/{id}/input").into());
+    fields.insert("id".to_owned(), id.into());
+    fields.insert("status".to_owned(), if available { "active" } else { "inactive" }.into());
+    Value::Object(fields).to_string().into()
+}

@@ -1,0 +1,78 @@
+//! Packets that are too long, and bytes that are no packets.
+
+use crate::registry::mqtt::clip::{Clip, LONGEST};
+use proptest::prelude::*;
+use tokio::io::AsyncReadExt;
+
+fn packet(kind: u8, body: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (vec![kind], body.len());
+    loop {
+        bytes.push((rest & 0x7f) as u8 | if rest > 0x7f { 0x80 } else { 0 });
+        rest >>= 7;
+        if rest == 0 {
+            break;
+        }
+    }
+    bytes.extend(body);
+    bytes
+}
+
+/// What comes out of `bytes`, read `step` bytes at a time.
+async fn clipped(bytes: Vec<u8>, step: usize) -> Vec<u8> {
+    let (mut out, mut buffer) = (Vec::new(), vec![0; step]);
+    let mut clip = Clip::new(std::io::Cursor::new(bytes));
+    loop {
+        match clip.read(&mut buffer).await.unwrap() {
+            0 => return out,
+            count => out.extend(&buffer[..count]),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_is_cut_and_what_follows_is_whole() {
+    let (small, after) = (packet(0x30, b"small"), packet(0x32, b"after"));
+    for length in [LONGEST, LONGEST + 1, 3 * LONGEST, 20 << 20] {
+        let body: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        let sent = [small.clone(), packet(0x33, &body), after.clone()].concat();
+        let expected = [small.clone(), packet(0x33, &body[..LONGEST]), after.clone()].concat();
+        for step in [7_001, 1 << 20] {
+            assert!(clipped(sent.clone(), step).await == expected, "{length} {step}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn packets_of_other_kinds_are_never_cut() {
+    let long = packet(0x90, &vec![1; LONGEST + 100]);
+    assert!(clipped(long.clone(), 4096).await == long);
+    let empty = [packet(0xd0, b""), packet(0xd0, b"")].concat();
+    assert_eq!(clipped(empty.clone(), 1).await, empty);
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_mqtt_pass_for_their_reader_to_refuse() {
+    let odd = [b"\x30\xff\xff\xff\xff\xff".to_vec(), vec![7; 100_000]].concat();
+    assert!(clipped(odd.clone(), 999).await == odd);
+    // A packet that ends too early ends too early.
+    assert_eq!(clipped(b"\x30\x05ab".to_vec(), 10).await, b"\x30\x05ab");
+}
+
+proptest! {
+    #[test]
+    fn short_packets_pass_as_they_are(
+        packets in proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..300)), 0..20),
+        step in 1usize..600,
+    ) {
+        let sent: Vec<u8> = packets.iter().flat_map(|(kind, body)| packet(*kind, body)).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        prop_assert_eq!(runtime.block_on(clipped(sent.clone(), step)), sent);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic_or_stall(bytes in proptest::collection::vec(any::<u8>(), 0..2_000), step in 1usize..50) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let out = runtime.block_on(clipped(bytes.clone(), step));
+        prop_assert!(out.len() <= bytes.len());
+    }
+}

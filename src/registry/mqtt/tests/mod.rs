@@ -1,0 +1,52 @@
+//! Statuses that are well and statuses that are not; brokers that are scripted byte by byte. The real one is spoken
+//! to in `tests/it/mqtt_feed.rs`.
+
+mod board;
+mod brokers;
+mod clip;
+mod settings;
+mod status;
+
+use super::*;
+use crate::registry::feed::{Body, News};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What a status says, as on the wire.
+fn says(id: &str, status: &str) -> Value {
+    json!({"agent_id": id, "status": status, "timestamp": "2026-11-22T03:00:00Z"})
+}
+
+/// What each part of a look says: `active`, `inactive`, `broken: why`, `kept: why`, `steady` or `gone`.
+fn told(change: &Change) -> BTreeMap<String, String> {
+    let part = |part: &crate::registry::Part| (part.name.to_string(), word(&part.news));
+    change.parts.iter().map(part).collect()
+}
+
+fn word(news: &News) -> String {
+    match news {
+        News::Whole(documents) => {
+            let words: Vec<_> = documents
+                .iter()
+                .map(|document| match &document.body {
+                    Body::Text(text) => {
+                        serde_json::from_slice::<Value>(text).unwrap()["status"].as_str().unwrap().to_owned()
+                    }
+                    Body::Value(value) => value["status"].to_string(),
+                    Body::Broken(why) => format!("broken: {why}"),
+                })
+                .collect();
+            words.join(" ")
+        }
+        News::Kept(why) => format!("kept: {why}"),
+        News::Steady => "steady".to_owned(),
+        News::Gone => "gone".to_owned(),
+    }
+}
+
+/// `told` with what is expected, for short.
+fn is(change: &Change, expected: &[(&str, &str)]) {
+    let expected: BTreeMap<String, String> =
+        expected.iter().map(|(name, word)| ((*name).to_owned(), (*word).to_owned())).collect();
+    assert_eq!(told(change), expected);
+}

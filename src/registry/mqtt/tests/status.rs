@@ -1,0 +1,160 @@
+//! Topics and messages.
+
+use super::*;
+use crate::{
+    agent::{Agent, Endpoint, Status as Standing},
+    registry::mqtt::status::{LARGEST, Status, agent_of, canonical, document, read},
+};
+use proptest::prelude::*;
+
+const BROKER: &str = "mqtts://broker.example:8883";
+
+fn agent(payload: &Value, id: &str) -> Agent {
+    let told = read(id, payload.to_string().as_bytes()).unwrap();
+    let Status::Available(fields) = told.status else { panic!("not available") };
+    let text = document(fields, id, BROKER, true);
+    Agent::from_document(&serde_json::from_slice(&text).unwrap(), [0; 32]).unwrap()
+}
+
+#[test]
+fn r109_topics_are_compared_in_one_spelling() {
+    for spelling in [
+        "/control/agents/a/status",
+        "control/agents/a/status",
+        "//control///agents/a/status/",
+        "/control/agents/a//status//",
+    ] {
+        assert_eq!(canonical(spelling), "/control/agents/a/status", "{spelling}");
+        assert_eq!(agent_of(spelling).as_deref(), Some("a"), "{spelling}");
+    }
+    assert_eq!((canonical("").as_str(), canonical("///").as_str()), ("", ""));
+}
+
+#[test]
+fn r107_only_the_topic_of_a_status_is_one() {
+    for other in [
+        "",
+        "/control/agents/status",
+        "/control/agents//status",
+        "/control/agents/a/input",
+        "/control/agents/a/b/status",
+        "/x/control/agents/a/status",
+        "/Control/agents/a/status",
+        "/control/agents/a/status/x",
+        "$SYS/control/agents/a/status",
+    ] {
+        assert_eq!(agent_of(other), None, "{other}");
+    }
+}
+
+#[test]
+fn r113_the_reference_agents_status_is_a_document_that_is_served() {
+    let mut payload = says("planner", "available");
+    payload["capabilities"] = json!(["plan", "write_file"]);
+    payload["description"] = json!("Plans things");
+    let agent = agent(&payload, "planner");
+    assert_eq!((agent.id.as_str(), agent.name.as_str(), &*agent.description), ("planner", "planner", "Plans things"));
+    assert_eq!(agent.capabilities.iter().map(|word| &**word).collect::<Vec<_>>(), ["plan", "write_file"]);
+    assert_eq!(agent.endpoint.to_string(), "mqtts://broker.example:8883/control/agents/planner/input");
+    assert!(matches!(agent.endpoint, Endpoint::Mqtt(_)));
+    assert_eq!((agent.status, agent.operations.len()), (Standing::Active, 1));
+    assert!(agent.operations[0].name.is_empty() && agent.operations[0].inputs.is_none());
+}
+
+#[test]
+fn r114_fields_beyond_the_protocol_are_kept_and_disturb_nothing() {
+    let mut payload = says("a", "available");
+    payload["model"] = json!({"name": "x", "deep": [[[1]]]});
+    payload["name"] = json!("The A");
+    payload["operations"] = json!([{"name": "plan", "inputs": {"type": "object"}}]);
+    let agent = agent(&payload, "a");
+    assert_eq!((agent.name.as_str(), agent.operation("plan").is_some()), ("The A", true));
+    assert!(agent.document.contains("\"deep\""), "{}", agent.document);
+}
+
+#[test]
+fn a_message_cannot_say_where_its_agent_is_or_that_it_is_another() {
+    let mut payload = says("a", "available");
+    payload["endpoint"] = json!("http://169.254.169.254/");
+    payload["id"] = json!("b");
+    let agent = agent(&payload, "a");
+    assert_eq!(
+        (agent.id.as_str(), agent.endpoint.to_string().as_str()),
+        ("a", "mqtts://broker.example:8883/control/agents/a/input")
+    );
+}
+
+#[test]
+fn r113_what_is_no_status_is_refused_with_what_would_be_right() {
+    let large = json!({"agent_id": "a", "status": "available", "x": "x".repeat(LARGEST)}).to_string();
+    let deep =
+        format!("{{\"agent_id\": \"a\", \"status\": \"available\", \"x\": {}{}}}", "[".repeat(90), "]".repeat(90));
+    for (payload, reason) in [
+        ("available", "not JSON"),
+        ("{\"agent_id\": \"a\", \"status\": \"avail", "not JSON"),
+        ("{\"agent_id\": \"a\", \"agent_id\": \"b\", \"status\": \"available\"}", "stands twice"),
+        ("[]", "must be a JSON object"),
+        ("null", "must be a JSON object"),
+        ("{}", "agent_id: is required"),
+        ("{\"agent_id\": 5, \"status\": \"available\"}", "agent_id: is required"),
+        ("{\"agent_id\": \"b\", \"status\": \"available\"}", "agent_id: is 'b', but the topic is that of 'a'"),
+        ("{\"agent_id\": \"a\"}", "status: must be available or unavailable"),
+        ("{\"agent_id\": \"a\", \"status\": \"busy\"}", "status: must be"),
+        ("{\"agent_id\": \"a\", \"status\": true}", "status: must be"),
+        ("\u{feff}{}", "byte order mark"),
+        (" ", "is empty"),
+        (&*large, "more than 262144 bytes"),
+        (&*deep, "nested too deeply"),
+    ] {
+        let why = read("a", payload.as_bytes()).unwrap_err();
+        assert!(why.contains(reason) && why.len() < 300, "{payload:.80}: {why}");
+    }
+    assert!(read("a", b"\xff\xfe").unwrap_err().contains("UTF-8"));
+}
+
+#[test]
+fn r108_ids_that_no_path_can_hold_are_refused() {
+    for id in ["", ".", "..", "a b", "ä", "a%2f", "a$", &"x".repeat(129)] {
+        let payload = json!({"agent_id": id, "status": "available"}).to_string();
+        assert!(read(id, payload.as_bytes()).unwrap_err().contains("A-Z a-z 0-9"), "{id}");
+    }
+    for id in ["a", "A.b-c_9", &"x".repeat(128)] {
+        assert!(read(id, says(id, "available").to_string().as_bytes()).is_ok(), "{id}");
+    }
+}
+
+#[test]
+fn r114_an_odd_timestamp_is_noticed_and_refuses_nothing() {
+    for (timestamp, odd) in [
+        (json!("2026-11-22T03:00:00Z"), false),
+        (json!("2026-11-22T03:00:00.123456789Z"), false),
+        (json!("2026-11-22T03:00:00+00:00"), true),
+        (json!("2026-11-22 03:00"), true),
+        (json!("yesterday"), true),
+        (json!(1_763_780_400), true),
+        (Value::Null, true),
+    ] {
+        let payload = json!({"agent_id": "a", "status": "unavailable", "timestamp": timestamp});
+        let told = read("a", payload.to_string().as_bytes()).unwrap();
+        assert_eq!((told.odd_time, told.status), (odd, Status::Unavailable), "{timestamp}");
+    }
+}
+
+#[test]
+fn an_empty_message_clears() {
+    assert_eq!(read("a", b"").unwrap().status, Status::Cleared);
+}
+
+proptest! {
+    #[test]
+    fn no_message_makes_reading_panic(id in ".{0,20}", payload in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = read(&id, &payload);
+    }
+
+    #[test]
+    fn r109_the_canonical_spelling_is_its_own(topic in "[/a-c+]{0,30}") {
+        let once = canonical(&topic);
+        prop_assert_eq!(&canonical(&once), &once);
+        prop_assert!(!once.contains("//") && !once.ends_with('/') && (once.is_empty() || once.starts_with('/')));
+    }
+}
