@@ -34,6 +34,8 @@ fn starts(kind: Kind, url: &Url) -> Vec<Url> {
         Kind::AgentFramework => &["/.well-known/agentframework/v1/agents"],
         Kind::AgentUri => &["/.well-known/agents.json", "/.well-known/agent.json", "/.well-known/agent-card.json"],
         Kind::Catalog => &["/.well-known/ai-catalog.json"],
+        // A broker has no list: its feed is another.
+        Kind::Mqtt => &[],
     };
     let at = |path: &&str| {
         let mut place = url.clone();
