@@ -50,6 +50,7 @@ impl Looker {
         loop {
             let began = Instant::now();
             let change = self.look().await;
+            let looked = began.elapsed();
             let (soon, trouble) = (change.soon, change.trouble.clone());
             if trouble.is_some() && trouble != told {
                 tracing::warn!(feed = %self.name, why = trouble.as_deref(), "cannot be read; what it said before stays");
@@ -76,7 +77,8 @@ impl Looker {
             let again = self.quietly(|feed| feed.again()).unwrap_or_default();
             let usual = if soon { SOON.min(self.poll) } else { jittered(self.poll).max(again) };
             let wait = if failed > 0 { jittered(backed_off(self.poll, failed)).max(again) } else { usual };
-            self.pause(wait, began.elapsed()).await;
+            let share = if self.prefix { SHARE_AFAR } else { SHARE };
+            self.pause(wait.max(looked * share), began.elapsed()).await;
         }
     }
 
@@ -101,7 +103,6 @@ impl Looker {
 
     /// Waits for the next look: `wait`, or until the feed wakes up, and then still as long as `busy` asks for.
     async fn pause(&mut self, wait: Duration, busy: Duration) {
-        let share = if self.prefix { SHARE_AFAR } else { SHARE };
         let woken = AssertUnwindSafe(self.feed.wake()).catch_unwind();
         let woken = async {
             if woken.await.is_err() {
@@ -109,7 +110,7 @@ impl Looker {
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(wait.max(busy * share)) => {}
+            () = tokio::time::sleep(wait) => {}
             // So that a storm of changes leaves time for calls.
             () = woken => tokio::time::sleep((busy * 2).min(wait)).await,
         }
