@@ -7,7 +7,7 @@ use crate::{
     auth::Caller,
     fault::{Code, Fault, Result},
     registry::Registry,
-    seal, search,
+    search, seal,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
