@@ -7,8 +7,8 @@ use crate::{
     directory::Directory,
     gateway::{Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
-    net::{AddressPolicy, Client},
-    registry::{self, Catalogue, Registry, Watch},
+    net::{self, AddressPolicy, Client},
+    registry::{self, Catalogue, Lazy, Registry, Source, Watch},
     telemetry::{AccessLog, Metrics},
     transport::Transport,
 };
@@ -24,7 +24,11 @@ pub struct Parts {
     pub policy: Arc<ArcSwap<AddressPolicy>>,
     watch: Mutex<Option<Watch>>,
     found: Mutex<Found>,
+    lazy: Mutex<Asked>,
 }
+
+/// The registries that are asked for one agent at a time, with what was configured of them.
+type Asked = (Option<Arc<Lazy<Route>>>, Vec<Source>, net::Config);
 
 impl Parts {
     /// Makes everything; needs a tokio runtime.
@@ -59,12 +63,14 @@ impl Parts {
             registry.reserve(Arc::new(move |id| served.load().get(id.as_str()).is_some()));
         }
         let directory = directory(file, &found, registry).map_err(|whys| within("directory", whys))?;
+        let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
-        let world = ArcSwap::from_pointee(world(file, auth, directory));
+        let world = ArcSwap::from_pointee(world(file, auth, directory, lazy.clone()));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
-        Ok(Self { gateway, policy, watch: Mutex::new(Some(watch)), found: Mutex::new(found) })
+        let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
+        Ok(Self { gateway, policy, watch: Mutex::new(Some(watch)), found: Mutex::new(found), lazy })
     }
 
     /// Puts a changed configuration in force without touching a connection. Listeners, the admin address and the
@@ -82,7 +88,9 @@ impl Parts {
         let before = gateway.world.load_full();
         let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
         let directory = keep(self.directory(file), "", &mut problems);
-        let (Some(auth), Some(opened), Some(directory), true) = (auth, opened, directory, problems.is_empty()) else {
+        let asked = keep(self.lazy(file, &policy), "agents", &mut problems);
+        let made = (auth, opened, directory, asked);
+        let ((Some(auth), Some(opened), Some(directory), Some(asked)), true) = (made, problems.is_empty()) else {
             return Err(problems);
         };
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
@@ -95,7 +103,7 @@ impl Parts {
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
-        gateway.world.store(Arc::new(world(file, auth, directory)));
+        gateway.world.store(Arc::new(world(file, auth, directory, asked)));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
@@ -117,6 +125,17 @@ impl Parts {
         directory(file, &found, registry).map_err(|whys| within("directory", whys))
     }
 
+    /// What is asked for one agent at a time, under a changed configuration. What was learnt stays where nothing that
+    /// matters has changed.
+    fn lazy(&self, file: &File, policy: &Arc<AddressPolicy>) -> Result<Option<Arc<Lazy<Route>>>, Vec<String>> {
+        let mut before = self.lazy.lock().unwrap_or_else(PoisonError::into_inner);
+        if before.1 != file.agents.from || before.2 != file.network {
+            let made = lazy(file, policy, &self.gateway.catalogue)?;
+            *before = (made, file.agents.from.clone(), file.network.clone());
+        }
+        Ok(before.0.clone())
+    }
+
     /// Documents that are not served, and why.
     pub fn notes(&self) -> Vec<String> {
         let snapshot = self.gateway.catalogue.snapshot();
@@ -128,11 +147,25 @@ impl Parts {
     }
 }
 
-fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>) -> World {
+fn lazy(
+    file: &File,
+    policy: &Arc<AddressPolicy>,
+    catalogue: &Arc<Catalogue<Route>>,
+) -> Result<Option<Arc<Lazy<Route>>>, Vec<String>> {
+    let asked = registry::lookups(&file.agents.from, &file.network, policy)?;
+    Ok(asked.map(|(registries, memory)| Arc::new(Lazy::new(Arc::clone(catalogue), registries, memory))))
+}
+
+fn world(
+    file: &File,
+    auth: Arc<Auth>,
+    directory: Arc<Directory>,
+    lazy: Option<Arc<Lazy<Route>>>,
+) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,
-        lazy: None,
+        lazy,
         directory,
         contract: file.contract.clone(),
         format: file.errors.format,

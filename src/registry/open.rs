@@ -67,6 +67,8 @@ impl Sources {
         }));
         for (at, source) in config.from.iter().enumerate() {
             match source {
+                // It is asked for one agent at a time, and so is no feed.
+                Source::Remote(remote) if remote.lazy => {}
                 Source::Files(path) => list.push(files(path, config.poll)),
                 Source::Remote(remote) => match remote.open(config, means.network, &client) {
                     Ok((origin, poll, feed)) if !config.rehearsal => {

@@ -1,0 +1,82 @@
+//! One agent at a time from an AIDIP registry that is too large to copy.
+
+use super::{
+    Lookup, Memory,
+    config::{Kind, Remote, Source},
+    feed::{Body, Document},
+    read::sha256,
+};
+use crate::{
+    agent::AgentId,
+    net::{self, AddressPolicy, Bounds, Client, Session, Url},
+};
+use http::{HeaderMap, HeaderValue, header};
+use std::{sync::Arc, time::Duration};
+
+/// How long an id that no registry has is remembered, at most.
+const MISSING: Duration = Duration::from_secs(10);
+/// How long an agent is kept while its registry is down, where nothing bounds it.
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+
+struct Book(Session);
+
+/// The sources of `from` that are asked for one agent at a time, in their order, and how long what they say counts;
+/// `None` where there is none.
+///
+/// # Errors
+/// Every problem, by its path within the section `agents`.
+pub fn lookups(
+    from: &[Source],
+    network: &net::Config,
+    policy: &Arc<AddressPolicy>,
+) -> Result<Option<(Vec<Arc<dyn Lookup>>, Memory)>, Vec<String>> {
+    let remote = |(at, source)| match source {
+        &Source::Remote(ref remote) if remote.lazy => Some((at, remote)),
+        _ => None,
+    };
+    let lazy: Vec<_> = from.iter().enumerate().filter_map(remote).collect();
+    let Some(found) = lazy.iter().map(|(_, remote)| remote.poll.get()).min() else { return Ok(None) };
+    let stale = lazy.iter().map(|(_, remote)| remote.stale_after.map_or(YEAR, crate::unit::Span::get)).max();
+    let memory = Memory { found, missing: found.min(MISSING), stale: stale.unwrap_or(YEAR) };
+    let client = Client::build(network, Arc::clone(policy))?;
+    let (mut books, mut problems) = (Vec::new(), Vec::new());
+    for (at, remote) in lazy {
+        match Book::open(remote, network, &client) {
+            Ok(book) => books.push(Arc::new(book) as _),
+            Err(whys) => problems.extend(whys.iter().map(|why| format!("from[{at}].{why}"))),
+        }
+    }
+    if problems.is_empty() { Ok(Some((books, memory))) } else { Err(problems) }
+}
+
+impl Book {
+    fn open(remote: &Remote, network: &net::Config, client: &Client) -> Result<Self, Vec<String>> {
+        if remote.kind != Kind::Aidip {
+            return Err(vec!["lazy: is for kind aidip (the others have no document at a known address)".to_owned()]);
+        }
+        let bounds = Bounds { size: remote.max_size, time: remote.timeout };
+        Session::build(network, client, &remote.url, remote.credential.as_ref(), bounds).map(Self)
+    }
+
+    fn place(&self, id: &AgentId) -> Url {
+        let mut place = self.0.url().clone();
+        let list = place.path().trim_end_matches('/');
+        let path = format!("{}/{id}", if list.is_empty() { "/agents" } else { list });
+        place.set_path(&path);
+        place
+    }
+}
+
+#[async_trait::async_trait]
+impl Lookup for Book {
+    async fn look(&self, id: &AgentId) -> Result<Option<Document>, String> {
+        let place = self.place(id);
+        let fields = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]);
+        let answer = self.0.get(&place, &fields).await.map_err(|why| why.to_string())?;
+        match answer.status {
+            200 => Ok(Some(Document { digest: sha256(&answer.body), body: Body::Text(answer.body) })),
+            404 | 410 => Ok(None),
+            status => Err(format!("{place}: answers {status}")),
+        }
+    }
+}
