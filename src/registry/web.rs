@@ -182,7 +182,6 @@ impl Memory {
 #[cfg(test)]
 impl Web {
     /// For tests: a source at `url` without credentials; every address of this machine may be reached.
-    #[allow(dead_code, reason = "the kinds of feeds that use it are being built")]
     pub(super) fn local(url: &str) -> Self {
         use crate::{
             net::{AddressPolicy, Bounds, Client, Config},

@@ -57,7 +57,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("tokio_rustls", &["gateway", "app", "auth", "transport", "net"]),
     ("reqwest", &["net"]),
     ("http_cache_semantics", &["net"]),
-    ("jsonwebtoken", &["auth", "app", "seal"]),
+    ("jsonwebtoken", &["auth", "app"]),
     ("x509_parser", &["auth"]),
     ("serde_json_canonicalizer", &["seal"]),
     ("governor", &["limit"]),

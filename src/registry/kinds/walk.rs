@@ -120,6 +120,7 @@ impl Feed for Walk {
     }
 
     fn forget(&mut self) {
+        self.web.forget();
         self.taken = None;
         self.trouble = None;
     }

@@ -87,6 +87,8 @@ async fn r62_what_was_not_taken_is_told_again() {
     assert_eq!(ids(&feed.next().await), ["a"]);
     feed.taken();
     assert!(feed.next().await.parts.is_empty());
+    feed.forget();
+    assert_eq!(ids(&feed.next().await), ["a"]);
 }
 
 #[tokio::test]
