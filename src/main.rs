@@ -2,7 +2,7 @@
 
 use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
-use gatepost::{app, auth, config, demo};
+use gatepost::{app, auth, cli, config, demo};
 use std::{
     io::{ErrorKind, Write as _},
     path::PathBuf,
@@ -46,6 +46,42 @@ enum Command {
     Key {
         #[command(subcommand)]
         command: KeyCommand,
+    },
+    /// The documents published here.
+    Registry {
+        #[command(subcommand)]
+        command: RegistryCommand,
+    },
+}
+
+#[derive(Subcommand)]
+enum RegistryCommand {
+    /// Write every document to a new folder, which agents.from can name as it stands.
+    Export {
+        /// The configuration file.
+        #[arg(short, long, default_value = "gatepost.yaml")]
+        config: PathBuf,
+        /// The folder; new or empty.
+        folder: PathBuf,
+    },
+    /// Take a folder of documents back, each for the publisher that it had.
+    Import {
+        /// The configuration file.
+        #[arg(short, long, default_value = "gatepost.yaml")]
+        config: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+        /// Whose documents become that the folder names no publisher for, such as key:team-a.
+        #[arg(long)]
+        owner: Option<String>,
+    },
+    /// Print what happened to an agent, a JSON object a line, the newest first.
+    History {
+        /// The configuration file.
+        #[arg(short, long, default_value = "gatepost.yaml")]
+        config: PathBuf,
+        /// The agent's id.
+        id: String,
     },
 }
 
@@ -95,6 +131,11 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Schema => show(&format!("{:#}", config::schema())),
         Command::Demo => demo(),
         Command::Key { command: KeyCommand::New(new) } => key_new(new),
+        Command::Registry { command } => match command {
+            RegistryCommand::Export { config, folder } => cli::export(&config, &folder),
+            RegistryCommand::Import { config, folder, owner } => cli::import(&config, &folder, owner.as_deref()),
+            RegistryCommand::History { config, id } => cli::history(&config, &id),
+        },
     }
 }
 

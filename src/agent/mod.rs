@@ -4,9 +4,11 @@
 mod document;
 mod endpoint;
 mod id;
+mod schema;
 
 pub use endpoint::Endpoint;
 pub use id::AgentId;
+pub use schema::{METADATA_SCHEMA, metadata_schema};
 
 use crate::unit::Rate;
 use serde_json::Value;

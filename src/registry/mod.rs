@@ -14,7 +14,9 @@ mod split;
 mod watch;
 
 pub use catalogue::{Catalogue, Era};
-pub use embedded::{Past, PublishConfig, Publisher, Registry, Saved, Stored, When};
+pub use embedded::{
+    Past, PublishConfig, Published, Publisher, PublisherRule, Registry, Restored, Saved, Stored, Taken, Told, When,
+};
 pub use feed::{Body, Change, Document, Feed, News, Part};
 pub use file::Files;
 pub use settle::Compile;

@@ -17,6 +17,7 @@ mod malformed;
 mod operators;
 mod pitfalls;
 mod readme;
+mod registry_store;
 mod streams;
 mod support;
 mod tidy;

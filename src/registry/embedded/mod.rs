@@ -1,21 +1,34 @@
 //! The embedded registry: documents that publishers sent (R16–R20), each owned by whoever published it.
+//! It decides who may write what and whether a document may be kept; the store decides, in one transaction, whether
+//! the document is the one expected. It serves nothing: what it keeps reaches the catalogue as a feed.
 
+mod archive;
+mod config;
+mod feed;
+mod judge;
+mod write;
+
+pub use crate::store::When;
+pub use archive::{Restored, Told};
+pub use config::{PublishConfig, PublisherRule};
+pub use feed::Published;
+
+use super::{
+    feed::Body,
+    read::{self, sha256},
+};
 use crate::{
     agent::AgentId,
     fault::{Code, Fault, Result},
     net::AddressPolicy,
+    store::{self, Kept, Store},
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+use feed::Force;
 use serde_json::Value;
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 use time::OffsetDateTime;
-
-/// The registry that is built in; without this section nothing can be published here.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[schemars(rename = "Registry")]
-#[serde(deny_unknown_fields, default)]
-pub struct PublishConfig {}
 
 /// Whoever publishes: a caller that was authenticated.
 #[derive(Clone, Copy, Debug)]
@@ -50,19 +63,6 @@ pub enum Saved {
     Updated(Stored),
 }
 
-/// What must hold for a write to happen (RFC 9110 §13.1).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum When {
-    /// Nothing.
-    #[default]
-    Always,
-    /// `If-Match`: the document is there with one of these entity tags (quotes included), made by
-    /// [`crate::unit::etag`] of its text; `*` is any.
-    Matches(Vec<String>),
-    /// `If-None-Match: *`: there is no such document.
-    Absent,
-}
-
 /// One change in a document's history.
 #[derive(Clone, Debug)]
 pub struct Past {
@@ -74,55 +74,85 @@ pub struct Past {
     pub document: Option<Arc<str>>,
 }
 
+/// Whether an id is taken elsewhere.
+pub type Taken = dyn Fn(&AgentId) -> bool + Send + Sync;
+
 /// The documents published here.
-#[derive(Debug)]
-pub struct Registry {}
+pub struct Registry {
+    store: Arc<dyn Store>,
+    config: ArcSwap<PublishConfig>,
+    policy: ArcSwap<AddressPolicy>,
+    /// Held twice, because what is swapped has to have a size.
+    taken: ArcSwapOption<Arc<Taken>>,
+    force: Arc<Force>,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Registry").field("store", &self.store).finish_non_exhaustive()
+    }
+}
 
 impl Registry {
-    /// Opens the store; tables are made where there are none.
+    /// Opens the store; tables are made where there are none. A database that is down is asked again later.
     ///
     /// # Errors
     /// Every value of `config` that cannot be used, by its path in that section.
-    pub async fn open(_config: &PublishConfig, _policy: Arc<AddressPolicy>) -> std::result::Result<Self, Vec<String>> {
-        Ok(Self {})
+    pub async fn open(config: &PublishConfig, policy: Arc<AddressPolicy>) -> std::result::Result<Self, Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let section = config.section();
+        let store = store::open(&config.place()).await.map_err(|why| vec![format!("{section}: {why}")])?;
+        Ok(Self {
+            store,
+            config: ArcSwap::from_pointee(config.clone()),
+            policy: ArcSwap::new(policy),
+            taken: ArcSwapOption::empty(),
+            force: Arc::default(),
+        })
     }
 
-    /// `POST /agents`: publishes a new document, or changes the publisher's own of the same id. Without `id` one is
-    /// assigned. When this returns, the change is durable.
+    /// Puts other rules and another policy in force. The store stays the one that was opened.
     ///
     /// # Errors
-    /// `InvalidInput` with every violation, `PermissionDenied`, `Conflict` where the id is another publisher's,
-    /// `Overloaded` where the store cannot be reached.
-    pub async fn publish(&self, by: Publisher<'_>, document: Value) -> Result<Saved> {
-        let _ = (by, document);
-        Err(Fault::new(Code::Overloaded, "the registry cannot be reached"))
+    /// As [`Registry::open`]; then nothing has changed.
+    pub fn reconfigure(
+        &self,
+        config: &PublishConfig,
+        policy: Arc<AddressPolicy>,
+    ) -> std::result::Result<(), Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        self.config.store(Arc::new(config.clone()));
+        self.policy.store(policy);
+        Ok(())
     }
 
-    /// `PUT /agents/{id}`.
-    ///
-    /// # Errors
-    /// As [`Registry::publish`], and `PreconditionFailed`.
-    pub async fn put(&self, by: Publisher<'_>, id: &AgentId, document: Value, when: &When) -> Result<Saved> {
-        let _ = (id, when);
-        self.publish(by, document).await
+    /// Keeps ids free for others: one for which `taken` answers yes cannot be published anew. It is asked of ids
+    /// that are not kept here.
+    pub fn reserve(&self, taken: Arc<Taken>) {
+        self.taken.store(Some(Arc::new(taken)));
     }
 
-    /// `PATCH /agents/{id}`: a JSON Merge Patch (RFC 7396).
-    ///
-    /// # Errors
-    /// As [`Registry::put`], and `NotFound`.
-    pub async fn patch(&self, by: Publisher<'_>, id: &AgentId, patch: Value, when: &When) -> Result<Stored> {
-        let _ = (by, id, patch, when);
-        Err(Fault::new(Code::NotFound, "there is no such agent"))
+    /// What is kept, as a feed. What is published waits for it, so that an agent can be called once its
+    /// publisher has the answer.
+    pub fn feed(&self) -> Published {
+        Published::new(Arc::clone(&self.store), Arc::clone(&self.force), self.config.load().poll.get())
     }
 
-    /// `DELETE /agents/{id}`.
+    /// Reads a document that was sent, or a patch.
     ///
     /// # Errors
-    /// As [`Registry::patch`].
-    pub async fn remove(&self, by: Publisher<'_>, id: &AgentId, when: &When) -> Result<()> {
-        let _ = (by, id, when);
-        Err(Fault::new(Code::NotFound, "there is no such agent"))
+    /// `InvalidInput`, with the cure where the mistake is a known one (R74).
+    pub fn read(text: Bytes) -> Result<Value> {
+        read::value(Body::Text(text)).map_err(|why| match why.strip_prefix("version: ") {
+            Some(cure) => judge::refuse(vec![judge::at("/version", cure)]),
+            None => Fault::new(Code::InvalidInput, why),
+        })
     }
 
     /// The document as it was published, where `by` may change it.
@@ -130,8 +160,8 @@ impl Registry {
     /// # Errors
     /// `Overloaded` where the store cannot be reached.
     pub async fn own(&self, by: Publisher<'_>, id: &AgentId) -> Result<Option<Stored>> {
-        let _ = (by, id);
-        Ok(None)
+        let kept = self.store.get(id.as_str()).await?;
+        Ok(kept.filter(|kept| self.may_change(by, id, kept)).and_then(stored))
     }
 
     /// What happened to the document, the newest first, at most `most` changes; where `by` may change it.
@@ -139,13 +169,40 @@ impl Registry {
     /// # Errors
     /// `NotFound` where there never was one that `by` may see; `Overloaded`.
     pub async fn history(&self, by: Publisher<'_>, id: &AgentId, most: usize) -> Result<Vec<Past>> {
-        let _ = (by, id, most);
-        Err(Fault::new(Code::NotFound, "there is no such agent"))
+        let nothing = || Fault::new(Code::NotFound, "there is no such agent");
+        let may = match self.store.get(id.as_str()).await? {
+            Some(kept) => self.may_change(by, id, &kept),
+            // Of what is gone nobody is the owner any more.
+            None => self.config.load().rules(by).any(|rule| rule.any_owner && rule.covers(id.as_str())),
+        };
+        let past = if may { self.store.history(id.as_str(), most).await? } else { Vec::new() };
+        if past.is_empty() {
+            return Err(nothing());
+        }
+        Ok(past.into_iter().map(|past| Past { at: past.at, by: past.by, document: past.document }).collect())
     }
 
     /// Whether `by` may publish at all.
     pub fn admits(&self, by: Publisher<'_>) -> bool {
-        let _ = by;
-        false
+        self.config.load().rules(by).next().is_some()
+    }
+
+    fn may_change(&self, by: Publisher<'_>, id: &AgentId, kept: &Kept) -> bool {
+        let own = *kept.owner == *by.id;
+        self.config.load().rules(by).any(|rule| rule.covers(id.as_str()) && (own || rule.any_owner))
     }
 }
+
+/// Nothing is kept under what is not an id; `None` would be another program's doing.
+fn stored(kept: Kept) -> Option<Stored> {
+    Some(Stored {
+        id: kept.id.parse().ok()?,
+        document: kept.document,
+        owner: kept.owner,
+        created: kept.created,
+        updated: kept.updated,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ pub mod certs;
 pub mod gateway;
 pub mod issuer;
 pub mod oidc;
+pub mod postgres;
 pub mod reply;
 pub mod served;
 

@@ -1,0 +1,57 @@
+//! The registry as plain files, there and back.
+
+use super::{
+    super::super::{
+        feed::{Feed, News},
+        file::Files,
+    },
+    *,
+};
+use std::fs;
+
+#[tokio::test]
+async fn r16_what_is_exported_is_a_feed_and_comes_back_with_its_owners() {
+    let desk = desk().await;
+    let first = desk.created(ONE, document("a")).await;
+    desk.created(TEAM, document("team-b")).await;
+    desk.created(ONE, document("gone")).await;
+    desk.registry.remove(ONE, &id("gone"), &When::Always).await.unwrap();
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    assert_eq!(desk.registry.export(&out).await.unwrap(), 2);
+    assert_eq!(fs::read_to_string(out.join("a.json")).unwrap(), *first.document);
+    let parts = Files::new(out.clone()).next().await.parts;
+    assert_eq!(parts.len(), 2, "the list of owners is no document");
+    assert!(parts.iter().all(|part| matches!(&part.news, News::Whole(documents) if documents.len() == 1)));
+
+    let other = super::desk().await;
+    other.created(TWO, document("a")).await;
+    let restored = other.registry.import(&out, None).await.unwrap();
+    assert_eq!((restored.kept, restored.refused.len()), (2, 0));
+    let own = other.registry.own(ONE, &id("a")).await.unwrap().unwrap();
+    assert_eq!((&own.document, own.created), (&first.document, first.created));
+    assert!(other.registry.own(TWO, &id("a")).await.unwrap().is_none());
+    assert!(other.registry.own(TEAM, &id("team-b")).await.unwrap().is_some());
+    assert_eq!(&*other.registry.whole_history(&id("a")).await.unwrap()[0].by, "import");
+    assert!(desk.registry.export(&out).await.unwrap_err().contains("empty"));
+}
+
+#[tokio::test]
+async fn r18_what_comes_back_is_judged_like_anything_else() {
+    let desk = desk().await;
+    let folder = TempDir::new().unwrap();
+    let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    put("good.json", &document("good").to_string());
+    put("here.json", &with("endpoint", json!("https://127.0.0.1/")).to_string());
+    put("broken.json", "{");
+    put("large.json", &" ".repeat((1 << 20) + 1));
+    put("notes.txt", "not looked at");
+    let restored = desk.registry.import(folder.path(), None).await.unwrap();
+    assert_eq!((restored.kept, restored.refused.len()), (0, 4), "whose they are is not told");
+    let restored = desk.registry.import(folder.path(), Some("key:two")).await.unwrap();
+    assert_eq!((restored.kept, restored.refused.len()), (1, 3), "{restored:?}");
+    assert_eq!(&*desk.registry.own(TWO, &id("good")).await.unwrap().unwrap().owner, "key:two");
+    assert!(desk.registry.import(&folder.path().join("missing"), None).await.is_err());
+    put("registry.ndjson", "no object");
+    assert!(desk.registry.import(folder.path(), None).await.is_err());
+}

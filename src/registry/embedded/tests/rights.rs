@@ -1,0 +1,241 @@
+//! Who may write what, and which state it must find.
+
+use super::*;
+use crate::unit::etag;
+
+#[tokio::test]
+async fn r3_nobody_publishes_who_is_not_listed() {
+    let desk = desk().await;
+    for by in [NOBODY, Publisher { id: "anonymous", groups: &[] }] {
+        assert!(!desk.registry.admits(by));
+        for sent in [document("a"), json!("broken")] {
+            let why = desk.registry.publish(by, sent).await.unwrap_err();
+            assert_eq!((why.code(), why.broken().len()), (Code::PermissionDenied, 0), "before the document is judged");
+        }
+        let put = desk.registry.put(by, &id("a"), document("a"), &When::Always).await;
+        assert_eq!(put.unwrap_err().code(), Code::PermissionDenied);
+        assert_eq!(
+            desk.registry.patch(by, &id("a"), json!({}), &When::Always).await.unwrap_err().code(),
+            Code::PermissionDenied
+        );
+        assert_eq!(desk.registry.remove(by, &id("a"), &When::Always).await.unwrap_err().code(), Code::PermissionDenied);
+        assert!(desk.registry.own(by, &id("a")).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn r3_a_pattern_never_means_who_has_no_credential() {
+    let anonymous = Publisher { id: "anonymous", groups: &[] };
+    for (pattern, may) in [("*", false), ("anon*", false), ("anonymous", true)] {
+        let rules = json!([{"callers": [pattern]}]);
+        let desk = desk_with(|config| config.publishers = serde_json::from_value(rules).unwrap(), &[]).await;
+        assert_eq!(desk.registry.admits(anonymous), may, "{pattern}");
+    }
+}
+
+#[tokio::test]
+async fn r17_each_publisher_changes_only_its_own() {
+    let desk = desk().await;
+    let first = desk.created(ONE, document("a")).await;
+    let mut other = document("a");
+    other["name"] = json!("Mine now");
+    let why = desk.registry.publish(TWO, other.clone()).await.unwrap_err();
+    assert_eq!((why.code(), why.http_status()), (Code::Conflict, 409));
+    let put = desk.registry.put(TWO, &id("a"), other.clone(), &When::Always).await;
+    assert_eq!(put.unwrap_err().code(), Code::PermissionDenied);
+    let patch = desk.registry.patch(TWO, &id("a"), json!({"name": "Mine"}), &When::Always).await;
+    assert_eq!(patch.unwrap_err().code(), Code::PermissionDenied);
+    let removed = desk.registry.remove(TWO, &id("a"), &When::Always).await;
+    assert_eq!(removed.unwrap_err().code(), Code::PermissionDenied);
+    assert!(desk.registry.own(TWO, &id("a")).await.unwrap().is_none());
+    assert_eq!(desk.registry.history(TWO, &id("a"), 10).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(desk.registry.own(ONE, &id("a")).await.unwrap().unwrap().document, first.document);
+    let second = desk.updated(ONE, other).await;
+    assert_eq!(second.created, first.created);
+}
+
+#[tokio::test]
+async fn r3_who_may_change_all_does_so_without_becoming_the_owner() {
+    let desk = desk().await;
+    desk.created(ONE, document("a")).await;
+    let groups = wardens();
+    let warden = Publisher { id: "oauth:warden", groups: &groups };
+    let patched = desk.registry.patch(warden, &id("a"), json!({"status": "inactive"}), &When::Always).await.unwrap();
+    assert_eq!(&*patched.owner, "key:one");
+    let past = desk.registry.history(ONE, &id("a"), 10).await.unwrap();
+    assert_eq!(past.iter().map(|past| &*past.by).collect::<Vec<_>>(), ["oauth:warden", "key:one"]);
+    desk.registry.remove(warden, &id("a"), &When::Always).await.unwrap();
+    assert!(desk.registry.history(warden, &id("a"), 10).await.unwrap()[0].document.is_none());
+    assert_eq!(desk.registry.history(ONE, &id("a"), 10).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn r3_ids_beyond_a_publishers_own_are_refused_with_its_patterns() {
+    let desk = desk().await;
+    desk.created(TEAM, document("team-a")).await;
+    let why = desk.registry.publish(TEAM, document("other")).await.unwrap_err();
+    assert_eq!(why.code(), Code::PermissionDenied);
+    assert!(why.message().contains("team-*"), "{why}");
+    let mut unnamed = document("x");
+    unnamed.as_object_mut().unwrap().remove("id");
+    assert_eq!(desk.registry.publish(TEAM, unnamed).await.unwrap_err().code(), Code::PermissionDenied);
+    let put = desk.registry.put(TEAM, &id("other"), document("other"), &When::Always).await;
+    assert_eq!(put.unwrap_err().code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn r19_a_put_makes_or_replaces_and_its_path_names_the_agent() {
+    let desk = desk().await;
+    let mut sent = document("x");
+    sent.as_object_mut().unwrap().remove("id");
+    let made = desk.registry.put(ONE, &id("a"), sent.clone(), &When::Absent).await.unwrap();
+    let Saved::Created(made) = made else { panic!("{made:?}") };
+    assert!(made.document.contains("\"id\":\"a\""));
+    assert!(matches!(desk.registry.put(ONE, &id("a"), sent, &When::Always).await, Ok(Saved::Updated(_))));
+    let why = desk.registry.put(ONE, &id("a"), document("b"), &When::Always).await.unwrap_err();
+    assert_eq!((why.code(), why.broken()[0].pointer.as_str()), (Code::InvalidInput, "/id"));
+}
+
+#[tokio::test]
+async fn r19_writes_that_expect_another_state_do_not_happen() {
+    let desk = desk().await;
+    let tag = etag(desk.created(ONE, document("a")).await.document.as_bytes());
+    let matches = |tag: &str| When::Matches(vec![tag.to_owned()]);
+    let weak = format!("W/{tag}");
+    for when in [When::Absent, matches("\"0\""), matches(&weak)] {
+        let put = desk.registry.put(ONE, &id("a"), with("name", json!("B")), &when).await;
+        assert_eq!(put.unwrap_err().code(), Code::PreconditionFailed, "{when:?}");
+        let patch = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &when).await;
+        assert_eq!(patch.unwrap_err().code(), Code::PreconditionFailed, "{when:?}");
+        let remove = desk.registry.remove(ONE, &id("a"), &when).await;
+        assert_eq!(remove.unwrap_err().code(), Code::PreconditionFailed, "{when:?}");
+    }
+    let patched = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &matches(&tag)).await.unwrap();
+    assert!(patched.document.contains("\"name\":\"B\""));
+    assert!(desk.registry.remove(ONE, &id("a"), &matches(&tag)).await.is_err(), "it has another tag now");
+    desk.registry.remove(ONE, &id("a"), &matches("*")).await.unwrap();
+    for when in [When::Always, When::Absent, matches("*")] {
+        let patch = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &when).await;
+        assert_eq!(patch.unwrap_err().code(), Code::NotFound);
+        assert_eq!(desk.registry.remove(ONE, &id("a"), &when).await.unwrap_err().code(), Code::NotFound);
+    }
+    assert_eq!(
+        desk.registry.put(ONE, &id("a"), document("a"), &matches("*")).await.unwrap_err().code(),
+        Code::PreconditionFailed
+    );
+}
+
+#[tokio::test]
+async fn r19_a_patch_is_judged_as_the_whole_that_it_makes() {
+    let desk = desk().await;
+    let before = desk.created(ONE, with("description", json!("old"))).await;
+    for patch in [
+        json!({"endpoint": null}),
+        json!({"endpoint": "https://127.0.0.1/"}),
+        json!({"id": "b"}),
+        json!({"version": 2}),
+        json!([]),
+        json!("x"),
+        json!(null),
+        json!({"operations": [{"name": "invoke"}]}),
+    ] {
+        let why = desk.registry.patch(ONE, &id("a"), patch.clone(), &When::Always).await.unwrap_err();
+        assert_eq!(why.code(), Code::InvalidInput, "{patch}");
+        assert!(!why.broken().is_empty(), "{patch}");
+    }
+    assert_eq!(desk.registry.own(ONE, &id("a")).await.unwrap().unwrap().document, before.document);
+    let patch = json!({"description": null, "tags": ["new"]});
+    let after = desk.registry.patch(ONE, &id("a"), patch, &When::Always).await.unwrap();
+    let after: Value = serde_json::from_str(&after.document).unwrap();
+    assert_eq!((after.get("description"), &after["tags"]), (None, &json!(["new"])));
+}
+
+#[tokio::test]
+async fn r19_patches_at_the_same_time_all_happen() {
+    let desk = desk().await;
+    desk.created(ONE, document("a")).await;
+    let names = ["x-a", "x-b", "x-c"];
+    let a = id("a");
+    let patches = names.map(|name| desk.registry.patch(ONE, &a, json!({name: true}), &When::Always));
+    for patched in futures_util::future::join_all(patches).await {
+        patched.unwrap();
+    }
+    let kept: Value = serde_json::from_str(&desk.registry.own(ONE, &id("a")).await.unwrap().unwrap().document).unwrap();
+    assert!(names.iter().all(|name| kept[name] == true), "{kept}");
+}
+
+#[tokio::test]
+async fn r10_an_id_that_another_feed_serves_is_a_conflict_unless_it_is_here_already() {
+    let desk = desk().await;
+    desk.created(ONE, document("both")).await;
+    desk.registry.reserve(Arc::new(|id| matches!(id.as_str(), "elsewhere" | "both")));
+    assert_eq!(desk.registry.publish(ONE, document("elsewhere")).await.unwrap_err().code(), Code::Conflict);
+    let put = desk.registry.put(ONE, &id("elsewhere"), document("elsewhere"), &When::Always).await;
+    assert_eq!(put.unwrap_err().code(), Code::Conflict);
+    desk.updated(ONE, document("both")).await;
+    desk.created(ONE, document("free")).await;
+}
+
+#[tokio::test]
+async fn r16_who_has_enough_documents_gets_no_more() {
+    let desk = desk_with(|config| (config.most_documents, config.most_in_all) = (1, 2), &[]).await;
+    desk.created(ONE, document("a")).await;
+    let why = desk.registry.publish(ONE, document("b")).await.unwrap_err();
+    assert_eq!(why.code(), Code::PermissionDenied);
+    assert!(why.message().contains("most_documents"), "{why}");
+    desk.created(TWO, document("c")).await;
+    let why = desk.registry.publish(TEAM, document("team-a")).await.unwrap_err();
+    assert_eq!(why.code(), Code::Conflict);
+    assert!(why.message().contains("most_in_all"), "{why}");
+}
+
+#[tokio::test]
+async fn r3_changed_rules_hold_at_once() {
+    let desk = desk().await;
+    let mut config = desk.config.clone();
+    config.publishers.clear();
+    desk.registry.reconfigure(&config, Arc::default()).unwrap();
+    assert!(!desk.registry.admits(ONE));
+    config.most_documents = 0;
+    assert_eq!(desk.registry.reconfigure(&config, Arc::default()).unwrap_err().len(), 1);
+}
+
+#[test]
+fn a_check_tells_what_is_wrong_with_the_store_and_makes_none() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| PublishConfig { store: folder.path().join(name).into(), ..PublishConfig::default() };
+    std::fs::write(folder.path().join("text"), "no database").unwrap();
+    assert!(at("new.db").check().is_empty() && !folder.path().join("new.db").exists());
+    for (config, told) in [
+        (at("missing/new.db"), "store: "),
+        (at("text"), "store: "),
+        (at(""), "store: "),
+        (serde_json::from_value(json!({"database": "file:/missing/secret"})).unwrap(), "database: "),
+        (
+            serde_json::from_value(json!({"database": "postgres://u@db.example/x?sslmode=disable"})).unwrap(),
+            "database: ",
+        ),
+    ] {
+        let problems = config.check();
+        assert!(problems.len() == 1 && problems[0].starts_with(told), "{problems:?}");
+        assert!(!config.same_store(&at("new.db")));
+    }
+}
+
+#[test]
+fn every_setting_out_of_bounds_is_told_by_its_path() {
+    let config: PublishConfig = serde_json::from_value(json!({
+        "poll": "1ms", "most_documents": 0, "most_in_all": 300000, "database_ca": "ca.pem",
+        "publishers": [{}, {"callers": ["*"], "ids": []}],
+    }))
+    .unwrap();
+    let problems = config.problems();
+    for path in ["poll", "most_documents", "most_in_all", "database_ca", "publishers[0]", "publishers[1].ids"] {
+        assert!(problems.iter().any(|problem| problem.starts_with(&format!("{path}: "))), "{path} {problems:?}");
+    }
+    for broken in
+        [json!({"stores": "x"}), json!({"database": "postgres://u:p@h/x"}), json!({"publishers": [{"who": 1}]})]
+    {
+        assert!(serde_json::from_value::<PublishConfig>(broken.clone()).is_err(), "{broken}");
+    }
+}

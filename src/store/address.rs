@@ -1,0 +1,94 @@
+//! Where a database is, as it is written in the configuration: a URL without a password, or the name of a secret that
+//! holds the URL whole.
+
+use crate::unit::{Secret, SecretRef};
+use std::{borrow::Cow, fmt, str::FromStr};
+use tokio_postgres::Config;
+
+/// `postgres://…`, `env:NAME` or `file:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A URL that holds no secret.
+    Url(Box<str>),
+    /// A secret that is the URL.
+    Secret(SecretRef),
+}
+
+impl Address {
+    /// The URL.
+    ///
+    /// # Errors
+    /// The secret is not there.
+    pub fn load(&self) -> Result<Secret, String> {
+        match self {
+            Self::Url(url) => Ok(Secret::new(url.clone())),
+            Self::Secret(secret) => secret.load(),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
+            return text.parse().map(Self::Secret).map_err(|_| {
+                "must be postgres://…, or the name of a secret that is such a URL (env:NAME or file:PATH)".to_owned()
+            });
+        }
+        // No message repeats the URL: it may hold the secret that it should not.
+        match read(text)?.get_password() {
+            Some(_) => Err("a URL with a password is a secret: name it (env:NAME or file:PATH)".to_owned()),
+            None => Ok(Self::Url(text.into())),
+        }
+    }
+}
+
+/// Reads a URL.
+///
+/// # Errors
+/// It is none; what it says is not repeated.
+pub(super) fn read(url: &str) -> Result<Config, String> {
+    // Certificates are always verified: the words for it that other clients know mean the same here.
+    let plain = ["verify-full", "verify-ca"]
+        .iter()
+        .fold(url.to_owned(), |text, word| text.replace(&format!("sslmode={word}"), "sslmode=require"));
+    plain.parse().map_err(|_| "is not a URL of PostgreSQL (postgres://user@host:5432/database)".to_owned())
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => to.write_str(url),
+            Self::Secret(secret) => secret.fmt(to),
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Address {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = <Cow<'de, str>>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl serde::Serialize for Address {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl schemars::JsonSchema for Address {
+    fn schema_name() -> Cow<'static, str> {
+        "Database".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": "^(postgres|postgresql|env|file):.+$",
+            "description": "A PostgreSQL database: postgres://user@host/database, or env:NAME or file:PATH of such a \
+                            URL; required where it holds a password.",
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! The way to a database: its URL read, and who is believed to be it. Beyond this machine nothing is sent that is not
+//! encrypted for a server whose certificate holds; on it, the URL decides.
+
+use super::{Address, PATIENCE};
+use crate::store::address::read;
+use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject};
+use std::{net::IpAddr, path::Path, sync::Arc};
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode},
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How to reach the database.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) config: Config,
+    pub(super) tls: MakeRustlsConnect,
+}
+
+impl Way {
+    pub(super) fn new(address: &Address, authorities: Option<&Path>) -> Result<Self, String> {
+        let mut config = read(address.load()?.expose())?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err("names no host (postgres://user@host:5432/database)".to_owned());
+        }
+        let mode = if is_here(&config) { config.get_ssl_mode() } else { SslMode::Require };
+        if mode == SslMode::Require && config.get_ssl_mode() == SslMode::Disable {
+            return Err("says sslmode=disable of a host beyond this machine (leave it out: TLS is required)".to_owned());
+        }
+        // A server on this machine often shows a certificate of its own making: TLS only where it is asked for.
+        let mode = if mode == SslMode::Require { mode } else { SslMode::Disable };
+        bound(config.ssl_mode(mode));
+        let roots = if mode == SslMode::Require { roots(authorities)? } else { RootCertStore::empty() };
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|why| why.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls) })
+    }
+}
+
+/// The server ends what takes too long; a commit that is answered is on its disk, whatever its own settings say.
+fn bound(config: &mut Config) {
+    let asked = config.get_options().unwrap_or_default();
+    let millis = PATIENCE.as_millis();
+    let bounds = format!(
+        "{asked} -c statement_timeout={millis} -c lock_timeout={millis} \
+         -c idle_in_transaction_session_timeout={} -c synchronous_commit=on",
+        2 * millis
+    );
+    config.options(bounds.trim_start());
+    config.application_name(config.get_application_name().unwrap_or("gatepost").to_owned());
+    config.connect_timeout(PATIENCE).tcp_user_timeout(2 * PATIENCE).keepalives_idle(6 * PATIENCE);
+}
+
+/// Whether every host is this machine.
+fn is_here(config: &Config) -> bool {
+    let named = config.get_hosts().iter().all(|host| match host {
+        Host::Tcp(name) => name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| is_loopback(&ip)),
+        Host::Unix(_) => true,
+    });
+    named && config.get_hostaddrs().iter().all(is_loopback)
+}
+
+fn is_loopback(ip: &IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+fn roots(authorities: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    // What the system has but cannot be read is left out: what is missing shows when a certificate is not believed.
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        drop(roots.add(certificate));
+    }
+    let Some(path) = authorities else { return Ok(roots) };
+    let unusable = |why: &dyn std::fmt::Display| format!("{} cannot be used ({why})", path.display());
+    let mut found = false;
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|why| unusable(&why))? {
+        roots.add(certificate.map_err(|why| unusable(&why))?).map_err(|why| unusable(&why))?;
+        found = true;
+    }
+    if found { Ok(roots) } else { Err(unusable(&"it holds no certificate in PEM form")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(url: &str) -> Result<Way, String> {
+        url.parse::<Address>().and_then(|address| Way::new(&address, None))
+    }
+
+    #[test]
+    fn what_leaves_this_machine_is_encrypted_and_what_stays_is_as_the_url_says() {
+        for (url, mode) in [
+            ("postgres://u@db.example/x", SslMode::Require),
+            ("postgres://u@db.example/x?sslmode=prefer", SslMode::Require),
+            ("postgres://u@db.example/x?sslmode=verify-full", SslMode::Require),
+            ("postgres://u@127.0.0.1,db.example/x", SslMode::Require),
+            ("postgres://u@127.0.0.1/x", SslMode::Disable),
+            ("postgres://u@localhost/x?sslmode=require", SslMode::Require),
+            ("postgres://u@%2Frun%2Fpostgresql/x", SslMode::Disable),
+        ] {
+            assert_eq!(way(url).unwrap().config.get_ssl_mode(), mode, "{url}");
+        }
+        assert!(way("postgres://u@db.example/x?sslmode=disable").is_err());
+        assert!(way("postgres:///x").err().unwrap().contains("host"));
+    }
+
+    #[test]
+    fn a_password_is_never_written_nor_repeated() {
+        let told = "postgres://u:hunter2@db/x".parse::<Address>().unwrap_err();
+        assert!(told.contains("env:") && !told.contains("hunter2"), "{told}");
+        for broken in ["postgres://u:hunter2@db:port/x", "mysql://u:hunter2@db/x", "hunter2"] {
+            assert!(!broken.parse::<Address>().unwrap_err().contains("hunter2"), "{broken}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Documents in PostgreSQL, which several gateways may share. A few connections, each question bounded in time; a
+//! connection that only listens tells of changes that others made. A database that is down costs its own questions
+//! and nothing else.
+
+mod connect;
+mod listen;
+
+use super::{
+    Address, Change, Kept, Mark, Past, Refused, Since, Store, Write, Written,
+    plan::{self, Cell, MIGRATIONS, Standing, Step},
+    sqlite::newer,
+};
+use crate::fault::{Code, Fault, Result};
+use bytes::BytesMut;
+use connect::Way;
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Transaction};
+use futures_util::future::try_join_all;
+use std::{fmt, future::Future, path::Path, sync::Arc, time::Duration};
+use time::OffsetDateTime;
+use tokio::{
+    sync::{OnceCell, watch},
+    task::JoinSet,
+};
+use tokio_postgres::{
+    GenericClient, IsolationLevel, Row,
+    types::{IsNull, ToSql, Type},
+};
+
+/// Connections at once, besides the one that listens.
+const CONNECTIONS: usize = 8;
+/// How long one question may take, its connection included.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Held while tables are made, so that of several gateways that start at once one makes them.
+const MIGRATING: i64 = 0x6761_7465_706f_7374;
+
+type Outcome = std::result::Result<Written, Refused>;
+
+/// A database, reached when it is needed.
+pub(super) struct Postgres {
+    pool: Pool,
+    /// Whether the tables are known to be there.
+    ready: OnceCell<()>,
+    changes: Arc<watch::Sender<u64>>,
+    _listening: JoinSet<()>,
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Postgres").field("status", &self.pool.status()).finish_non_exhaustive()
+    }
+}
+
+/// Why a question was not answered.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("no connection: {0}")]
+    Pool(#[from] deadpool_postgres::PoolError),
+    #[error("{}", told(.0))]
+    Database(#[from] tokio_postgres::Error),
+    #[error("{0}")]
+    Newer(String),
+    #[error("no answer in {} s", PATIENCE.as_secs())]
+    Time,
+    #[error("the connection was closed")]
+    Closed,
+}
+
+/// The whole of it: the crate's own words leave out what the server said.
+fn told(why: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(why) {
+        Some(source) => format!("{why}: {source}"),
+        None => why.to_string(),
+    }
+}
+
+impl From<Trouble> for Fault {
+    fn from(why: Trouble) -> Self {
+        Fault::new(Code::Overloaded, "the registry cannot be reached").retry_after(Duration::from_secs(2)).detail(why)
+    }
+}
+
+impl Postgres {
+    /// Prepares to reach the database, and tries once.
+    pub(super) async fn open(address: &Address, authorities: Option<&Path>) -> std::result::Result<Self, String> {
+        let way = Way::new(address, authorities)?;
+        let recycling_method = RecyclingMethod::Verified;
+        let manager = Manager::from_config(way.config.clone(), way.tls.clone(), ManagerConfig { recycling_method });
+        let pool = Pool::builder(manager)
+            .max_size(CONNECTIONS)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(PATIENCE))
+            .create_timeout(Some(PATIENCE))
+            .recycle_timeout(Some(PATIENCE / 5))
+            .build()
+            .map_err(|why| why.to_string())?;
+        let changes = Arc::new(watch::Sender::new(0));
+        let mut listening = JoinSet::new();
+        listening.spawn(listen::listen(way, Arc::clone(&changes)));
+        let store = Self { pool, ready: OnceCell::new(), changes, _listening: listening };
+        match store.bounded(async { store.client().await.map(drop) }).await {
+            Err(Trouble::Newer(why)) => return Err(why),
+            Err(why) => {
+                tracing::warn!(%why, "the registry's database cannot be reached; it is asked again when needed")
+            }
+            Ok(()) => {}
+        }
+        Ok(store)
+    }
+
+    async fn bounded<T>(
+        &self,
+        question: impl Future<Output = std::result::Result<T, Trouble>> + Send,
+    ) -> std::result::Result<T, Trouble> {
+        tokio::time::timeout(PATIENCE, question).await.unwrap_or(Err(Trouble::Time))
+    }
+
+    async fn client(&self) -> std::result::Result<Object, Trouble> {
+        let mut client = self.pool.get().await?;
+        self.ready.get_or_try_init(|| migrate(&mut client)).await?;
+        Ok(client)
+    }
+
+    async fn write_one(&self, write: &Write) -> std::result::Result<(Outcome, bool), Trouble> {
+        let mut client = self.client().await?;
+        let transaction = client.transaction().await?;
+        let next = transaction.query_one(&transaction.prepare_cached(plan::NEXT).await?, &[]).await?;
+        let current = get(&*transaction, &write.id).await?;
+        let owned = match (&current, &write.document) {
+            (None, Some(_)) => {
+                let owner = write.restored.as_ref().map_or(&write.by, |(owner, _)| owner);
+                let statement = transaction.prepare_cached(plan::OWNED).await?;
+                transaction.query_one(&statement, &[&&**owner, &i64::from(write.most.0)]).await?.try_get(0)?
+            }
+            _ => 0,
+        };
+        let standing = Standing { revision: next.try_get(0)?, documents: next.try_get(1)?, current, owned };
+        let revision = standing.revision;
+        let (steps, written) = match plan::plan(write, standing, OffsetDateTime::now_utc()) {
+            Ok(planned) => planned,
+            Err(refused) => {
+                transaction.rollback().await?;
+                return Ok((Err(refused), false));
+            }
+        };
+        if steps.is_empty() {
+            transaction.rollback().await?;
+            return Ok((Ok(written), false));
+        }
+        run(&transaction, &steps).await?;
+        let told = transaction.prepare_cached("select pg_notify($1, $2)").await?;
+        transaction.execute(&told, &[&listen::CHANNEL, &revision.to_string()]).await?;
+        transaction.commit().await?;
+        Ok((Ok(written), true))
+    }
+
+    async fn since_mark(&self, mark: Option<&Mark>, most: usize) -> std::result::Result<Since, Trouble> {
+        let mut client = self.client().await?;
+        // One moment for both questions: what was forgotten, and what is there.
+        let builder = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
+        let transaction = builder.start().await?;
+        let standing = transaction.query_one(plan::STANDING, &[]).await?;
+        let head: i64 = standing.try_get(1)?;
+        let from = plan::resume(mark, standing.try_get::<_, String>(0)?.into(), head, standing.try_get(2)?);
+        let after = i64::try_from(from.0.revision()).unwrap_or(i64::MAX);
+        let rows = transaction.query(plan::SINCE, &[&after, &plan::count(most)]).await?;
+        transaction.rollback().await?;
+        let changes = rows.iter().map(change).collect::<std::result::Result<_, _>>()?;
+        Ok(plan::since(from, head, changes, most))
+    }
+}
+
+/// Whether the URL can be used, and its authorities.
+pub(super) fn check(address: &Address, authorities: Option<&Path>) -> std::result::Result<(), String> {
+    Way::new(address, authorities).map(drop)
+}
+
+#[async_trait::async_trait]
+impl Store for Postgres {
+    async fn write(&self, write: Write) -> Result<Outcome> {
+        let (outcome, changed) = self.bounded(self.write_one(&write)).await?;
+        if changed {
+            // Told at once, not only when the notice comes round.
+            self.changes.send_modify(|count| *count += 1);
+        }
+        Ok(outcome)
+    }
+
+    async fn get(&self, id: &str) -> Result<Option<Kept>> {
+        let asked = async { Ok(get(&**self.client().await?, id).await?) };
+        Ok(self.bounded(asked).await?)
+    }
+
+    async fn since(&self, mark: Option<&Mark>, most: usize) -> Result<Since> {
+        Ok(self.bounded(self.since_mark(mark, most)).await?)
+    }
+
+    async fn history(&self, id: &str, most: usize) -> Result<Vec<Past>> {
+        let asked = async {
+            let rows = self.client().await?.query(plan::HISTORY, &[&id, &plan::count(most)]).await?;
+            let past = |row: &Row| Ok(plan::past(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+            rows.iter().map(past).collect()
+        };
+        Ok(self.bounded(asked).await?)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+/// All at once rather than one round trip after another, in their order: others wait for this transaction.
+async fn run(transaction: &Transaction<'_>, steps: &[Step]) -> std::result::Result<(), Trouble> {
+    let mut prepared = Vec::with_capacity(steps.len());
+    for (text, values) in steps {
+        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        prepared.push((transaction.prepare_cached(text).await?, values));
+    }
+    try_join_all(prepared.iter().map(|(statement, values)| transaction.execute(statement, values))).await?;
+    Ok(())
+}
+
+async fn migrate(client: &mut Object) -> std::result::Result<(), Trouble> {
+    let transaction = client.transaction().await?;
+    transaction.execute("select pg_advisory_xact_lock($1)", &[&MIGRATING]).await?;
+    let there = transaction.query_one("select to_regclass('gatepost_state') is not null", &[]).await?;
+    if !there.try_get::<_, bool>(0)? {
+        transaction.batch_execute(plan::STATE).await?;
+        transaction.execute(plan::FIRST, &[&uuid::Uuid::new_v4().to_string()]).await?;
+    }
+    let version: i64 = transaction.query_one(plan::VERSION, &[]).await?.try_get(0)?;
+    let version = usize::try_from(version).unwrap_or(usize::MAX);
+    let Some(missing) = MIGRATIONS.get(version..) else {
+        return Err(Trouble::Newer(newer(version)));
+    };
+    for step in missing {
+        transaction.batch_execute(step).await?;
+    }
+    if !missing.is_empty() {
+        transaction.execute(plan::MIGRATED, &[&plan::count(MIGRATIONS.len())]).await?;
+    }
+    Ok(transaction.commit().await?)
+}
+
+async fn get(client: &impl GenericClient, id: &str) -> std::result::Result<Option<Kept>, tokio_postgres::Error> {
+    client.query_opt(plan::GET, &[&id]).await?.as_ref().map(kept).transpose()
+}
+
+fn kept(row: &Row) -> std::result::Result<Kept, tokio_postgres::Error> {
+    let texts = [row.try_get(0)?, row.try_get(1)?, row.try_get(2)?];
+    Ok(plan::kept(texts, [row.try_get(3)?, row.try_get(4)?, row.try_get(5)?]))
+}
+
+fn change(row: &Row) -> std::result::Result<(Change, i64), tokio_postgres::Error> {
+    let change = match row.try_get::<_, Option<&str>>(1)? {
+        Some(_) => Change::Put(kept(row)?),
+        None => Change::Gone(row.try_get::<_, String>(0)?.into()),
+    };
+    Ok((change, row.try_get(5)?))
+}
+
+type Refusal = Box<dyn std::error::Error + Sync + Send>;
+
+impl ToSql for Cell {
+    fn to_sql(&self, kind: &Type, to: &mut BytesMut) -> std::result::Result<IsNull, Refusal> {
+        match self {
+            Self::Text(text) => (&**text).to_sql(kind, to),
+            Self::Number(number) => number.to_sql(kind, to),
+            Self::Null => Ok(IsNull::Yes),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::TEXT || *kind == Type::INT8
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}

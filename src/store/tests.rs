@@ -1,0 +1,61 @@
+//! What the file does that a server does not: writes that wait together, and another process that holds it.
+
+use super::*;
+use crate::fault::Code;
+use futures_util::future::join_all;
+use tempfile::TempDir;
+
+fn put(id: String) -> Write {
+    Write {
+        id: id.into(),
+        document: Some("{}".into()),
+        by: "key:one".into(),
+        any_owner: false,
+        when: When::Absent,
+        most: (1_000, 1_000),
+        restored: None,
+    }
+}
+
+async fn file() -> (TempDir, PathBuf, Arc<dyn Store>) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store.db");
+    let store = open(&Place::File(path.clone())).await.unwrap();
+    (folder, path, store)
+}
+
+#[tokio::test]
+async fn r17_of_writes_that_are_made_durable_together_each_is_refused_alone() {
+    let (_folder, _, store) = file().await;
+    let writes = (0..200).map(|number| store.write(put(format!("a-{}", number % 100))));
+    let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 100);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(Refused::Unexpected)).count(), 100);
+    let mut revisions: Vec<u64> = outcomes
+        .into_iter()
+        .filter_map(|outcome| match outcome {
+            Ok(Written::Created(kept)) => Some(kept.revision),
+            _ => None,
+        })
+        .collect();
+    revisions.sort_unstable();
+    assert_eq!(revisions, (1..=100).collect::<Vec<_>>(), "a refused write takes no number");
+}
+
+#[tokio::test]
+async fn a_file_that_another_process_holds_costs_some_writes_and_no_memory() {
+    let (_folder, path, store) = file().await;
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("begin immediate").unwrap();
+    let writes = (0..600).map(|number| store.write(put(format!("a-{number}"))));
+    let (outcomes, ()) = tokio::join!(join_all(writes), async {
+        assert!(store.get("a-0").await.unwrap().is_none(), "readers do not wait");
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        other.execute_batch("rollback").unwrap();
+    });
+    let (written, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.is_ok());
+    assert!(written.len() >= 200 && refused.len() >= 200, "{} written, {} refused", written.len(), refused.len());
+    assert!(refused.iter().all(|outcome| outcome.as_ref().is_err_and(|why| why.code() == Code::Overloaded)));
+    let kept = store.since(None, 1_000).await.unwrap().changes.len();
+    assert_eq!(kept, written.len(), "what was refused was not written");
+}
