@@ -17,14 +17,23 @@ use std::ops::RangeInclusive;
 /// # Errors
 /// `UnsupportedMediaType`, `PayloadTooLarge`, or `InvalidInput` with the place at which reading stopped.
 pub(super) fn json(ask: &Ask<'_>, taken: &[&'static str], most: usize, depth: u16) -> Result<Value> {
-    media::body(ask.headers, taken)?;
-    if ask.body.len() > most {
-        return Err(Fault::new(Code::PayloadTooLarge, format!("the body is too large here (at most {most} bytes)")));
-    }
+    check(ask, taken, most)?;
     json::read(&ask.body, depth).map_err(|broken| {
         let violation = Violation { pointer: broken.pointer.clone(), message: broken.reason.clone() };
         Fault::new(Code::InvalidInput, format!("the body is not JSON: {broken}")).violations(vec![violation])
     })
+}
+
+/// Refuses a body by its head and its size.
+///
+/// # Errors
+/// `UnsupportedMediaType` or `PayloadTooLarge`.
+pub(super) fn check(ask: &Ask<'_>, taken: &[&'static str], most: usize) -> Result<()> {
+    media::body(ask.headers, taken)?;
+    match ask.body.len() > most {
+        true => Err(Fault::new(Code::PayloadTooLarge, format!("the body is too large here (at most {most} bytes)"))),
+        false => Ok(()),
+    }
 }
 
 /// What is wrong with a body, so far.

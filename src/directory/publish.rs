@@ -21,8 +21,6 @@ use time::format_description::well_known::Rfc3339;
 
 /// Bytes of one document.
 const LARGEST: usize = 1 << 20;
-/// Nested arrays and objects in one document.
-const DEEPEST: u16 = 100;
 /// What a document may be sent as.
 const DOCUMENT: &[&str] = &[media::JSON, "application/agent-metadata+json"];
 /// Entity tags in one precondition.
@@ -36,7 +34,7 @@ impl Directory {
             // To leave a guard out of account would be to write what was not to be written.
             return Err(refuse("POST /agents takes no If-Match and no If-None-Match (PUT /agents/{id} does)"));
         }
-        let document = body::json(ask, DOCUMENT, LARGEST, DEEPEST)?;
+        let document = read(ask, DOCUMENT)?;
         Ok(saved(ask.base, registry.publish(publisher(ask), document).await?))
     }
 
@@ -47,11 +45,11 @@ impl Directory {
         let (by, when) = (publisher(ask), when(ask.headers)?);
         match *ask.method {
             Method::PUT => {
-                let document = body::json(ask, DOCUMENT, LARGEST, DEEPEST)?;
+                let document = read(ask, DOCUMENT)?;
                 Ok(saved(ask.base, registry.put(by, &id, document, &when).await?))
             }
             Method::PATCH => {
-                let patch = body::json(ask, &[media::MERGE_PATCH, media::JSON], LARGEST, DEEPEST);
+                let patch = read(ask, &[media::MERGE_PATCH, media::JSON]);
                 let patch = patch.map_err(|fault| fault.header("Accept-Patch", media::MERGE_PATCH))?;
                 Ok(stored(StatusCode::OK, &registry.patch(by, &id, patch, &when).await?))
             }
@@ -91,6 +89,12 @@ impl Directory {
             _ => Ok(registry),
         }
     }
+}
+
+/// The document or patch that was sent, as the registry reads it: it knows the mistakes that are usual (R74).
+fn read(ask: &Ask<'_>, taken: &[&'static str]) -> Result<Value> {
+    body::check(ask, taken, LARGEST)?;
+    Registry::read(ask.body.clone())
 }
 
 pub(super) fn saved(base: &str, saved: Saved) -> Answer {

@@ -127,3 +127,63 @@ fn r8_a_documents_history_says_when_who_and_what() {
     );
     assert_eq!(publish::change(&past(None))["removed"], true);
 }
+
+/// A registry in which the caller may publish.
+async fn with_publisher() -> Stand {
+    let mut stand = stand(&[]);
+    let folder = tempfile::tempdir().unwrap().keep();
+    let config = json!({"store": folder.join("documents.db"), "publishers": [{"callers": ["key:team-a"]}]});
+    let config: PublishConfig = serde_json::from_value(config).unwrap();
+    stand.directory.registry = Some(Arc::new(Registry::open(&config, Arc::default()).await.unwrap()));
+    stand
+}
+
+#[tokio::test]
+async fn r17_r19_r20_a_document_is_published_read_changed_under_guard_and_removed() {
+    let stand = with_publisher().await;
+    let sent = json!({"name": "New", "endpoint": "https://93.184.216.34/run", "operations": [{"name": "do", "inputs": {}, "outputs": {}}]});
+    let created = stand.ok(send(Method::POST, "/agents", &sent)).await;
+    assert_eq!(created.status, 201, "{}", created.text());
+    let place = created.field("location").strip_prefix(BASE).unwrap().to_owned();
+    // Its publisher reads exactly what is kept, with the tag that guards its next write; also before it is served.
+    let read = stand.ok(get(&place)).await;
+    assert_eq!((&read.body, read.field("etag")), (&created.body, created.field("etag")));
+    let tag = read.field("etag");
+    let patch =
+        || send(Method::PATCH, &place, &json!({"name": "Newer"})).field("content-type", "application/merge-patch+json");
+    assert_eq!(stand.refused(patch().field("if-match", "\"other\"")).await.http_status(), 412);
+    let weak = format!("W/{tag}");
+    assert_eq!(stand.refused(patch().field("if-match", &weak)).await.http_status(), 412);
+    let patched = stand.ok(patch().field("if-match", tag)).await;
+    assert_eq!((patched.status.as_u16(), &patched.json()["name"]), (200, &json!("Newer")));
+    assert_ne!(patched.field("etag"), tag);
+    assert_eq!(stand.refused(patch().field("if-match", tag)).await.http_status(), 412);
+    let put = stand.ok(send(Method::PUT, &place, &sent)).await;
+    assert_eq!((put.status.as_u16(), &put.json()["name"]), (200, &json!("New")));
+    let history = stand.read(&format!("{place}/history?top=2")).await;
+    assert_eq!(history["changes"][1]["document"]["name"], "Newer");
+    assert_eq!(history["changes"][0]["by"], "key:team-a");
+    let gone = stand.ok(send(Method::DELETE, &place, &Value::Null)).await;
+    assert_eq!((gone.status.as_u16(), gone.body.len()), (204, 0));
+    assert_eq!(stand.refused(get(&place)).await.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn r18_r74_what_is_wrong_with_a_document_is_told_with_its_cure() {
+    let stand = with_publisher().await;
+    let unquoted =
+        Request { body: "{\"id\":\"a\",\"version\":3.1.4}".to_owned(), ..send(Method::POST, "/agents", &Value::Null) };
+    let fault = stand.refused(unquoted).await;
+    assert_eq!((fault.code(), pointers(&fault)), (Code::InvalidInput, vec!["/version"]));
+    let fault = stand.refused(send(Method::POST, "/agents", &json!({"endpoint": "ftp://x"}))).await;
+    assert!(fault.broken().len() > 1, "{:?}", fault.broken());
+    for (media, method) in [("text/plain", Method::POST), ("application/json-patch+json", Method::PATCH)] {
+        let target = if method == Method::POST { "/agents" } else { "/agents/a" };
+        let fault = stand.refused(send(method, target, &json!({})).field("content-type", media)).await;
+        assert_eq!(fault.code(), Code::UnsupportedMediaType, "{media}");
+    }
+    let large = Request { body: " ".repeat((1 << 20) + 1), ..send(Method::PUT, "/agents/a", &Value::Null) };
+    assert_eq!(stand.refused(large).await.code(), Code::PayloadTooLarge);
+    let guarded = send(Method::POST, "/agents", &plain("a")).field("if-none-match", "*");
+    assert_eq!(stand.refused(guarded).await.code(), Code::InvalidInput);
+}
