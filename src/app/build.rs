@@ -156,12 +156,7 @@ fn lazy(
     Ok(asked.map(|(registries, memory)| Arc::new(Lazy::new(Arc::clone(catalogue), registries, memory))))
 }
 
-fn world(
-    file: &File,
-    auth: Arc<Auth>,
-    directory: Arc<Directory>,
-    lazy: Option<Arc<Lazy<Route>>>,
-) -> World {
+fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>, lazy: Option<Arc<Lazy<Route>>>) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,

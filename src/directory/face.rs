@@ -73,7 +73,13 @@ pub const PATHS: &[(&str, Face)] = &[
 ];
 
 /// Where agents are called. The directory answers none of these: it only describes them.
-pub const CALLS: &[&str] = &["/agents/{id}/invoke", "/agents/{id}/invoke/{operation}", "/agents/{id}/{operation}"];
+pub const CALLS: &[&str] = &[
+    "/agents/{id}/invoke",
+    "/agents/{id}/invoke/{operation}",
+    "/agents/{id}/{operation}",
+    // Where clients call that append to the address of the descriptor.
+    "/agents/{id}/agent.json/{operation}",
+];
 
 const READ: &[Method] = &[Method::GET, Method::HEAD];
 

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::AgentId,
-    directory::{Face, PATHS},
+    directory::{CALLS, Face, PATHS},
     fault::{Code, Fault, Result},
 };
 use http::Method;
@@ -35,18 +35,10 @@ enum Place {
     Face(Face),
 }
 
-/// Where agents are called. The last is where clients call that append to the address of the descriptor.
-const INVOKED: &[&str] = &[
-    "/agents/{id}/invoke",
-    "/agents/{id}/invoke/{operation}",
-    "/agents/{id}/{operation}",
-    "/agents/{id}/agent.json/{operation}",
-];
-
 static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
     let mut places = Router::new();
     let faces = PATHS.iter().map(|(path, face)| (*path, Place::Face(*face)));
-    for (path, place) in INVOKED.iter().map(|path| (*path, Place::Invoke)).chain(faces) {
+    for (path, place) in CALLS.iter().map(|path| (*path, Place::Invoke)).chain(faces) {
         // Two of the same are a defect, which a test would tell: every path leads where the table says.
         let _ = places.insert(path, place);
     }

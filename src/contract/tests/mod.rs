@@ -28,5 +28,10 @@ fn check(schema: Value, value: Value) -> Vec<(String, String)> {
 }
 
 fn operation(inputs: Value, outputs: Value) -> Operation {
-    Operation { name: "op".into(), description: "".into(), inputs: Some(Arc::new(inputs)), outputs: Some(Arc::new(outputs)) }
+    Operation {
+        name: "op".into(),
+        description: "".into(),
+        inputs: Some(Arc::new(inputs)),
+        outputs: Some(Arc::new(outputs)),
+    }
 }

@@ -28,6 +28,9 @@ const RESOLVING: Duration = Duration::from_secs(2);
 static SCHEMA: LazyLock<std::result::Result<Arc<Schema>, String>> =
     LazyLock::new(|| Schema::compile(metadata_schema()));
 
+/// Ids whose documents nobody could read: other things are at their paths.
+const RESERVED: &[&str] = &["search", "resolve"];
+
 /// A document that may be kept.
 #[derive(Debug)]
 pub(super) struct Judged {
@@ -47,6 +50,9 @@ pub(super) async fn judge(document: Value, config: &PublishConfig, policy: &Addr
     let judging = tokio::task::spawn_blocking(move || (form(&document), document));
     let (found, document) = judging.await.map_err(|why| Fault::new(Code::Internal, "judging failed").detail(why))?;
     let agent = found?;
+    if RESERVED.contains(&agent.id.as_str()) {
+        return Err(refuse(vec![at("/id", "is a path of the registry itself (choose another)")]));
+    }
     if let Some(why) = vet(&agent.endpoint, config, policy).await {
         return Err(refuse(vec![at("/endpoint", why)]));
     }
