@@ -65,6 +65,7 @@ impl Parts {
         let directory = directory(file, &found, registry).map_err(|whys| within("directory", whys))?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
+        Found::ready(found.indexed(), &catalogue).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let world = ArcSwap::from_pointee(world(file, auth, directory, lazy.clone()));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };

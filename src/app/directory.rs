@@ -11,15 +11,19 @@ use crate::{
     unit::SecretRef,
 };
 use std::{sync::Arc, time::Duration};
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 
 /// The least time between two updates of the index: a storm of changes is taken in together.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a start waits for the index.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What outlives a configuration.
 pub(super) struct Found {
     index: Arc<Index>,
     config: search::Config,
+    indexed: watch::Receiver<u64>,
     _task: JoinSet<()>,
 }
 
@@ -30,9 +34,22 @@ impl Found {
     /// Every problem of the configuration.
     pub(super) fn new(config: &search::Config, catalogue: &Arc<Catalogue<Route>>) -> Result<Self, Vec<String>> {
         let index = Arc::new(Index::new(config)?);
+        let (taken, indexed) = watch::channel(0);
         let mut task = JoinSet::new();
-        task.spawn(follow(Arc::clone(catalogue), Arc::clone(&index)));
-        Ok(Self { index, config: config.clone(), _task: task })
+        task.spawn(follow(Arc::clone(catalogue), Arc::clone(&index), taken));
+        Ok(Self { index, config: config.clone(), indexed, _task: task })
+    }
+
+    /// Waits a while until what `catalogue` holds now can be found. Calls do not need it, so it is not waited for long.
+    pub(super) async fn ready(mut indexed: watch::Receiver<u64>, catalogue: &Catalogue<Route>) {
+        let now = *catalogue.changed().borrow();
+        // What is not indexed by then is later; an index that has ended says so itself.
+        drop(tokio::time::timeout(PATIENCE, indexed.wait_for(|taken| *taken >= now)).await);
+    }
+
+    /// Counts the changes of the catalogue that can be found.
+    pub(super) fn indexed(&self) -> watch::Receiver<u64> {
+        self.indexed.clone()
     }
 
     /// Whether it was made as `config` says.
@@ -73,10 +90,10 @@ fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {
 }
 
 /// Takes every change of the catalogue into the index, one after the other.
-async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>) {
+async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>, taken: watch::Sender<u64>) {
     let mut changed = catalogue.changed();
     loop {
-        changed.borrow_and_update();
+        let now = *changed.borrow_and_update();
         let (catalogue, index) = (Arc::clone(&catalogue), Arc::clone(&index));
         let update = move || {
             let snapshot = catalogue.snapshot();
@@ -85,6 +102,7 @@ async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>) {
         if tokio::task::spawn_blocking(update).await.is_err() {
             tracing::error!("agents could not be taken into the index; they are found as they were");
         }
+        taken.send_replace(now);
         tokio::time::sleep(PAUSE).await;
         if changed.changed().await.is_err() {
             return;

@@ -20,6 +20,9 @@ const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
 struct Book(Session);
 
+/// Registries in the order in which they are asked, and how long what they say counts.
+pub type Lookups = (Vec<Arc<dyn Lookup>>, Memory);
+
 /// The sources of `from` that are asked for one agent at a time, in their order, and how long what they say counts;
 /// `None` where there is none.
 ///
@@ -29,12 +32,15 @@ pub fn lookups(
     from: &[Source],
     network: &net::Config,
     policy: &Arc<AddressPolicy>,
-) -> Result<Option<(Vec<Arc<dyn Lookup>>, Memory)>, Vec<String>> {
-    let remote = |(at, source)| match source {
-        &Source::Remote(ref remote) if remote.lazy => Some((at, remote)),
-        _ => None,
-    };
-    let lazy: Vec<_> = from.iter().enumerate().filter_map(remote).collect();
+) -> Result<Option<Lookups>, Vec<String>> {
+    let mut lazy: Vec<(usize, &Remote)> = Vec::new();
+    for (at, source) in from.iter().enumerate() {
+        if let Source::Remote(remote) = source
+            && remote.lazy
+        {
+            lazy.push((at, remote));
+        }
+    }
     let Some(found) = lazy.iter().map(|(_, remote)| remote.poll.get()).min() else { return Ok(None) };
     let stale = lazy.iter().map(|(_, remote)| remote.stale_after.map_or(YEAR, crate::unit::Span::get)).max();
     let memory = Memory { found, missing: found.min(MISSING), stale: stale.unwrap_or(YEAR) };

@@ -39,7 +39,7 @@ pub use file::Files;
 pub use health::SourceHealth;
 pub use intake::{Look, Verdict};
 pub use lazy::{Lazy, Lookup, Memory};
-pub use lookup::lookups;
+pub use lookup::{Lookups, lookups};
 pub use mqtt::{Mqtt, MqttSettings};
 pub use open::{Means, Sources, usual_folder};
 pub use settle::Compile;

@@ -362,7 +362,7 @@ mod rules {
 
     #[test]
     fn a_third_party_crate_stays_in_its_room() {
-        let offence = ["1: `jsonwebtoken` belongs to auth, app, seal, not to `gateway`"];
+        let offence = ["1: `jsonwebtoken` belongs to auth, app, not to `gateway`"];
         for text in [
             "use jsonwebtoken::decode;",
             "use {jsonwebtoken::decode, std::fmt};",

@@ -21,7 +21,9 @@ fn rated() -> Vec<Value> {
     poor["latency_ms"] = json!(20_000);
     poor["pricing"] = json!("free");
     poor["capabilities"] = json!(["translation"]);
+    poor["description"] = json!("Translates what it is given.");
     let mut silent = plain("silent");
+    silent["description"] = json!("Translates what it is given.");
     silent["quality_score"] = json!("excellent");
     let mut idle = plain("idle");
     idle["status"] = json!("inactive");
@@ -49,8 +51,13 @@ async fn r25_a_candidate_says_how_it_is_called_and_why_it_is_one() {
     });
     let answer = stand.ok(resolve(&asked)).await;
     assert_eq!(answer.field("cache-control"), "no-store");
+    let mut candidates = answer.json()["candidates"].clone();
+    let score = candidates[0].as_object_mut().unwrap().remove("score").unwrap().as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&score));
+    let matches = candidates[0]["reasons"].as_array_mut().unwrap().remove(0);
+    assert_eq!(matches, format!("matches the intent ({score:.2})"));
     assert_eq!(
-        answer.json()["candidates"],
+        candidates,
         json!([{
             "id": "translator",
             "name": "Chinese-English Translator",
@@ -130,8 +137,13 @@ async fn r9_who_satisfies_every_condition_is_a_candidate() {
 
 #[tokio::test]
 async fn among_equals_the_better_one_comes_first() {
-    let (candidates, _) = verdicts(&json!({})).await;
-    assert_eq!(candidates, ["translator", "silent", "poor"], "0.92, unknown, 0.2");
+    let rated = [("a", json!(0.2)), ("b", Value::Null), ("c", json!(92))].map(|(id, quality)| {
+        let mut agent = plain(id);
+        (agent["description"], agent["quality_score"]) = (json!("Translates."), quality);
+        agent
+    });
+    let answer = stand(&rated).ok(resolve(&json!({"intent": "translates"}))).await.json();
+    assert_eq!(ids(&answer["candidates"]), ["c", "b", "a"], "0.92, unknown, 0.2");
 }
 
 #[tokio::test]

@@ -20,7 +20,9 @@ async fn r22_a_search_answers_a_bare_array_of_summaries_that_nobody_keeps() {
 
 #[tokio::test]
 async fn r3_a_search_finds_only_what_its_caller_may_see() {
-    let mut stand = stand(&[translator(), plain("b")]);
+    let mut other = plain("b");
+    other["description"] = json!("Translates, too.");
+    let mut stand = stand(&[translator(), other]);
     stand.shelf.hidden = vec!["translator"];
     assert_eq!(ids(&stand.ok(search(&json!({"query": "translate"}))).await.json()), ["b"]);
 }
