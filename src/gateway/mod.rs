@@ -8,6 +8,7 @@ mod batch;
 mod body;
 mod call;
 mod events;
+mod fields;
 mod forward;
 pub mod hygiene;
 mod input;

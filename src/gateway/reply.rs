@@ -5,6 +5,7 @@ use super::{
     Gateway, Stop, World,
     admit::Admitted,
     call::{Call, Stage},
+    fields::{REQUEST_ID, append, head_of, tell},
     forward::Pump,
     listen::{self, Connection, Outcome},
     normalise::{Answer, Verdict, may_hide_failure, verdict},
@@ -18,15 +19,12 @@ use crate::{
     transport::{Beginning, Reply, incoming_headers},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 
 /// An answer this small is looked at before its head is passed on.
 const LOOKED_AT: usize = 64 << 10;
-
-/// The caller's name for the call.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The way back to the caller of an admitted call.
 pub(super) struct Out<'a> {
@@ -206,18 +204,6 @@ pub(super) async fn local(
     write(session, connection, call, head_of(status, headers), body).await
 }
 
-/// The call's id, and how its caller stands with the limits.
-fn tell(headers: &mut HeaderMap, call: &Call, standing: Option<&Standing>) {
-    if let Ok(id) = HeaderValue::from_str(call.id()) {
-        headers.insert(REQUEST_ID, id);
-    }
-    if let Some(standing) = standing {
-        let (state, policy) = standing.fields();
-        insert(headers, "ratelimit", &state);
-        insert(headers, "ratelimit-policy", &policy);
-    }
-}
-
 /// Writes an answer that is whole.
 async fn write(
     session: &mut ServerSession,
@@ -283,23 +269,4 @@ fn refusal(call: &Call, fault: &Fault, format: Format) -> (ResponseHeader, Bytes
     }
     let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (head_of(status, headers), body)
-}
-
-fn head_of(status: StatusCode, headers: HeaderMap) -> ResponseHeader {
-    let (mut parts, ()) = http::Response::new(()).into_parts();
-    parts.status = status;
-    parts.headers = headers;
-    parts.into()
-}
-
-fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(HeaderName::from_static(name), value);
-    }
-}
-
-fn append(headers: &mut HeaderMap, name: &str, value: &str) {
-    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
-        headers.append(name, value);
-    }
 }

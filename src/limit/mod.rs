@@ -130,9 +130,7 @@ impl Limits {
     /// 429.
     pub fn address(&self, peer: IpAddr) -> Result<(), Fault> {
         let plan = self.plan.load();
-        let Some(bucket) = &plan.address else {
-            return Ok(());
-        };
+        let Some(bucket) = &plan.address else { return Ok(()) };
         let taken = bucket.take(self.address_key(peer), NonZeroU32::MIN);
         taken.map(drop).map_err(|empty| self.refuse(empty))
     }
@@ -164,16 +162,7 @@ impl Limits {
         let caller = tier.caller.as_deref().map(|bucket| (bucket as &dyn Draw, account.key));
         let rates = now.rates.iter().map(|bucket| (&**bucket as &dyn Draw, 0));
         let draws = caller.into_iter().chain(pair).chain(rates);
-        let mut tightest = None;
-        for (at, (bucket, key)) in draws.clone().enumerate() {
-            match bucket.take(key, n) {
-                Ok(standing) => tightest = Some(standing.tighter(tightest)),
-                Err(empty) => {
-                    draws.take(at).for_each(|(bucket, key)| bucket.give_back(key, n));
-                    return Err(self.refuse(empty));
-                }
-            }
-        }
+        let tightest = self.draw(draws.clone(), n)?;
         let Some(quota) = &tier.quota else {
             return Ok(tightest);
         };
@@ -194,13 +183,22 @@ impl Limits {
     pub fn browse(&self, account: &Account<'_>, search: bool) -> Result<Option<Standing>, Fault> {
         let plan = self.plan.load();
         let caller = plan.tier(account.tier).caller.as_deref();
-        let draws = caller.into_iter().chain(plan.search.as_deref().filter(|_| search));
+        let buckets = caller.into_iter().chain(plan.search.as_deref().filter(|_| search));
+        self.draw(buckets.map(|bucket| (bucket as &dyn Draw, account.key)), NonZeroU32::MIN)
+    }
+
+    /// Takes `n` from every bucket, or nothing from any; says how the tightest stands.
+    fn draw<'a>(
+        &self,
+        draws: impl Iterator<Item = (&'a dyn Draw, u64)> + Clone,
+        n: NonZeroU32,
+    ) -> Result<Option<Standing>, Fault> {
         let mut tightest = None;
-        for (at, bucket) in draws.clone().enumerate() {
-            match bucket.take(account.key, NonZeroU32::MIN) {
+        for (at, (bucket, key)) in draws.clone().enumerate() {
+            match bucket.take(key, n) {
                 Ok(standing) => tightest = Some(standing.tighter(tightest)),
                 Err(empty) => {
-                    draws.take(at).for_each(|bucket| bucket.give_back(account.key, NonZeroU32::MIN));
+                    draws.take(at).for_each(|(bucket, key)| bucket.give_back(key, n));
                     return Err(self.refuse(empty));
                 }
             }

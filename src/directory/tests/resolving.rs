@@ -137,13 +137,13 @@ async fn r9_who_satisfies_every_condition_is_a_candidate() {
 
 #[tokio::test]
 async fn among_equals_the_better_one_comes_first() {
-    let rated = [("a", json!(0.2)), ("b", Value::Null), ("c", json!(92))].map(|(id, quality)| {
+    let rated = [("low", json!(0.2)), ("mute", Value::Null), ("high", json!(92))].map(|(id, quality)| {
         let mut agent = plain(id);
         (agent["description"], agent["quality_score"]) = (json!("Translates."), quality);
         agent
     });
     let answer = stand(&rated).ok(resolve(&json!({"intent": "translates"}))).await.json();
-    assert_eq!(ids(&answer["candidates"]), ["c", "b", "a"], "0.92, unknown, 0.2");
+    assert_eq!(ids(&answer["candidates"]), ["high", "mute", "low"], "0.92, unknown, 0.2");
 }
 
 #[tokio::test]

@@ -1,0 +1,42 @@
+//! The fields of the gateway's own in an answer.
+
+use super::call::Call;
+use crate::limit::Standing;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use pingora_http::ResponseHeader;
+
+/// The caller's name for the call.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The call's id, and how its caller stands with the limits.
+pub(super) fn tell(headers: &mut HeaderMap, call: &Call, standing: Option<&Standing>) {
+    if let Ok(id) = HeaderValue::from_str(call.id()) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if let Some(standing) = standing {
+        let (state, policy) = standing.fields();
+        insert(headers, "ratelimit", &state);
+        insert(headers, "ratelimit-policy", &policy);
+    }
+}
+
+/// A head of an answer.
+pub(super) fn head_of(status: StatusCode, headers: HeaderMap) -> ResponseHeader {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    parts.status = status;
+    parts.headers = headers;
+    parts.into()
+}
+
+fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+/// Adds a field, unless it cannot be written.
+pub(super) fn append(headers: &mut HeaderMap, name: &str, value: &str) {
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+        headers.append(name, value);
+    }
+}
