@@ -14,7 +14,13 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use http::HeaderName;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// How long a start waits until the agents can be found.
+const INDEXING: Duration = Duration::from_secs(2);
 
 /// A gateway that does not listen yet, and what reconfigures it.
 pub struct Parts {
@@ -65,7 +71,8 @@ impl Parts {
         let directory = directory(file, &found, registry).map_err(|whys| within("directory", whys))?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
-        Found::ready(found.indexed(), &catalogue).await;
+        // Calls do not need the index, so it is not waited for long.
+        found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let world = ArcSwap::from_pointee(world(file, auth, directory, lazy.clone()));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };

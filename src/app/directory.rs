@@ -3,27 +3,24 @@
 use crate::{
     agent::metadata_schema,
     config::File,
-    directory::{Credentials, Directory},
+    directory::{Credentials, Directory, Indexed},
     gateway::Route,
     registry::{Catalogue, Registry},
     seal::Signer,
     search::{self, Index},
     unit::SecretRef,
 };
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, time::Instant};
 use tokio::{sync::watch, task::JoinSet};
 
-/// The least time between two updates of the index: a storm of changes is taken in together.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// How long a start waits for the index.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How much longer the index rests than an update took: a storm of changes is taken in together.
+const REST: u32 = 2;
 
 /// What outlives a configuration.
 pub(super) struct Found {
     index: Arc<Index>,
     config: search::Config,
-    indexed: watch::Receiver<u64>,
+    indexed: Indexed,
     _task: JoinSet<()>,
 }
 
@@ -34,21 +31,15 @@ impl Found {
     /// Every problem of the configuration.
     pub(super) fn new(config: &search::Config, catalogue: &Arc<Catalogue<Route>>) -> Result<Self, Vec<String>> {
         let index = Arc::new(Index::new(config)?);
-        let (taken, indexed) = watch::channel(0);
+        let (takes, taken) = watch::channel(0);
         let mut task = JoinSet::new();
-        task.spawn(follow(Arc::clone(catalogue), Arc::clone(&index), taken));
+        task.spawn(follow(Arc::clone(catalogue), Arc::clone(&index), takes));
+        let indexed = Indexed { changed: catalogue.changed(), taken };
         Ok(Self { index, config: config.clone(), indexed, _task: task })
     }
 
-    /// Waits a while until what `catalogue` holds now can be found. Calls do not need it, so it is not waited for long.
-    pub(super) async fn ready(mut indexed: watch::Receiver<u64>, catalogue: &Catalogue<Route>) {
-        let now = *catalogue.changed().borrow();
-        // What is not indexed by then is later; an index that has ended says so itself.
-        drop(tokio::time::timeout(PATIENCE, indexed.wait_for(|taken| *taken >= now)).await);
-    }
-
-    /// Counts the changes of the catalogue that can be found.
-    pub(super) fn indexed(&self) -> watch::Receiver<u64> {
+    /// How far the index follows.
+    pub(super) fn indexed(&self) -> Indexed {
         self.indexed.clone()
     }
 
@@ -82,7 +73,7 @@ pub(super) fn directory(
     };
     let index = Arc::clone(&found.index);
     let metadata = Some(Arc::new(metadata_schema().clone()));
-    Ok(Arc::new(Directory { index, registry, signer, credentials, metadata, config }))
+    Ok(Arc::new(Directory { index, indexed: Some(found.indexed()), registry, signer, credentials, metadata, config }))
 }
 
 fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {
@@ -90,10 +81,10 @@ fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {
 }
 
 /// Takes every change of the catalogue into the index, one after the other.
-async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>, taken: watch::Sender<u64>) {
+async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>, takes: watch::Sender<u64>) {
     let mut changed = catalogue.changed();
     loop {
-        let now = *changed.borrow_and_update();
+        let (began, now) = (Instant::now(), *changed.borrow_and_update());
         let (catalogue, index) = (Arc::clone(&catalogue), Arc::clone(&index));
         let update = move || {
             let snapshot = catalogue.snapshot();
@@ -102,8 +93,8 @@ async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>, taken: watc
         if tokio::task::spawn_blocking(update).await.is_err() {
             tracing::error!("agents could not be taken into the index; they are found as they were");
         }
-        taken.send_replace(now);
-        tokio::time::sleep(PAUSE).await;
+        takes.send_replace(now);
+        tokio::time::sleep(began.elapsed() * REST).await;
         if changed.changed().await.is_err() {
             return;
         }

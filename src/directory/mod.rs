@@ -14,6 +14,7 @@ mod face;
 mod fields;
 mod filters;
 mod framework;
+mod indexed;
 mod list;
 mod media;
 mod openapi;
@@ -25,6 +26,7 @@ mod summary;
 pub use config::{Config, Endpoints, Provider};
 pub use credentials::Credentials;
 pub use face::{CALLS, Face, PATHS};
+pub use indexed::Indexed;
 
 use crate::{
     agent::Agent,
@@ -38,7 +40,13 @@ use bytes::Bytes;
 use caching::{Page, reads};
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::Value;
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// How long a publisher waits until its agent can be found. It is kept, and may be called, before.
+const FINDING: Duration = Duration::from_secs(1);
 
 /// What a caller may see of the agents, at one moment.
 pub trait Sight: Send + Sync {
@@ -88,6 +96,8 @@ pub struct Answer {
 pub struct Directory {
     /// Finds them.
     pub index: Arc<search::Index>,
+    /// How far the index follows; none where nothing waits for it.
+    pub indexed: Option<Indexed>,
     /// Where they are published; none where nothing can be.
     pub registry: Option<Arc<Registry>>,
     /// Signs cards; none where there is no key.
@@ -121,8 +131,8 @@ impl Directory {
             return Err(Fault::new(Code::MethodNotAllowed, message).header("Allow", ask.face.allow()));
         }
         match ask.face {
-            Face::Agents if !reads(ask.method) => self.publish(&ask).await,
-            Face::Agent if !reads(ask.method) => self.change(&ask).await,
+            Face::Agents if !reads(ask.method) => self.findable(self.publish(&ask).await?).await,
+            Face::Agent if !reads(ask.method) => self.findable(self.change(&ask).await?).await,
             Face::Agent => self.document(&ask).await,
             Face::History => self.history(&ask).await,
             Face::Search => self.search(&ask),
@@ -130,6 +140,14 @@ impl Directory {
             Face::FrameworkMoved | Face::FrameworkAgentMoved => Ok(self.framework_moved(&ask)),
             _ => Ok(self.give(&ask, self.page(&ask)?)),
         }
+    }
+
+    /// The answer to a write, once what was written can be found.
+    async fn findable(&self, answer: Answer) -> Result<Answer> {
+        if let Some(indexed) = &self.indexed {
+            indexed.catch_up(FINDING).await;
+        }
+        Ok(answer)
     }
 
     /// The faces that are only read.

@@ -5,10 +5,12 @@ use crate::support::{
     agent::Agent,
     eventually,
     gateway::{Build, Gate, gateway, send},
+    postgres::Postgres,
     reply::Answer,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 const PUBLISHERS: &str = "registry:
   publishers:
@@ -322,4 +324,61 @@ async fn r21_r24_search_finds_what_was_just_published() {
         let answer = ask(&gate, "team-a", ("POST", "/agents/search"), Some(&wrong)).await;
         answer.is_fault(400, "InvalidInput");
     }
+}
+
+#[tokio::test]
+async fn r16_gateways_that_share_a_database_see_each_others_changes_within_a_second() {
+    let (echo, mut database) = (Agent::echo().await, Postgres::start().await);
+    let address = database.database().await;
+    let start = async || {
+        let build = gateway().caller("team-b", &[]);
+        build.section(&format!("{PUBLISHERS}  database: {address}\n")).start().await
+    };
+    let (one, other) = (start().await, start().await);
+    assert_eq!(publish(&one, "team-a", &echo.document("shared")).await.status, 201);
+    let began = Instant::now();
+    eventually("the other gateway serves it", async || other.invoke("shared", &json!({})).await.status == 200).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    publish(&other, "team-b", &echo.document("shared")).await.is_fault(403, "PermissionDenied");
+    assert_eq!(ask(&other, "team-a", ("DELETE", "/agents/shared"), None).await.status, 204);
+    let began = Instant::now();
+    eventually("it is gone", async || one.invoke("shared", &json!({})).await.status == 404).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn r16_r20_a_gateway_is_a_registry_for_others_copied_or_asked_for_one_agent_at_a_time() {
+    let echo = Agent::echo().await;
+    let source = registry().section("directory:\n  endpoints: direct\n").start().await;
+    assert_eq!(publish(&source, "team-a", &echo.document("far")).await.status, 201);
+    for lazy in [false, true] {
+        let from = format!(
+            "agents:\n  from:\n    - kind: aidip\n      url: {}\n      poll: 1s\n      lazy: {lazy}\n      \
+             credential: {{header: {{name: X-API-Key, value: 'env:SOURCE_KEY'}}}}\n",
+            source.url("/agents")
+        );
+        let gate = gateway().section(&from).env("SOURCE_KEY", source.key("team-a")).start().await;
+        assert_eq!(gate.invoke("far", &json!({"a": 1})).await.status, 200, "lazy: {lazy}");
+        let document = get(&gate, "team-a", "/agents/far").await.is_ok();
+        assert_eq!(document["endpoint"], gate.url("/agents/far/invoke"), "lazy: {lazy}");
+        gate.invoke("nobody", &json!({})).await.is_fault(404, "NotFound");
+        send(gate.request("POST", "/agents/far/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+        let list = ids(&get(&gate, "team-a", "/agents").await.is_ok());
+        assert_eq!(list.len(), usize::from(!lazy), "{list:?}");
+    }
+}
+
+#[tokio::test]
+async fn r16_an_id_that_nobody_may_call_makes_no_registry_be_asked() {
+    let book = Agent::doing(crate::support::agent::answer("404 Not Found", "application/json", "{}")).await;
+    let from = format!("agents:\n  from:\n    - {{kind: aidip, url: '{}', lazy: true}}\n", book.url());
+    let gate = gateway().section(&from).start().await;
+    for _ in 0..5 {
+        send(gate.request("POST", "/agents/x/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+    }
+    assert_eq!(book.calls(), 0, "whoever shows nothing makes the gateway ask nobody");
+    for _ in 0..5 {
+        gate.invoke("x", &json!({})).await.is_fault(404, "NotFound");
+    }
+    assert_eq!(book.calls(), 1, "and an id that is not there is asked for once");
 }

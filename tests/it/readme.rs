@@ -48,14 +48,15 @@ async fn the_first_steps_work_as_they_are_written() {
     let document = block("file: agents/greeter.yaml").replace("127.0.0.1:8000", &greeter.address.to_string());
     fs::write(folder.path().join("agents/greeter.yaml"), document).unwrap();
     let config = block("file: gatepost.yaml");
-    assert!(config.lines().count() <= 20);
+    assert!(config.lines().count() <= 25);
     fs::write(folder.path().join("gatepost.yaml"), config).unwrap();
     let key = new_key(folder.path(), "team-a", &[]);
     let free = ["GATEPOST__LISTEN__0__ADDRESS", "GATEPOST__ADMIN__ADDRESS"];
     let environment = free.map(|name| (name.to_owned(), "127.0.0.1:0".to_owned()));
     let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, Vec::new(), &environment, &[])).await.unwrap();
 
-    let calls = block("calls").replace("127.0.0.1:8080", &gate.address().to_string());
+    let calls = format!("{}{}", block("calls"), block("directory"));
+    let calls = calls.replace("127.0.0.1:8080", &gate.address().to_string());
     let mut lines = calls.lines();
     let mut count = 0;
     while let (Some(call), Some(answer)) = (lines.next(), lines.next()) {
@@ -69,5 +70,5 @@ async fn the_first_steps_work_as_they_are_written() {
         assert_eq!(said, answer, "{call}: {}", String::from_utf8_lossy(&output.stderr));
         count += 1;
     }
-    assert_eq!((count, greeter.calls()), (2, 1), "the second one never reached the agent");
+    assert_eq!((count, greeter.calls()), (4, 1), "the second one never reached the agent");
 }

@@ -61,6 +61,7 @@ fn stand(documents: &[Value]) -> Stand {
     let credentials =
         Credentials { api_key: Some(HeaderName::from_static("x-api-key")), bearer: true, certificate: false };
     let directory = Directory {
+        indexed: None,
         index: Arc::new(index),
         registry: None,
         signer: None,
