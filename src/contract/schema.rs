@@ -7,7 +7,7 @@ use super::{
     graph::Graph,
     message,
 };
-use crate::fault::Violation;
+use crate::{fault::Violation, unit::json::deeper_than};
 use aws_lc_rs::digest::{SHA256, digest};
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
@@ -140,18 +140,6 @@ fn names_array(schema: &Value, root: &Value, left: u8) -> bool {
 fn declares(schema: &Value, root: &Value, property: &str, left: u8) -> bool {
     let own = schema.get("properties").and_then(|all| all.get(property)).is_some();
     own || (left > 0 && beside(schema, root).any(|schema| declares(schema, root, property, left - 1)))
-}
-
-/// Recursion here is bounded by `most` itself.
-fn deeper_than(value: &Value, most: usize) -> bool {
-    let Some(left) = most.checked_sub(1) else {
-        return value.is_array() || value.is_object();
-    };
-    match value {
-        Value::Array(items) => items.iter().any(|item| deeper_than(item, left)),
-        Value::Object(members) => members.values().any(|member| deeper_than(member, left)),
-        _ => false,
-    }
 }
 
 /// Compiled schemas in use, by the digest of their text. It holds none alive.

@@ -193,3 +193,15 @@ pub fn kind(value: &Value) -> &'static str {
         Value::Object(_) => "an object",
     }
 }
+
+/// Whether `value` nests arrays and objects more than `most` deep.
+pub fn deeper_than(value: &Value, most: usize) -> bool {
+    let Some(left) = most.checked_sub(1) else {
+        return value.is_array() || value.is_object();
+    };
+    match value {
+        Value::Array(items) => items.iter().any(|item| deeper_than(item, left)),
+        Value::Object(members) => members.values().any(|member| deeper_than(member, left)),
+        _ => false,
+    }
+}

@@ -7,7 +7,7 @@ use crate::{
     contract::Schema,
     fault::{Code, Fault, Result, Violation},
     net::{AddressPolicy, Unreachable, resolve},
-    unit::json::{cut, push_segment},
+    unit::json::{cut, deeper_than, push_segment},
 };
 use serde_json::Value;
 use std::{
@@ -192,17 +192,5 @@ pub(super) fn merge(target: &mut Value, patch: Value) {
             Value::Null => drop(members.remove(&name)),
             value => merge(members.entry(name).or_insert(Value::Null), value),
         }
-    }
-}
-
-/// Recursion here is bounded by `most` itself.
-fn deeper_than(value: &Value, most: usize) -> bool {
-    let Some(left) = most.checked_sub(1) else {
-        return value.is_array() || value.is_object();
-    };
-    match value {
-        Value::Array(items) => items.iter().any(|item| deeper_than(item, left)),
-        Value::Object(members) => members.values().any(|member| deeper_than(member, left)),
-        _ => false,
     }
 }
