@@ -147,9 +147,9 @@ fn invocation(base: &str, agent: &Agent, operation: Option<&Operation>, doc: &Do
     fields.done()
 }
 
-/// By the intent, to two digits; then by quality; then by id, so that the same question has the same answer.
+/// By the intent, to a twentieth: less than that says little. Then by quality; then by id, so that the same question has the same answer.
 fn better(one: &Candidate, other: &Candidate) -> std::cmp::Ordering {
-    let score = |candidate: &Candidate| (candidate.hit.score.unwrap_or_default() * 100.0).round();
+    let score = |candidate: &Candidate| (candidate.hit.score.unwrap_or_default() * 20.0).round();
     let by_score = score(other).total_cmp(&score(one));
     by_score.then(other.quality.total_cmp(&one.quality)).then_with(|| one.hit.agent.id.cmp(&other.hit.agent.id))
 }
