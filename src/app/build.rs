@@ -29,7 +29,7 @@ pub struct Parts {
     /// Which addresses may be reached.
     pub policy: Arc<ArcSwap<AddressPolicy>>,
     watch: Mutex<Option<Watch>>,
-    found: Mutex<Found>,
+    found: Mutex<Arc<Found>>,
     lazy: Mutex<Asked>,
 }
 
@@ -62,8 +62,7 @@ impl Parts {
         let limits = Arc::new(limits);
         let routes = routes(file, &auth, (&limits, &transport, &metrics));
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
-        let found = Found::new(&file.directory.search, &catalogue);
-        let found = found.map_err(|whys| within("directory.search", whys))?;
+        let found = found(file, &catalogue)?;
         if let Some(registry) = &registry {
             let served = Arc::clone(&catalogue);
             registry.reserve(Arc::new(move |id| served.load().get(id.as_str()).is_some()));
@@ -95,23 +94,27 @@ impl Parts {
         problems.extend(settings(file, &gateway.transport));
         let before = gateway.world.load_full();
         let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
-        let directory = keep(self.directory(file), "", &mut problems);
+        let found = keep(self.found(file, &kept), "", &mut problems);
         let asked = keep(self.lazy(file, &policy), "agents", &mut problems);
-        let made = (auth, opened, directory, asked);
-        let ((Some(auth), Some(opened), Some(directory), Some(asked)), true) = (made, problems.is_empty()) else {
+        let made = (auth, opened, found, asked);
+        let ((Some(auth), Some(opened), Some((found, directory)), Some(asked)), true) = (made, problems.is_empty())
+        else {
             return Err(problems);
         };
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
         if let (Some(registry), Some(config)) = (&kept, &file.registry) {
             registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
         }
+        // From here on nothing can fail: what was in force may go.
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = asked.clone();
         policy.refuse_own(self.policy.load().own());
         gateway.transport.set_policy(Arc::clone(&policy));
         self.policy.store(policy);
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
-        gateway.world.store(Arc::new(world(file, auth, directory, asked)));
+        gateway.world.store(Arc::new(world(file, auth, directory, asked.0)));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
@@ -122,26 +125,27 @@ impl Parts {
         Ok(())
     }
 
-    /// The directory of a changed configuration; the index goes on where its settings are the same.
-    fn directory(&self, file: &File) -> Result<Arc<Directory>, Vec<String>> {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if !found.is_as(&file.directory.search) {
-            let made = Found::new(&file.directory.search, &self.gateway.catalogue);
-            *found = made.map_err(|whys| within("directory.search", whys))?;
-        }
-        let registry = self.gateway.world.load().directory.registry.clone();
-        directory(file, &found, registry).map_err(|whys| within("directory", whys))
+    /// The directory of a changed configuration, and the index, which goes on where its settings are the same.
+    fn found(
+        &self,
+        file: &File,
+        registry: &Option<Arc<Registry>>,
+    ) -> Result<(Arc<Found>, Arc<Directory>), Vec<String>> {
+        let before = Arc::clone(&self.found.lock().unwrap_or_else(PoisonError::into_inner));
+        let found = if before.is_as(&file.directory.search) { before } else { found(file, &self.gateway.catalogue)? };
+        let directory = directory(file, &found, registry.clone()).map_err(|whys| within("directory", whys))?;
+        Ok((found, directory))
     }
 
     /// What is asked for one agent at a time, under a changed configuration. What was learnt stays where nothing that
     /// matters has changed.
-    fn lazy(&self, file: &File, policy: &Arc<AddressPolicy>) -> Result<Option<Arc<Lazy<Route>>>, Vec<String>> {
-        let mut before = self.lazy.lock().unwrap_or_else(PoisonError::into_inner);
-        if before.1 != file.agents.from || before.2 != file.network {
-            let made = lazy(file, policy, &self.gateway.catalogue)?;
-            *before = (made, file.agents.from.clone(), file.network.clone());
+    fn lazy(&self, file: &File, policy: &Arc<AddressPolicy>) -> Result<Asked, Vec<String>> {
+        let before = self.lazy.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if before.1 == file.agents.from && before.2 == file.network {
+            return Ok(before);
         }
-        Ok(before.0.clone())
+        let made = lazy(file, policy, &self.gateway.catalogue)?;
+        Ok((made, file.agents.from.clone(), file.network.clone()))
     }
 
     /// Documents that are not served, and why.
@@ -153,6 +157,10 @@ impl Parts {
         let warnings = sources.iter().filter_map(|source| Some(format!("{}: {}", source.name, source.warning()?)));
         refused.chain(troubles).chain(warnings).collect()
     }
+}
+
+fn found(file: &File, catalogue: &Arc<Catalogue<Route>>) -> Result<Arc<Found>, Vec<String>> {
+    Found::new(&file.directory.search, catalogue).map(Arc::new).map_err(|whys| within("directory.search", whys))
 }
 
 fn lazy(

@@ -91,6 +91,10 @@ impl Config {
                 problems.push("provider.url: must be an http or https URL".to_owned());
             }
         }
+        if self.signing_key.is_some() && self.url.is_none() {
+            problems
+                .push("signing_key: needs url (nothing is signed that names whatever host a caller sent)".to_owned());
+        }
         if self.max_age > Span::secs(86_400) {
             problems.push(format!("max_age: must be 0s to 1d, not {}", self.max_age));
         }

@@ -1,6 +1,7 @@
 //! What can be asked of the directory, and where: the one table from which the gateway routes and from which its own
 //! OpenAPI document is made.
 
+use super::query::Params;
 use http::Method;
 
 /// Something that can be asked of the directory.
@@ -100,13 +101,16 @@ impl Face {
         names.join(", ")
     }
 
+    /// Whether what is asked changes what is published.
+    pub fn writes(self, method: &Method) -> bool {
+        matches!(self, Self::Agents | Self::Agent) && !READ.contains(method)
+    }
+
     /// Whether what is asked is a search, which costs more than reading and has a rate of its own (R5).
     pub fn is_search(self, query: Option<&str>) -> bool {
-        let named = |name: &str| matches!(name, "q" | "query");
-        let mut names = query.into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split('=').next());
         match self {
             Self::Search | Self::Resolve => true,
-            Self::Agents | Self::Framework => names.any(named),
+            Self::Agents | Self::Framework => Params::read(query).is_ok_and(|params| params.names(&["q", "query"])),
             _ => false,
         }
     }

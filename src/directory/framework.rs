@@ -23,6 +23,8 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 const LIST: &str = "/.well-known/agentframework/v1/agents";
 const USUAL: usize = 100;
 const MOST: usize = 1_000;
+/// Whole documents on one page.
+const MOST_WHOLE: usize = 50;
 
 /// How much of an agent is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,11 @@ impl Directory {
         let view = View::read(&params, false)?;
         let filters = Filters { tags: params.list(filters::TAGS)?, ..Filters::default() };
         let text = params.one(&["q", "query"])?.unwrap_or_default();
-        let pages = Pages::read(&params, USUAL, MOST)?;
+        let mut pages = Pages::read(&params, USUAL, MOST)?;
+        if view.full {
+            // Whole documents are large: fewer of them stand on a page, whatever was asked for.
+            pages.per_page = pages.per_page.min(MOST_WHOLE);
+        }
         let found = self.find(ask, filters, text, (pages.skip(), pages.per_page));
         let agents: Vec<Value> = found.hits.iter().map(|hit| self.metadata(ask, &hit.agent, view)).collect();
         let next = found.more.then(|| pages.next(&format!("{}{LIST}", ask.base), &params));

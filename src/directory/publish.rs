@@ -51,10 +51,11 @@ impl Directory {
             Method::PATCH => {
                 let patch = read(ask, &[media::MERGE_PATCH, media::JSON]);
                 let patch = patch.map_err(|fault| fault.header("Accept-Patch", media::MERGE_PATCH))?;
-                Ok(stored(StatusCode::OK, &registry.patch(by, &id, patch, &when).await?))
+                let patched = registry.patch(by, &id, patch, &when).await;
+                Ok(stored(StatusCode::OK, &patched.map_err(|fault| unseen(ask, fault))?))
             }
             _ => {
-                registry.remove(by, &id, &when).await?;
+                registry.remove(by, &id, &when).await.map_err(|fault| unseen(ask, fault))?;
                 Ok(Answer::written(StatusCode::NO_CONTENT, Vec::new()))
             }
         }
@@ -165,4 +166,12 @@ fn tags(headers: &HeaderMap, name: &header::HeaderName) -> Result<Option<Vec<Str
 #[cold]
 fn refuse(why: &str) -> Fault {
     Fault::new(Code::InvalidInput, why.to_owned())
+}
+
+/// An agent that the caller may neither change nor see is no agent.
+fn unseen(ask: &Ask<'_>, fault: Fault) -> Fault {
+    match fault.code() {
+        Code::PermissionDenied if ask.sight.find(ask.id).is_none() => no_agent(),
+        _ => fault,
+    }
 }

@@ -43,6 +43,11 @@ impl Params {
         Ok(Self(params))
     }
 
+    /// Whether one of these parameters is there.
+    pub(super) fn names(&self, names: &[&str]) -> bool {
+        self.0.iter().any(|(name, _)| names.contains(&name.as_str()))
+    }
+
     /// The one value of a parameter that may go by any of `names`; none where it is absent or empty.
     ///
     /// # Errors

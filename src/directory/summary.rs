@@ -31,7 +31,7 @@ impl<'a> Summary<'a> {
         Self {
             id: agent.id.as_str(),
             name: veil.text(&agent.name),
-            description: veil.text(&agent.description),
+            description: veil.text(cut_at(&agent.description, LONGEST)),
             version: agent.version.as_deref(),
             publisher: agent.publisher.as_deref().map(|publisher| veil.text(publisher)),
             endpoint: veil.endpoint().into_owned(),
@@ -42,6 +42,13 @@ impl<'a> Summary<'a> {
             score: score.map(rounded),
         }
     }
+}
+
+/// Characters of a description in a summary; the document has all of it.
+const LONGEST: usize = 2_000;
+
+fn cut_at(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
 }
 
 /// A score as it is shown: four digits are more than it means.

@@ -26,6 +26,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+/// Bytes of a document or a search, whatever agents may be sent.
+const LARGEST: usize = 1 << 20;
 /// How long the body of a request to the directory may take.
 const BODY: Duration = Duration::from_secs(60);
 
@@ -43,7 +45,9 @@ impl Serving<'_> {
         // A copy: the session goes on to be read from.
         let head = session.req_header().clone();
         let presented = Presented { headers: &head.headers, peer: connection.certificate() };
-        let caller = world.auth.visit(&presented, !public.is_empty()).await?;
+        // Whoever writes is known: only reading may be open to all.
+        let open = !public.is_empty() && !face.writes(&head.method);
+        let caller = world.auth.visit(&presented, open).await?;
         call.is_from(&caller);
         let account = gateway.account(&caller, connection.peer.ip());
         let standing = gateway.limits.browse(&account, face.is_search(head.uri.query()))?;
@@ -51,7 +55,7 @@ impl Serving<'_> {
         let body = self.body(session, &head.method, pace).await?;
         let snapshot = gateway.catalogue.snapshot();
         let sought = match snapshot.get(id) {
-            None if !id.is_empty() => gateway.seek(world, id, &presented).await?,
+            None if !id.is_empty() && !face.writes(&head.method) => gateway.seek(world, id, &presented).await?,
             _ => None,
         };
         let sight = View { snapshot, sought, auth: &world.auth, caller: &caller, public };
@@ -82,7 +86,7 @@ impl Serving<'_> {
         }
         let mut incoming = Incoming::new(session, pace);
         super::accept::json_body(incoming.headers())?;
-        Ok(incoming.whole(self.world.contract.max_body.get()).await?)
+        Ok(incoming.whole(LARGEST).await?)
     }
 }
 

@@ -22,6 +22,10 @@ const AT_ONCE: usize = 64;
 /// How long a registry that failed is left alone about one id.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// How long is waited for the registries where something is remembered, and where nothing is.
+const WITH_MEMORY: Duration = Duration::from_millis(500);
+const WITHOUT: Duration = Duration::from_secs(10);
+
 /// A registry that is asked for one agent at a time.
 #[async_trait::async_trait]
 pub trait Lookup: Send + Sync + 'static {
@@ -105,27 +109,52 @@ impl<R: Send + Sync + 'static> Lazy<R> {
 
     async fn ask(&self, id: &AgentId, before: Option<&Learnt<R>>) -> Result<Learnt<R>, Fault> {
         let compiler = self.catalogue.compiler();
-        let _place = self.places.acquire().await;
-        let mut trouble = None;
-        for registry in &self.registries {
-            match registry.look(id).await {
-                Ok(Some(document)) => return Ok(self.learn(self.judge(id, document).await, compiler)),
-                Ok(None) => {}
-                Err(why) => trouble = Some(why),
-            }
+        let before = before.filter(|before| before.held.is_some() && before.at.elapsed() < self.memory.stale);
+        if let Some(before) = before.filter(|before| before.compiler != compiler && Instant::now() < before.until) {
+            return self.again(before, before.until).await.ok_or_else(gone);
         }
-        let Some(why) = trouble else { return Ok(self.learn(None, compiler)) };
-        let held = before.filter(|before| before.at.elapsed() < self.memory.stale).and_then(|before| {
-            let held = before.held.as_ref()?;
-            let current = before.compiler == compiler;
-            Some((before.at, if current { Arc::clone(held) } else { self.catalogue.again(held)? }))
-        });
-        tracing::warn!(agent = %id, %why, kept = held.is_some(), "a registry could not be asked for an agent");
-        let Some((at, held)) = held else {
-            let fault = Fault::new(Code::Overloaded, "the registry that may know the agent cannot be asked");
-            return Err(fault.detail(why).retry_after(AFTER_FAILURE));
+        // Who is known is not kept waiting for a registry that hangs.
+        let patience = if before.is_some() { WITH_MEMORY } else { WITHOUT };
+        let asked = tokio::time::timeout(patience, self.look(id, before.is_some())).await;
+        let why = match asked.unwrap_or_else(|_| Err(format!("it does not answer within {patience:?}"))) {
+            Ok(held) => return Ok(self.learn(held, compiler)),
+            Err(why) => why,
         };
-        Ok(Learnt { held: Some(held), at, until: Instant::now() + AFTER_FAILURE, compiler })
+        tracing::warn!(agent = %id, %why, kept = before.is_some(), "a registry could not be asked for an agent");
+        let kept = match before {
+            Some(before) => self.again(before, Instant::now() + AFTER_FAILURE).await,
+            None => None,
+        };
+        kept.ok_or_else(|| gone().detail(why))
+    }
+
+    /// Asks one registry after the other. One that cannot tell may have the id: those behind it are not asked then.
+    /// What cannot be used never replaces what is `known`.
+    async fn look(&self, id: &AgentId, known: bool) -> Result<Option<Arc<Held<R>>>, String> {
+        let _place = self.places.acquire().await;
+        for registry in &self.registries {
+            let Some(document) = registry.look(id).await? else { continue };
+            let held = self.judge(id, document).await;
+            let usable = held.as_ref().is_some_and(|held| held.route.is_ok());
+            if !usable && known {
+                return Err("its document cannot be used".to_owned());
+            }
+            return Ok(held);
+        }
+        Ok(None)
+    }
+
+    /// What was learnt before, under the compiler in force.
+    async fn again(&self, before: &Learnt<R>, until: Instant) -> Option<Learnt<R>> {
+        let (compiler, held) = (self.catalogue.compiler(), before.held.clone()?);
+        let held = match before.compiler == compiler {
+            true => held,
+            false => {
+                let catalogue = Arc::clone(&self.catalogue);
+                tokio::task::spawn_blocking(move || catalogue.again(&held)).await.ok()??
+            }
+        };
+        Some(Learnt { held: Some(held), at: before.at, until, compiler })
     }
 
     /// Judges a document away from the threads that serve calls: compiling may take its time.
@@ -147,6 +176,10 @@ impl<R: Send + Sync + 'static> Lazy<R> {
         let span = if held.is_some() { self.memory.found } else { self.memory.missing };
         Learnt { held, at, until: at + span, compiler }
     }
+}
+
+fn gone() -> Fault {
+    Fault::new(Code::Overloaded, "the registry that may know the agent cannot be asked").retry_after(AFTER_FAILURE)
 }
 
 impl<R> Learnt<R> {

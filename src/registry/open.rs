@@ -141,6 +141,10 @@ impl Remote {
         if !(0.0..=1.0).contains(&self.hold_loss) {
             problems.push(format!("hold_loss: must be a share between 0 and 1, not {}", self.hold_loss));
         }
+        if self.lazy && (self.publisher_keys.is_some() || self.require_signed) {
+            let cure = "copy the registry, or leave them out";
+            problems.push(format!("publisher_keys: are not looked at where lazy is true ({cure})"));
+        }
         if self.require_signed && self.publisher_keys.is_none() {
             problems.push("require_signed: needs publisher_keys, the keys that count".to_owned());
         }

@@ -215,6 +215,9 @@ async fn r2_r3_what_is_public_is_found_without_a_credential_and_still_not_called
     list[0]["endpoint"].as_str().filter(|at| at.ends_with("/agents/open-1/invoke")).expect("the gateway's address");
     send(gate.request("GET", "/agents/closed")).await.is_fault(404, "NotFound");
     send(gate.request("POST", "/agents/open-1/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+    let write = send(gate.request("POST", "/agents").json(&echo.document("open-2"))).await;
+    write.is_fault(401, "Unauthorized");
+    assert!(write.header("www-authenticate").is_some());
     let wrong = gate.request("GET", "/agents").header("x-api-key", "gp_000000000000_wrong");
     send(wrong).await.is_fault(401, "Unauthorized");
 }

@@ -33,6 +33,8 @@ fn words(text: &str) -> Vec<String> {
         }
     }
     words.retain(|word| word.chars().count() > 2 && !COMMON.contains(&word.as_str()));
+    // The first ones count: each word of one text is compared with each of the other.
+    words.truncate(64);
     words.sort_unstable();
     words.dedup();
     words

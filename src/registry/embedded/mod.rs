@@ -179,7 +179,10 @@ impl Registry {
         if past.is_empty() {
             return Err(nothing());
         }
-        Ok(past.into_iter().map(|past| Past { at: past.at, by: past.by, document: past.document }).collect())
+        // What came before a removal may have been somebody else's.
+        let all = self.config.load().rules(by).any(|rule| rule.any_owner && rule.covers(id.as_str()));
+        let own = past.into_iter().take_while(|past| all || past.document.is_some());
+        Ok(own.map(|past| Past { at: past.at, by: past.by, document: past.document }).collect())
     }
 
     /// Whether `by` may publish at all.

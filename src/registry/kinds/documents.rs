@@ -13,6 +13,7 @@ use crate::{
 use futures_util::StreamExt;
 use std::{
     collections::{HashMap, HashSet},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -108,12 +109,14 @@ impl Documents {
     pub(super) async fn fetch(&mut self, due: Vec<Due>, web: &Web, judge: &Judge) -> Result<bool, String> {
         let began = Instant::now();
         let mut bytes: usize = self.held.values().filter_map(|held| Some(held.found.as_ref().ok()?.size())).sum();
-        let mut coming =
-            futures_util::stream::iter(due.into_iter().map(|due| fetched(web, judge, due))).buffer_unordered(AT_ONCE);
+        let late = AtomicBool::new(false);
+        // What was asked for is waited for: its validators are remembered already.
+        let due = due.into_iter().take_while(|_| {
+            late.store(began.elapsed() > LONGEST, Relaxed);
+            !late.load(Relaxed)
+        });
+        let mut coming = futures_util::stream::iter(due.map(|due| fetched(web, judge, due))).buffer_unordered(AT_ONCE);
         while let Some((due, found)) = coming.next().await {
-            if began.elapsed() > LONGEST {
-                return Ok(true);
-            }
             let held = self.held.get_mut(&due.place);
             match (found, held) {
                 (Ok(None), Some(held)) => held.trouble = None,
@@ -124,6 +127,9 @@ impl Documents {
                     let before = held.and_then(|held| Some(held.found.as_ref().ok()?.size())).unwrap_or_default();
                     bytes = bytes + size - before;
                     if bytes > MOST_BYTES {
+                        if let Some(held) = self.held.get_mut(&due.place) {
+                            held.trouble = Some("it does not fit in".to_owned());
+                        }
                         return Err(format!("{}: its documents have more than {MOST_BYTES} bytes", due.url));
                     }
                     self.held.insert(due.place, Held { entry: due.entry, found, trouble: None });
@@ -135,7 +141,7 @@ impl Documents {
                 }
             }
         }
-        Ok(false)
+        Ok(late.load(Relaxed))
     }
 }
 

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// How long reading one list may take, all pages together.
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// Looks that may end before every document was read, without anything being taken from them.
+const BEGINNING: u8 = 3;
+
 /// A feed that is a list on the network.
 pub(super) struct Walk {
     web: Web,
@@ -27,6 +30,8 @@ pub(super) struct Walk {
     taken: Option<Key>,
     /// Whether there ever was an agent.
     useful: bool,
+    /// Looks that had no time for all documents, before the first that was taken.
+    begun: u8,
     trouble: Option<String>,
 }
 
@@ -40,6 +45,7 @@ impl Walk {
             offered: None,
             taken: None,
             useful: false,
+            begun: 0,
             trouble: None,
         }
     }
@@ -52,8 +58,13 @@ impl Walk {
             _ => None,
         });
         let (due, left) = self.documents.due(named);
-        let unread = self.documents.fetch(due, &self.web, &self.judge).await?;
-        self.change(&listed, left || unread)
+        let left = self.documents.fetch(due, &self.web, &self.judge).await? || left;
+        if left && self.taken.is_none() && self.begun < BEGINNING {
+            // What was in force before this feed was made may be more than what was read so far.
+            self.begun += 1;
+            return Err(format!("{}: its documents are still being read", self.web.url()));
+        }
+        self.change(&listed, left)
     }
 
     /// What is to be told, if it differs from what was told and taken.
