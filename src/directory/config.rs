@@ -28,7 +28,7 @@ pub struct Config {
     pub description: String,
     /// Who runs the gateway, on its own card. Default: not said.
     pub provider: Option<Provider>,
-    /// The private key in PEM (P-256 or Ed25519) that signs agents' cards. Default: none, and cards are not signed.
+    /// The private key in PEM (P-256 or Ed25519) that signs agents' cards; needs `url`. Default: none, and cards are not signed.
     pub signing_key: Option<SecretRef>,
     /// How agents are searched for.
     pub search: search::Config,

@@ -62,7 +62,7 @@ pub struct Remote {
     pub poll: Span,
     /// Whether it is too large to copy: it is asked for one agent at a time, when that is called and no other source
     /// has it; what it says is remembered for `poll`, and while it is down for `stale_after`. Its agents are in no
-    /// list and no search. For kind aidip. Default false.
+    /// list and no search, and whatever another source has, or is published here, wins. For kind aidip. Default false.
     #[serde(default)]
     pub lazy: bool,
     /// How long one fetch may take, redirects included; 100ms to 5m. Default 10s.

@@ -250,6 +250,7 @@ async fn r5_searches_have_a_rate_of_their_own() {
     }
     let refused = search().await;
     refused.is_fault(429, "RateLimited");
+    get(&gate, "team-a", "/agents?%71=echo").await.is_fault(429, "RateLimited");
     assert!(refused.header("retry-after").is_some());
     assert_eq!(gate.invoke("echo", &json!({})).await.status, 200, "calls go on");
     assert_eq!(get(&gate, "team-a", "/agents/echo").await.status, 200, "and so does reading one document");

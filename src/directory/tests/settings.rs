@@ -25,3 +25,21 @@ fn every_value_that_cannot_be_used_is_told_by_name() {
         assert!(problem.starts_with(field), "{problem}");
     }
 }
+
+#[test]
+fn nothing_is_signed_that_names_whatever_host_a_caller_sent() {
+    let signing_key = Some("file:key.pem".parse().unwrap());
+    let unnamed = Config { signing_key: signing_key.clone(), ..Config::default() };
+    assert!(unnamed.problems()[0].starts_with("signing_key: needs url"));
+    for (url, good) in [
+        ("https://agents.example", true),
+        ("https://agents.example/", false),
+        ("https://agents.example/x", false),
+        ("agents.example", false),
+        ("https://u:p@agents.example", false),
+        ("ftp://agents.example", false),
+    ] {
+        let config = Config { signing_key: signing_key.clone(), url: Some(url.to_owned()), ..Config::default() };
+        assert_eq!(config.problems().is_empty(), good, "{url}: {:?}", config.problems());
+    }
+}

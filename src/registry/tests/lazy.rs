@@ -118,3 +118,32 @@ async fn another_compiler_makes_every_route_anew_even_while_the_registry_is_down
     assert!(lazy.known("a").is_none());
     assert_eq!(lazy.find(&id("a")).await.unwrap().unwrap().by, 7);
 }
+
+#[tokio::test]
+async fn one_registry_never_takes_over_what_another_may_have() {
+    let desk = Desk::new();
+    let (first, second) = (Arc::new(Book::default()), Arc::new(Book::default()));
+    second.write("a", &agent("a"));
+    let books = vec![Arc::clone(&first) as Arc<dyn Lookup>, Arc::clone(&second) as _];
+    let lazy = Lazy::new(Arc::clone(&desk.catalogue), books, long());
+    *first.down.lock().unwrap() = true;
+    assert_eq!(lazy.find(&id("a")).await.unwrap_err().code(), Code::Overloaded);
+    assert_eq!(second.asked(), 0);
+    *first.down.lock().unwrap() = false;
+    assert!(lazy.find(&id("a")).await.unwrap().is_some(), "the first says that it has none");
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_replaces_nothing_that_is_known() {
+    let desk = Desk::new();
+    let (book, lazy) = lazy(&desk, Memory { found: Duration::ZERO, ..long() });
+    book.write("a", &agent("a"));
+    assert!(lazy.find(&id("a")).await.unwrap().is_some());
+    for broken in [json!({"id": "a"}), json!("half"), agent("b")] {
+        book.write("a", &broken);
+        assert!(lazy.find(&id("a")).await.unwrap().is_some(), "{broken}");
+    }
+    book.pages.lock().unwrap().remove("a");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert!(lazy.find(&id("a")).await.unwrap().is_none(), "a clean no is believed");
+}

@@ -70,6 +70,16 @@ async fn r3_who_may_change_all_does_so_without_becoming_the_owner() {
 }
 
 #[tokio::test]
+async fn r3_who_takes_an_id_that_was_given_up_does_not_read_what_stood_there() {
+    let desk = desk().await;
+    desk.created(ONE, document("a")).await;
+    desk.registry.remove(ONE, &id("a"), &When::Always).await.unwrap();
+    desk.created(TWO, document("a")).await;
+    let past = desk.registry.history(TWO, &id("a"), 10).await.unwrap();
+    assert_eq!(past.iter().map(|past| &*past.by).collect::<Vec<_>>(), ["key:two"]);
+}
+
+#[tokio::test]
 async fn r3_ids_beyond_a_publishers_own_are_refused_with_its_patterns() {
     let desk = desk().await;
     desk.created(TEAM, document("team-a")).await;
