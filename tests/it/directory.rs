@@ -286,20 +286,52 @@ async fn r8_requests_to_the_directory_are_logged_and_counted() {
     assert!(page.lines().any(|line| line.starts_with("gatepost_calls_total") && line.contains("directory")), "{page}");
 }
 
-#[tokio::test]
-async fn r17_what_was_acknowledged_survives_a_kill() {
-    let echo = Agent::echo().await;
-    let mut gate = registry().start().await;
-    for number in 0..20 {
-        assert_eq!(publish(&gate, "team-a", &echo.document(&format!("a-{number}"))).await.status, 201);
-    }
+/// Publishes until the gateway is killed in the middle of it; the ids that were acknowledged.
+async fn publish_until_killed(gate: &mut Gate, agent: &Agent) -> Vec<String> {
+    let (url, key) = (gate.url("/agents"), gate.key("team-a").to_owned());
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let lanes: Vec<_> = (0..4)
+        .map(|lane| {
+            let (url, key, client) = (url.clone(), key.clone(), client.clone());
+            let documents: Vec<Value> = (0..10_000).map(|n| agent.document(&format!("a-{lane}-{n}"))).collect();
+            tokio::spawn(async move {
+                let mut acknowledged = Vec::new();
+                for document in documents {
+                    let sent = client.post(&url).header("x-api-key", &key).json(&document).send().await;
+                    match sent.map(|answer| answer.status().as_u16()) {
+                        Ok(201) => acknowledged.push(document["id"].as_str().unwrap().to_owned()),
+                        Ok(status) => panic!("{status}"),
+                        Err(_) => break,
+                    }
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
     gate.signal(Signal::KILL);
     gate.ended().await;
-    let keys = gate.keys.clone();
-    let (folder, _child) = gate.into_folder();
-    let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, keys, &[], &[])).await.unwrap();
-    for number in 0..20 {
-        assert_eq!(gate.invoke(&format!("a-{number}"), &json!({})).await.status, 200, "a-{number}");
+    let mut all = Vec::new();
+    for lane in lanes {
+        all.extend(lane.await.unwrap());
+    }
+    all
+}
+
+#[tokio::test]
+async fn r17_what_was_acknowledged_survives_a_kill_in_both_stores() {
+    let (echo, mut server) = (Agent::echo().await, Postgres::start().await);
+    let database = format!("  database: {}\n", server.database().await);
+    for place in ["", &database] {
+        let mut gate = gateway().section(&format!("{PUBLISHERS}{place}")).start().await;
+        let acknowledged = publish_until_killed(&mut gate, &echo).await;
+        assert!(acknowledged.len() > 20, "{} is too few to show anything", acknowledged.len());
+        let keys = gate.keys.clone();
+        let (folder, _child) = gate.into_folder();
+        let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, keys, &[], &[])).await.unwrap();
+        for id in acknowledged {
+            assert_eq!(gate.invoke(&id, &json!({})).await.status, 200, "{id} was acknowledged and is lost");
+        }
     }
 }
 

@@ -9,8 +9,6 @@ use gatepost::{
     unit::etag,
 };
 use std::{
-    io::{BufRead, BufReader},
-    process::{Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -479,63 +477,6 @@ async fn a_database_that_never_answers_is_given_up_in_time() {
     assert_eq!(store.get("a").await.unwrap_err().code(), Code::Overloaded);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     held.abort();
-}
-
-/// The child of the test below: writes for as long as it lives, and says what was acknowledged.
-#[tokio::test]
-#[ignore = "it is the child process of another test"]
-async fn child_that_writes() {
-    let place = match std::env::var("STORE_DATABASE") {
-        Ok(address) => database(&address),
-        Err(_) => Place::File(std::env::var("STORE_FILE").unwrap().into()),
-    };
-    let store = open(&place).await;
-    for number in 0_u64.. {
-        let writes = (0..8).map(|part| store.write(put(&format!("{number}-{part}"), &format!("{{\"n\":{number}}}"))));
-        for written in join_all(writes).await {
-            if let Written::Created(kept) = written.unwrap().unwrap() {
-                println!("acknowledged {}", kept.id);
-            }
-        }
-    }
-}
-
-async fn killed(variable: &str, value: &str, place: &Place) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "registry_store::child_that_writes", "--ignored", "--nocapture"])
-        .env(variable, value)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut acknowledged = Vec::new();
-    let told = lines.map_while(Result::ok).filter_map(|line| Some(line.split_once("acknowledged ")?.1.to_owned()));
-    for id in told {
-        acknowledged.push(id);
-        if acknowledged.len() == 200 {
-            // SIGKILL. What it said before it died is read to the end.
-            child.kill().unwrap();
-        }
-    }
-    child.wait().unwrap();
-    assert!(acknowledged.len() >= 200, "{}", acknowledged.len());
-    let store = open(place).await;
-    for id in &acknowledged {
-        let kept = store.get(id).await.unwrap();
-        assert!(kept.is_some(), "{id} was acknowledged and is lost");
-        assert_eq!(store.history(id, 10).await.unwrap().len(), 1, "{id}");
-    }
-    created(&store, put("after", "{}")).await;
-}
-
-#[tokio::test]
-async fn r16_nothing_acknowledged_is_lost_to_kill_9() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    killed("STORE_FILE", path.to_str().unwrap(), &Place::File(path.clone())).await;
-    let mut server = Postgres::start().await;
-    let address = server.database().await;
-    killed("STORE_DATABASE", &address, &database(&address)).await;
 }
 
 /// What an import restores: whose it was, and since when.
