@@ -147,11 +147,15 @@ async fn an_agent_that_answers_before_the_whole_request_is_heard() {
 
 #[tokio::test]
 async fn r96_a_slow_sender_is_not_taken_for_a_slow_agent() {
-    let reach = Reach::at(echo().await);
+    let endpoint = format!("http://{}/run", echo().await);
+    let timeouts = Timeouts { first_byte: Some(Span::secs(2)), ..quick().timeouts };
+    let timeouts = Timeouts { total: Some(Span::secs(60)), ..timeouts };
+    let reach = Reach::new(&endpoint, &Settings { timeouts, ..Settings::default() });
     let (feed, body) = Body::stream(Some(6));
+    // Longer in all than the agent may take to answer, and each pause far shorter, also on a slow machine.
     let feeding = async move {
         for _ in 0..6 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(400)).await;
             feed.send(Bytes::from_static(b"x")).await.unwrap();
         }
         feed.finish().await;
