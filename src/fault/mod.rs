@@ -24,10 +24,10 @@ pub struct Violation {
 }
 
 /// Why a call was not served. Boxed, so that the happy path moves one word.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fault(Box<Inner>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Inner {
     code: Code,
     status: u16,

@@ -18,15 +18,20 @@ const AS_FIELDS: [(&str, &str); 2] = [("sessionId", "x-session-id"), ("taskId", 
 /// What the gateway itself says of the call: its id, the operation where it has a name, and the session and task
 /// that the query names.
 pub(super) fn told_by_us(call: &Call, admitted: &Admitted, head: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
-    let id = HeaderValue::from_str(call.id()).ok().map(|id| (HeaderName::from_static("x-request-id"), id));
-    let operation = admitted.operation().name_field.clone().map(|name| (HeaderName::from_static("x-operation"), name));
     let pairs = head.uri.query().into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split_once('='));
     let named = pairs.filter_map(|(name, value)| {
         let (_, field) = AS_FIELDS.iter().find(|(parameter, _)| *parameter == name)?;
         let fits = AgentId::fits(value) && !head.headers.contains_key(*field);
         fits.then(|| Some((HeaderName::from_static(field), HeaderValue::from_str(value).ok()?)))?
     });
-    id.into_iter().chain(operation).chain(named).collect()
+    named_by_us(call, admitted).chain(named).collect()
+}
+
+/// What the gateway says of every call: its id, and the operation where it has a name.
+pub(super) fn named_by_us(call: &Call, admitted: &Admitted) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let id = HeaderValue::from_str(call.id()).ok().map(|id| (HeaderName::from_static("x-request-id"), id));
+    let operation = admitted.operation().name_field.clone().map(|name| (HeaderName::from_static("x-operation"), name));
+    id.into_iter().chain(operation)
 }
 
 /// The input of a `GET`: the query as a JSON object, typed by the schema (R49).

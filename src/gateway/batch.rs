@@ -1,12 +1,7 @@
 //! Batches for agents that take one input at a time: fanned out with a bound, answered in order, each item with
 //! its own result or its own error (R44).
 
-use super::{
-    Gateway,
-    admit::Admitted,
-    forward::Told,
-    normalise::{Answer, Verdict, verdict},
-};
+use super::{Gateway, admit::Admitted, forward::Told, judge::Judge};
 use crate::{
     contract,
     fault::{Code, Fault, Result},
@@ -93,21 +88,12 @@ impl Batch<'_> {
     async fn answer(&self, mut reply: Reply) -> Result<Bytes> {
         let most = self.rules.max_body.get();
         let Beginning { bytes, complete } = reply.body.beginning(most).await?;
-        let operation = self.admitted.operation();
-        let answer = Answer {
-            status: reply.status,
-            headers: &reply.headers,
-            body: &bytes,
-            complete,
-            declares_error: operation.declares_error,
-        };
-        if let Verdict::Fault(fault) = verdict(&answer) {
-            return Err(fault);
-        }
+        let judge = Judge { gateway: self.gateway, rules: self.rules, admitted: self.admitted };
+        judge.verdict(&reply, &bytes, complete)?;
         let bounds = contract::Bounds { depth: self.rules.max_depth };
         let value = contract::parse(&bytes, &bounds)
             .map_err(|why| Fault::new(Code::AgentError, "the agent's answer is not JSON").detail(why))?;
-        let broken = operation.contract.admit_output(&value)?;
+        let broken = self.admitted.operation().contract.admit_output(&value)?;
         self.gateway.reported(&self.admitted.agent().agent, "output", &broken);
         Ok(bytes)
     }

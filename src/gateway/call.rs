@@ -95,6 +95,19 @@ impl Call {
         });
     }
 
+    /// It is no request of its own, but part of the call `id`, where that is named.
+    pub(super) fn is_errand(&mut self, id: Option<&str>, agent: &str) {
+        self.id = id.map_or_else(fresh_id, str::to_owned);
+        self.asked = Some(Asked {
+            method: Method::POST,
+            path: format!("/agents/{agent}/invoke").into(),
+            query_bytes: 0,
+            version: Version::HTTP_11,
+            user_agent: "".into(),
+            trace: "".into(),
+        });
+    }
+
     /// The id under which the log has this call, and which the caller is told.
     pub(super) fn id(&self) -> &str {
         &self.id

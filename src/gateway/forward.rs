@@ -20,7 +20,9 @@ use std::time::Duration;
 impl Gateway {
     /// Sends one input and waits for the head of the answer.
     pub(super) async fn send(&self, admitted: &Admitted, told: Told<'_>, body: Body) -> Result<Reply> {
-        let request = Request { method: Method::POST, path: None, headers: told.headers, body, passage: told.passage };
+        let Told { id, headers, passage } = told;
+        let operation = &admitted.operation().name;
+        let request = Request { id, operation, method: Method::POST, path: None, headers, body, passage };
         self.transport.call(admitted, request).await
     }
 
@@ -65,6 +67,8 @@ impl Gateway {
 /// What the agent is told besides the body.
 #[derive(Clone, Copy)]
 pub(super) struct Told<'a> {
+    /// The call's id.
+    pub(super) id: &'a str,
     /// The caller's fields; what may not pass is left out by the transport.
     pub(super) headers: &'a HeaderMap,
     pub(super) passage: Passage<'a>,

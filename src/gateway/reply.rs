@@ -7,14 +7,15 @@ use super::{
     call::{Call, Stage},
     fields::{REQUEST_ID, append, head_of, tell},
     forward::Pump,
+    judge::Judge,
     listen::{self, Connection, Outcome},
-    normalise::{Answer, Verdict, may_hide_failure, verdict},
+    normalise::may_hide_failure,
     route::looks_like_json,
     stream::{Onward, is_sequence},
 };
 use crate::{
-    contract, directory,
-    fault::{Code, Fault, Format, Result, Violation},
+    directory,
+    fault::{Code, Fault, Format},
     limit::Standing,
     transport::{Beginning, Reply, incoming_headers},
 };
@@ -52,7 +53,7 @@ impl Out<'_> {
                     Stop::Gone => Err(Stop::Gone),
                     Stop::Fault(_) => Ok(Beginning { bytes: Bytes::new(), complete: false }),
                 })?;
-            self.judge(&reply, &bytes, complete)?;
+            self.judge().verdict(&reply, &bytes, complete)?;
             return self.onward(session, call, reply, pump).await;
         }
         let enforced = self.admitted.operation().contract.enforces_output();
@@ -65,13 +66,13 @@ impl Out<'_> {
             if !complete {
                 return Err(Fault::new(Code::AgentError, "the agent's answer is too large to be checked").into());
             }
-            self.judge(&reply, &bytes, true)?;
-            self.check(&bytes)?;
+            self.judge().verdict(&reply, &bytes, true)?;
+            self.judge().contract(&bytes)?;
             return self.whole(session, call, &reply, bytes).await;
         }
         if is_json && may_hide_failure(&self.begin(session, &mut reply, &mut pump, 0).await?.bytes) {
             let Beginning { bytes, complete } = self.begin(session, &mut reply, &mut pump, LOOKED_AT).await?;
-            self.judge(&reply, &bytes, complete)?;
+            self.judge().verdict(&reply, &bytes, complete)?;
         }
         self.onward(session, call, reply, pump).await
     }
@@ -136,36 +137,14 @@ impl Out<'_> {
         head_of(status, headers)
     }
 
-    fn judge(&self, reply: &Reply, body: &[u8], complete: bool) -> Result<()> {
-        let declares_error = self.admitted.operation().declares_error;
-        match verdict(&Answer { status: reply.status, headers: &reply.headers, body, complete, declares_error }) {
-            Verdict::Pass => Ok(()),
-            Verdict::Fault(fault) => Err(fault),
-        }
+    fn judge(&self) -> Judge<'_> {
+        Judge { gateway: self.gateway, rules: &self.world.contract, admitted: self.admitted }
     }
 
     /// Reports an answer that has gone out already.
     pub(super) fn report(&self, body: &[u8]) {
         // Only what is enforced is a fault, and that is checked before it goes out.
-        let _ = self.check(body);
-    }
-
-    /// The agent's own contract (R33): what breaks it is logged or, where it is enforced, a fault of the agent.
-    fn check(&self, body: &[u8]) -> Result<()> {
-        let contract = &self.admitted.operation().contract;
-        if contract.output.is_none() {
-            return Ok(());
-        }
-        let bounds = contract::Bounds { depth: self.world.contract.max_depth };
-        let broken = match contract::parse(body, &bounds) {
-            Ok(value) => contract.admit_output(&value)?,
-            Err(why) if contract.enforces_output() => {
-                return Err(Fault::new(Code::AgentError, "the agent's answer is not valid JSON").detail(why));
-            }
-            Err(why) => vec![Violation { pointer: String::new(), message: why.message().to_owned() }],
-        };
-        self.gateway.reported(&self.admitted.agent().agent, "output", &broken);
-        Ok(())
+        let _ = self.judge().contract(body);
     }
 
     /// The beginning of an answer, while the caller is watched.

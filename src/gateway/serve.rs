@@ -140,7 +140,8 @@ impl Serving<'_> {
             trusted: false,
             fields: &fields,
         };
-        let told = Told { headers: &headers, passage };
+        let id = call.id().to_owned();
+        let told = Told { id: &id, headers: &headers, passage };
         let out = Out { gateway, world, connection, admitted: &admitted, standing: standing.as_ref() };
         let asked = Instant::now();
         if let Input::Batch(items) = input {

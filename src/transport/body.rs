@@ -2,7 +2,7 @@
 //! A body whose feeder disappears was cut, never finished: the agent must not take a part for the whole.
 
 use crate::fault::{Code, Fault};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use hyper::body::{Frame, SizeHint};
 use std::{
     pin::Pin,
@@ -35,6 +35,36 @@ impl Body {
         let course = Arc::new(Course::default());
         let feed = Feed { pieces, course: Arc::clone(&course) };
         (feed, Self::Stream(Intake { queue, length, course, ended: false }))
+    }
+
+    /// All of it, where a message has to hold it: at most `most` bytes.
+    ///
+    /// # Errors
+    /// `PayloadTooLarge` beyond that; whatever kept a streamed body from being completed.
+    pub async fn whole(self, most: usize) -> Result<Bytes, Fault> {
+        let too_large = || {
+            Fault::new(Code::PayloadTooLarge, format!("the body is too large for this agent (at most {most} bytes)"))
+        };
+        match self {
+            Self::Empty => Ok(Bytes::new()),
+            Self::Whole(bytes) if bytes.len() > most => Err(too_large()),
+            Self::Whole(bytes) => Ok(bytes),
+            Self::Stream(intake) if intake.length.is_some_and(|length| length > most as u64) => Err(too_large()),
+            Self::Stream(mut intake) => {
+                let mut whole = BytesMut::new();
+                loop {
+                    match intake.queue.recv().await {
+                        Some(Piece::Data(bytes)) if whole.len() + bytes.len() > most => return Err(too_large()),
+                        Some(Piece::Data(bytes)) => whole.extend_from_slice(&bytes),
+                        Some(Piece::End) => return Ok(whole.freeze()),
+                        None => {
+                            intake.course.cut.store(true, Ordering::Relaxed);
+                            return Err(intake.course.fault().unwrap_or_else(too_large));
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

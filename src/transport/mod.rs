@@ -2,7 +2,8 @@
 //! keeps the call within its time, and tries again only where that is safe.
 //! It decides nothing about who may call, and writes no answer.
 //!
-//! A kind of transport is a folder here, a variant of [`Route`] and the arms that match on it.
+//! A kind of transport is a folder here, an implementation of [`Way`] and an arm of [`Transport::route`]; HTTP alone is
+//! a variant of [`Route`], so that it costs no allocation.
 
 mod body;
 mod headers;
@@ -10,15 +11,21 @@ mod http;
 mod mqtt;
 mod reply;
 mod settings;
+mod way;
 
-pub use self::{http::Target, mqtt::Topic};
+pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
 pub use headers::{Passage, incoming_headers};
 pub use reply::{Beginning, Reply, ReplyBody};
 pub use settings::{Bounds, Credential, Settings, Timeouts, Tls};
+pub use way::Way;
 
 use self::http::Http;
-use crate::{agent::Agent, fault::Fault, net::AddressPolicy};
+use crate::{
+    agent::{Agent, Endpoint},
+    fault::Fault,
+    net::AddressPolicy,
+};
 use ::http::{HeaderMap, Method, uri::PathAndQuery};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -38,8 +45,8 @@ pub trait Admission: Sync {
 pub enum Route {
     /// HTTP over TCP, TLS or a unix socket.
     Http(Arc<Target>),
-    /// A topic of an MQTT broker: the agent is known, and a call to it is refused.
-    Mqtt(Arc<Topic>),
+    /// Anything else.
+    Other(Arc<dyn Way>),
 }
 
 impl Route {
@@ -47,15 +54,7 @@ impl Route {
     pub fn bounds(&self) -> &Bounds {
         match self {
             Self::Http(target) => target.bounds(),
-            Self::Mqtt(topic) => &topic.bounds,
-        }
-    }
-
-    /// The path and query of the agent's own endpoint.
-    pub fn path(&self) -> &PathAndQuery {
-        match self {
-            Self::Http(target) => target.path(),
-            Self::Mqtt(topic) => &topic.path,
+            Self::Other(way) => way.bounds(),
         }
     }
 }
@@ -63,6 +62,10 @@ impl Route {
 /// A call for an agent.
 #[derive(Debug)]
 pub struct Request<'a> {
+    /// The call's id, for peers that take it elsewhere than in a field.
+    pub id: &'a str,
+    /// The operation's name; empty for the implied one.
+    pub operation: &'a str,
     /// The method.
     pub method: Method,
     /// Path and query, where they are not those of the agent's endpoint.
@@ -98,9 +101,9 @@ impl Transport {
     /// # Errors
     /// Every reason why it cannot be reached like this, each with its field.
     pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
-        match Topic::of(&agent.endpoint, settings) {
-            Some(topic) => Ok(Route::Mqtt(topic)),
-            None => self.http.target(agent, settings).map(Route::Http),
+        match &agent.endpoint {
+            Endpoint::Http(_) | Endpoint::Unix { .. } => self.http.target(agent, settings).map(Route::Http),
+            Endpoint::Mqtt(_) => Ok(Route::Other(mqtt::unsupported(settings))),
         }
     }
 
@@ -116,7 +119,7 @@ impl Transport {
     pub async fn call(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Reply, Fault> {
         match admitted.route() {
             Route::Http(target) => self.http.call(target, request, admitted.deadline()).await,
-            Route::Mqtt(_) => Err(mqtt::not_called()),
+            Route::Other(way) => way.call(request, admitted.deadline()).await,
         }
     }
 

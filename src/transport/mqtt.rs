@@ -1,30 +1,25 @@
 //! Agents over MQTT: known, listed and found, but not called. There is no way to a broker here yet.
 
-use super::settings::{Bounds, Settings};
-use crate::{
-    agent::Endpoint,
-    fault::{Code, Fault},
-};
-use http::uri::PathAndQuery;
+use super::{Bounds, Reply, Request, Settings, Way};
+use crate::fault::{Code, Fault};
 use std::sync::Arc;
+use tokio::time::Instant;
 
-/// An agent that takes its calls from a broker.
 #[derive(Debug)]
-pub struct Topic {
-    pub(super) bounds: Bounds,
-    pub(super) path: PathAndQuery,
+struct Unsupported(Bounds);
+
+/// A way that leads nowhere.
+pub(super) fn unsupported(settings: &Settings) -> Arc<dyn Way> {
+    Arc::new(Unsupported(Bounds::from(&settings.timeouts)))
 }
 
-impl Topic {
-    /// The topic of `endpoint`, if that is one.
-    pub(super) fn of(endpoint: &Endpoint, settings: &Settings) -> Option<Arc<Self>> {
-        let Endpoint::Mqtt(uri) = endpoint else { return None };
-        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        Some(Arc::new(Self { bounds: Bounds::from(&settings.timeouts), path }))
+#[async_trait::async_trait]
+impl Way for Unsupported {
+    fn bounds(&self) -> &Bounds {
+        &self.0
     }
-}
 
-/// What a call to such an agent comes to.
-pub(super) fn not_called() -> Fault {
-    Fault::new(Code::AgentUnavailable, "Agents over MQTT cannot be called by this version.")
+    async fn call(&self, _: Request<'_>, _: Instant) -> Result<Reply, Fault> {
+        Err(Fault::new(Code::AgentUnavailable, "Agents over MQTT cannot be called by this version."))
+    }
 }

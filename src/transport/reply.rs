@@ -4,6 +4,7 @@ use super::http::Answer;
 use crate::fault::Fault;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
+use tokio::sync::mpsc;
 
 /// An agent's answer.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct ReplyBody {
 #[derive(Debug)]
 enum Rest {
     None,
+    Pieces(mpsc::Receiver<Result<Bytes, Fault>>),
     Http(Box<Answer>),
 }
 
@@ -40,11 +42,18 @@ pub struct Beginning {
 }
 
 impl ReplyBody {
+    /// A body that comes piece by piece from elsewhere: pieces that are not empty, and at most one fault, at the end.
+    /// Whoever sends them bounds their time, and stops when nobody takes them any more.
+    pub fn pieces(pieces: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
+        Self { front: None, rest: Rest::Pieces(pieces) }
+    }
+
     /// How many bytes are to come, if the agent has said.
     pub fn length(&self) -> Option<u64> {
         let front = self.front.as_ref().map_or(0, |bytes| bytes.len() as u64);
         match &self.rest {
             Rest::None => Some(front),
+            Rest::Pieces(_) => None,
             Rest::Http(answer) if answer.is_spent() => Some(front),
             Rest::Http(answer) => answer.length().map(|rest| front + rest),
         }
@@ -58,6 +67,7 @@ impl ReplyBody {
         }
         match &mut self.rest {
             Rest::None => None,
+            Rest::Pieces(pieces) => pieces.recv().await,
             Rest::Http(answer) => answer.chunk().await,
         }
     }

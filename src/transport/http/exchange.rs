@@ -63,7 +63,7 @@ impl Http {
         request: Request<'_>,
         deadline: Instant,
     ) -> Result<Reply, Fault> {
-        let Request { method, path, headers, body, passage } = request;
+        let Request { method, path, headers, body, passage, .. } = request;
         let exchange = Exchange { target, method, path, headers, passage, deadline };
         let (copy, course) = match &body {
             Body::Empty => (Some(None), None),

@@ -82,7 +82,7 @@ impl Reach {
         let deadline = Instant::now() + self.route.bounds().total;
         let admitted = Admitted { route: self.route.clone(), deadline };
         let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
-        let request = Request { method, path: None, headers, body, passage };
+        let request = Request { id: "c", operation: "", method, path: None, headers, body, passage };
         self.transport.call(&admitted, request).await
     }
 

@@ -1,0 +1,20 @@
+//! What a kind of transport is: one agent, and how a call reaches it.
+
+use super::{Bounds, Reply, Request};
+use crate::fault::Fault;
+use std::fmt;
+use tokio::time::Instant;
+
+/// A way to one agent, worked out when its record was read.
+#[async_trait::async_trait]
+pub trait Way: fmt::Debug + Send + Sync {
+    /// The agent's bounds in time.
+    fn bounds(&self) -> &Bounds;
+
+    /// Makes the call and waits for the beginning of the answer. Dropping this, or the body of the reply, ends the
+    /// call: whatever is kept for it goes, and an answer that comes later reaches nobody.
+    ///
+    /// # Errors
+    /// The agent cannot be reached, does not answer before `deadline`, or answers what is no answer.
+    async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault>;
+}
