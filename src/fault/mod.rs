@@ -3,10 +3,12 @@
 
 mod code;
 mod public;
+mod rpc;
 mod wire;
 
 pub use code::{Blame, Code, Row};
 pub use public::public_text;
+pub use rpc::rpc_id;
 pub use wire::Format;
 
 use std::{borrow::Cow, fmt, time::Duration};

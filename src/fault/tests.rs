@@ -65,3 +65,33 @@ fn r117_r133_messages_about_the_inside_do_not() {
     }
     assert_eq!(public_text(&"x".repeat(301)), None);
 }
+
+#[test]
+fn r92_r94_whoever_spoke_json_rpc_is_answered_in_it() {
+    let fault = Fault::new(Code::AgentUnavailable, "down").retry_after(Duration::from_secs(2)).detail("10.0.0.1");
+    assert_eq!(
+        fault.rpc(&serde_json::json!("a"), "r1"),
+        serde_json::json!({"jsonrpc": "2.0", "id": "a", "error": {"code": -32000, "message": "down",
+            "data": {"code": "AgentUnavailable", "status": 503, "retry_after": 2, "request_id": "r1"}}})
+    );
+    for (code, number) in [(Code::InvalidInput, -32602), (Code::CapabilityNotFound, -32601), (Code::Internal, -32603)] {
+        assert_eq!(Fault::new(code, "no").rpc(&1.into(), "r1")["error"]["code"], number);
+    }
+}
+
+#[test]
+fn r92_only_a_json_rpc_request_has_an_id_to_answer() {
+    let id = |body: &str| rpc_id(body.as_bytes());
+    assert_eq!(id(r#" {"jsonrpc":"2.0","id":7,"method":"a"}"#), Some(7.into()));
+    assert_eq!(id(r#"{"jsonrpc":"2.0","id":"x"}"#), Some("x".into()));
+    let nobody = [r#"{"jsonrpc":"2.0"}"#, r#"{"jsonrpc":"2.0","id":null}"#, r#"{"jsonrpc":"2.0","id":{"a":1}}"#];
+    for body in
+        nobody.map(str::to_owned).into_iter().chain([format!(r#"{{"jsonrpc":"2.0","id":"{}"}}"#, "x".repeat(300))])
+    {
+        assert_eq!(id(&body), Some(serde_json::Value::Null), "{body}");
+    }
+    for body in ["", "{", "[]", r#"{"id":1}"#, r#"{"jsonrpc":"1.0","id":1}"#, r#"{"jsonrpc":2,"id":1}"#, r#"{"jsonrpc"#]
+    {
+        assert_eq!(id(body), None, "{body}");
+    }
+}

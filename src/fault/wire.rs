@@ -59,12 +59,16 @@ impl Fault {
         Value::Object(problem)
     }
 
-    /// An `event: error` for a stream that has begun; ends with the empty line that ends an event.
-    pub fn event(&self, request_id: &str) -> String {
-        format!("event: error\ndata: {}\n\n", self.error_object(request_id))
+    /// An `event: error` for a stream that has begun, or a plain event for one that answers the JSON-RPC request `rpc`;
+    /// ends with the empty line that ends an event.
+    pub fn event(&self, request_id: &str, rpc: Option<&Value>) -> String {
+        match rpc {
+            Some(id) => format!("data: {}\n\n", self.rpc(id, request_id)),
+            None => format!("event: error\ndata: {}\n\n", self.error_object(request_id)),
+        }
     }
 
-    fn extras(&self, to: &mut Map<String, Value>) {
+    pub(super) fn extras(&self, to: &mut Map<String, Value>) {
         if !self.broken().is_empty() {
             to.insert("details".into(), serde_json::to_value(self.broken()).unwrap_or_default());
         }

@@ -4,14 +4,16 @@
 use super::{Gateway, route::Route};
 use crate::{
     auth::{Caller, CallerKind},
-    fault::Fault,
+    fault::{self, Fault},
     telemetry::{Ended, Entry, Group, Tally},
 };
+use bytes::Bytes;
 use http::{HeaderMap, Method, Version};
 use pingora_http::RequestHeader;
+use serde_json::Value;
 use std::{
     net::IpAddr,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -40,6 +42,8 @@ pub(super) struct Call {
     route: Option<(Arc<Route>, Option<usize>)>,
     caller: Option<Arc<Caller>>,
     browses: bool,
+    /// The input, where it was read whole.
+    pub(super) read: OnceLock<Bytes>,
     pub(super) stage: Stage,
     pub(super) count: Count,
     _flight: Tally,
@@ -76,6 +80,7 @@ impl Call {
             route: None,
             caller: None,
             browses: false,
+            read: OnceLock::new(),
             stage: Stage::Open,
             count: Count::default(),
         }
@@ -111,6 +116,11 @@ impl Call {
     /// The id under which the log has this call, and which the caller is told.
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The id of the JSON-RPC request that this call is, if it is one and was read.
+    pub(super) fn rpc_id(&self) -> Option<Value> {
+        self.read.get().and_then(|body| fault::rpc_id(body))
     }
 
     /// When the call arrived.

@@ -86,7 +86,7 @@ impl Gateway {
         let entry = self.enter(world, call, agent, shown).await?;
         let named = input::named(&entry.route, operation, shown_headers)?;
         let most = deadline(call, &entry.route, shown_headers)?;
-        let reading = Reading { gateway: self, route: &entry.route, rules: &world.contract, named };
+        let reading = Reading { gateway: self, route: &entry.route, rules: &world.contract, named, read: &call.read };
         let (operation, input) = reading.bytes(input)?;
         let Input::Whole(input) = input else {
             return Err(Fault::new(Code::InvalidInput, "a batch is not taken here (send one input)"));

@@ -13,6 +13,7 @@ use crate::{
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::{Value, value::RawValue};
+use std::sync::OnceLock;
 
 /// The input, checked as far as the contract asks.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub(super) struct Reading<'a> {
     pub(super) route: &'a Route,
     pub(super) rules: &'a contract::Config,
     pub(super) named: Option<usize>,
+    /// Gets what was read whole, good or not: errors are written in the form of what they answer.
+    pub(super) read: &'a OnceLock<Bytes>,
 }
 
 impl Reading<'_> {
@@ -68,6 +71,9 @@ impl Reading<'_> {
             if first_byte(&first) != Some(b'[') {
                 // One that is here already may be sent again where that is safe.
                 let whole = incoming.length() == Some(first.len() as u64) && !first.is_empty();
+                if whole {
+                    let _ = self.read.set(first.clone());
+                }
                 let input = if whole { Input::Whole(first) } else { Input::Stream(first) };
                 return Ok((self.named.unwrap_or_default(), input));
             }
@@ -82,6 +88,8 @@ impl Reading<'_> {
         if bytes.is_empty() {
             return Err(Fault::new(Code::InvalidInput, "the request has no body (send a JSON object)"));
         }
+        // It is the only one.
+        let _ = self.read.set(bytes.clone());
         let value = contract::parse(&bytes, &Bounds { depth: self.rules.max_depth })?;
         let takes_list =
             |at: usize| self.route.operations.get(at).is_some_and(|operation| operation.contract.takes_array());

@@ -231,9 +231,13 @@ pub(super) async fn refuse(
 }
 
 fn refusal(call: &Call, fault: &Fault, format: Format) -> (ResponseHeader, Bytes) {
-    let body = Bytes::from(fault.body(format, call.id()));
+    let (media, body) = match call.rpc_id() {
+        Some(id) => ("application/json", fault.rpc(&id, call.id()).to_string().into_bytes()),
+        None => (format.media_type(), fault.body(format, call.id())),
+    };
+    let body = Bytes::from(body);
     let mut headers = HeaderMap::with_capacity(8);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

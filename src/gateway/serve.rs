@@ -99,7 +99,7 @@ impl Serving<'_> {
         }
         let until = deadline(call, &entry.route, &head.headers)?;
         let pace = Pace { connection, until };
-        let reading = Reading { gateway, route: &entry.route, rules: &world.contract, named };
+        let reading = Reading { gateway, route: &entry.route, rules: &world.contract, named, read: &call.read };
         let (operation, input) = match from_query {
             true => reading.bytes(query(head, &entry.route, named)?)?,
             false => {

@@ -157,7 +157,7 @@ async fn die(
 ) -> Outcome {
     let mut outcome = Outcome::Aborted;
     if events.is_some_and(|events| events.may_end_with_ours()) {
-        let event = Bytes::from(fault.event(call.id()));
+        let event = Bytes::from(fault.event(call.id(), call.rpc_id().as_ref()));
         call.count.bytes_out += event.len() as u64;
         if session.write_response_body(event, true).await.is_ok() {
             outcome = Outcome::Complete;

@@ -619,3 +619,18 @@ async fn r36_what_is_not_there_is_refused_in_the_same_shape() {
     }
     assert_eq!(gate.log(3).await.len(), 3);
 }
+
+#[tokio::test]
+async fn r92_r94_a_json_rpc_caller_reads_json_rpc_errors_and_everybody_else_the_usual_ones() {
+    let gate = gateway().document(json!({"id": "rpc", "name": "rpc", "endpoint": "http://127.0.0.1:1/"})).start().await;
+    let body = json!({"jsonrpc": "2.0", "id": "call-1", "method": "message/send", "params": {}});
+    let answer = gate.invoke("rpc", &body).await;
+    let error = answer.json();
+    assert_eq!((answer.status, &error["id"], &error["jsonrpc"]), (502, &json!("call-1"), &json!("2.0")), "{error}");
+    assert_eq!(error["error"]["data"]["code"], "AgentError", "{error}");
+    assert!(error["error"]["code"].is_number() && error["error"]["data"]["request_id"].is_string(), "{error}");
+    gate.invoke("rpc", &json!({"id": "call-1"})).await.is_fault(502, "AgentError");
+    // Nothing is read before it is known who calls.
+    let stranger = gate.post("/agents/rpc/invoke").header("x-api-key", "nobody").json(&body);
+    send(stranger).await.is_fault(401, "Unauthorized");
+}
