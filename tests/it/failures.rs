@@ -626,11 +626,11 @@ async fn r92_r94_a_json_rpc_caller_reads_json_rpc_errors_and_everybody_else_the_
     let body = json!({"jsonrpc": "2.0", "id": "call-1", "method": "message/send", "params": {}});
     let answer = gate.invoke("rpc", &body).await;
     let error = answer.json();
-    assert_eq!((answer.status, &error["id"], &error["jsonrpc"]), (502, &json!("call-1"), &json!("2.0")), "{error}");
-    assert_eq!(error["error"]["data"]["code"], "AgentError", "{error}");
+    assert_eq!((answer.status, &error["id"], &error["jsonrpc"]), (503, &json!("call-1"), &json!("2.0")), "{error}");
+    assert_eq!(error["error"]["data"]["code"], "AgentUnavailable", "{error}");
     assert!(error["error"]["code"].is_number() && error["error"]["data"]["request_id"].is_string(), "{error}");
-    gate.invoke("rpc", &json!({"id": "call-1"})).await.is_fault(502, "AgentError");
+    gate.invoke("rpc", &json!({"id": "call-1"})).await.is_fault(503, "AgentUnavailable");
     // Nothing is read before it is known who calls.
-    let stranger = gate.post("/agents/rpc/invoke").header("x-api-key", "nobody").json(&body);
+    let stranger = gate.request("POST", "/agents/rpc/invoke").header("x-api-key", "nobody").json(&body);
     send(stranger).await.is_fault(401, "Unauthorized");
 }
