@@ -56,8 +56,8 @@ pub(super) trait Mouth: Send + Sync {
     /// Asks for the messages of `filters`; for each of them, whether they will come.
     async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, String>;
 
-    /// Does not want the messages of `filter` any more.
-    async fn unsubscribe(&self, filter: &str) -> Result<(), String>;
+    /// Does not want the messages of `filters` any more.
+    async fn unsubscribe(&self, filters: &[&str]) -> Result<(), String>;
 
     /// Says good-bye, so that the last will is not carried out.
     async fn disconnect(&self) -> Result<(), String>;
@@ -195,8 +195,9 @@ macro_rules! speaks {
                     Ok(answer.return_codes.iter().map(granted).collect())
                 }
 
-                async fn unsubscribe(&self, filter: &str) -> Result<(), String> {
-                    let said = self.0.unsubscribe_tracked(filter).await.map_err(|why| told(&why))?;
+                async fn unsubscribe(&self, filters: &[&str]) -> Result<(), String> {
+                    let filters = filters.iter().copied();
+                    let said = self.0.unsubscribe_many_tracked(filters).await.map_err(|why| told(&why))?;
                     said.wait_async().await.map(drop).map_err(|why| told(&why))
                 }
 

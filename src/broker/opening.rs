@@ -37,7 +37,8 @@ pub struct Opening {
     pub policy: Option<Arc<AddressPolicy>>,
     /// After so long without a word the broker is asked whether it is still there; whole seconds.
     pub keep_alive: Duration,
-    /// How long each step of connecting may take, and the broker's acknowledgement of what is said.
+    /// How long each step of connecting may take; the broker's acknowledgement of what is said may take so long too,
+    /// and 10 s at least. After that the conversation is given up.
     pub patience: Duration,
     /// The last will; none by default.
     pub will: Option<Will>,

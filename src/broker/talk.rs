@@ -14,6 +14,8 @@ use tokio::{
 const QUEUE: usize = 64;
 /// Bytes of a packet besides topic and payload, at most.
 const AROUND: usize = 16;
+/// How long an acknowledgement may take at least, however impatient the connecting is.
+const SLOW: Duration = Duration::from_secs(10);
 
 /// Why the broker has not acknowledged what was said. It may be told to an operator, not to a caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +70,7 @@ pub(super) fn begin(spoken: Spoken, patience: Duration) -> (Speaker, Words) {
         // Whoever waits for an acknowledgement hears the reason before the library says that there is none.
         tell.send_replace(Some(why));
     });
-    let speaker = Speaker { mouth: spoken.mouth, takes: spoken.takes, patience, over: over.clone(), give_up };
+    let speaker = Speaker { mouth: spoken.mouth, takes: spoken.takes, patience: patience.max(SLOW), over: over.clone(), give_up };
     (speaker, Words { messages, over, _task: task })
 }
 
@@ -122,12 +124,12 @@ impl Speaker {
         self.said(self.mouth.subscribe(filters)).await
     }
 
-    /// Takes back what was asked for with `filter`; resolves when the broker has answered.
+    /// Takes back what was asked for with `filters`; resolves when the broker has answered.
     ///
     /// # Errors
     /// The broker has not answered, and never will.
-    pub async fn unsubscribe(&self, filter: &str) -> Result<(), Unheard> {
-        self.said(self.mouth.unsubscribe(filter)).await
+    pub async fn unsubscribe(&self, filters: &[&str]) -> Result<(), Unheard> {
+        self.said(self.mouth.unsubscribe(filters)).await
     }
 
     /// Says good-bye after what was said before is acknowledged, and waits until the conversation is over, but not

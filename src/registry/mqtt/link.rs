@@ -43,9 +43,10 @@ impl Broker {
             Err(why) => return why,
         };
         board.begin();
-        match subscribed(&speaker, &mut words, board).await {
-            Ok(()) => {}
-            Err(why) => return why,
+        match tokio::time::timeout(self.timeout, subscribed(&speaker, &mut words, board)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => return why,
+            Err(_) => return "no answer in time".to_owned(),
         }
         board.granted();
         tracing::info!(broker = %self.address.base(), "agents' statuses are read");
