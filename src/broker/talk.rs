@@ -70,7 +70,8 @@ pub(super) fn begin(spoken: Spoken, patience: Duration) -> (Speaker, Words) {
         // Whoever waits for an acknowledgement hears the reason before the library says that there is none.
         tell.send_replace(Some(why));
     });
-    let speaker = Speaker { mouth: spoken.mouth, takes: spoken.takes, patience: patience.max(SLOW), over: over.clone(), give_up };
+    let speaker =
+        Speaker { mouth: spoken.mouth, takes: spoken.takes, patience: patience.max(SLOW), over: over.clone(), give_up };
     (speaker, Words { messages, over, _task: task })
 }
 
