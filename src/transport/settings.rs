@@ -22,7 +22,7 @@ pub struct Settings {
     /// Over `https`, HTTP/2 is used wherever the agent offers it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub h2c: Option<bool>,
-    /// Whether plain `http` may be used beyond this machine. Default: false.
+    /// Whether plain `http` and `mqtt` may be used beyond this machine. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_plaintext: Option<bool>,
     /// How long an unused connection is kept. Keep it below the agent's own bound (often 5s), or calls

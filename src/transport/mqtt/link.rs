@@ -135,6 +135,8 @@ impl Shared {
             tokio::time::sleep(jittered(pause)).await;
             pause = (pause * 2).min(PAUSE.1);
             if !was_up {
+                // Whoever comes now waits for the attempt that it causes.
+                self.state.send_replace(State::Idle);
                 self.wanted.notified().await;
             }
         }
