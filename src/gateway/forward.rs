@@ -22,7 +22,17 @@ impl Gateway {
     pub(super) async fn send(&self, admitted: &Admitted, told: Told<'_>, body: Body) -> Result<Reply> {
         let Told { id, headers, passage } = told;
         let operation = &admitted.operation().name;
-        let request = Request { id, operation, method: Method::POST, path: None, headers, body, passage };
+        let request = Request {
+            id,
+            operation,
+            method: Method::POST,
+            path: None,
+            headers,
+            body,
+            passage,
+            instruction: None,
+            next: None,
+        };
         self.transport.call(admitted, request).await
     }
 

@@ -105,6 +105,7 @@ impl Compile for Routes {
                 return Err(problems);
             }
         };
+        let concurrency = concurrency.or(way.at_once());
         let bounds = limit::Bounds { declared: agent.rates.clone(), rate, concurrency };
         Ok(Route {
             grants: self.auth.grants_of(&agent),

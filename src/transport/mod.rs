@@ -17,7 +17,7 @@ pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
 pub use headers::{Passage, incoming_headers};
 pub use reply::{Beginning, Reply, ReplyBody};
-pub use settings::{Bounds, Credential, Settings, Timeouts, Tls};
+pub use settings::{Bounds, Credential, MqttLogin, Settings, Timeouts, Tls};
 pub use way::Way;
 
 use self::http::Http;
@@ -27,7 +27,7 @@ use crate::{
     net::AddressPolicy,
 };
 use ::http::{HeaderMap, Method, uri::PathAndQuery};
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 use tokio::time::Instant;
 
 /// The proof that a call was admitted. `gateway` has the one type that implements it and the one
@@ -57,6 +57,14 @@ impl Route {
             Self::Other(way) => way.bounds(),
         }
     }
+
+    /// How many calls the agent takes at once, where its kind of transport knows.
+    pub fn at_once(&self) -> Option<NonZeroU32> {
+        match self {
+            Self::Http(_) => None,
+            Self::Other(way) => way.at_once(),
+        }
+    }
 }
 
 /// A call for an agent.
@@ -76,6 +84,11 @@ pub struct Request<'a> {
     pub body: Body,
     /// What the agent is told about the caller.
     pub passage: Passage<'a>,
+    /// What the agent is to do, in words, for kinds that have room for it; nothing elsewhere.
+    pub instruction: Option<&'a str>,
+    /// The continuation of a pipeline in the 2389 protocol's nested form (R112), for agents over MQTT: its last agent
+    /// answers instead. Other kinds know no such thing and leave it out.
+    pub next: Option<serde_json::Value>,
 }
 
 /// Every connection to agents. One for the life of the process: routes made under another
@@ -83,16 +96,18 @@ pub struct Request<'a> {
 #[derive(Clone, Debug)]
 pub struct Transport {
     http: Arc<Http>,
+    mqtt: Arc<mqtt::Mqtt>,
 }
 
 impl Transport {
     /// A transport that reaches what `policy` permits. Needs a tokio runtime, in which it keeps house.
     pub fn new(policy: Arc<AddressPolicy>) -> Self {
-        Self { http: Http::new(policy) }
+        Self { mqtt: mqtt::Mqtt::new(Arc::clone(&policy)), http: Http::new(policy) }
     }
 
     /// Puts another policy in force; connections made under the old one are not used for another call.
     pub fn set_policy(&self, policy: Arc<AddressPolicy>) {
+        self.mqtt.set_policy(Arc::clone(&policy));
         self.http.set_policy(policy);
     }
 
@@ -103,13 +118,13 @@ impl Transport {
     pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
         match &agent.endpoint {
             Endpoint::Http(_) | Endpoint::Unix { .. } => self.http.target(agent, settings).map(Route::Http),
-            Endpoint::Mqtt(_) => Ok(Route::Other(mqtt::unsupported(settings))),
+            Endpoint::Mqtt(at) => self.mqtt.way(at, agent, settings).map(Route::Other),
         }
     }
 
     /// What keeps `settings` from being used for any agent: files and secrets that are not there.
     pub fn check(&self, settings: &Settings) -> Vec<String> {
-        http::problems(settings)
+        [http::problems(settings), mqtt::problems(settings)].concat()
     }
 
     /// Makes the call and waits for the head of the answer.

@@ -12,6 +12,9 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// TLS towards the agent.
     pub tls: Tls,
+    /// How the brokers of agents over MQTT are spoken to. TLS is that of `tls`, and `insecure_plaintext` and the bounds
+    /// in time hold as elsewhere; `credential` is for HTTP.
+    pub mqtt: MqttLogin,
     /// The credential that the gateway shows to the agent. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<Credential>,
@@ -19,7 +22,7 @@ pub struct Settings {
     /// Over `https`, HTTP/2 is used wherever the agent offers it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub h2c: Option<bool>,
-    /// Whether plain `http` may be used beyond this machine. Default: false.
+    /// Whether plain `http` and `mqtt` may be used beyond this machine. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_plaintext: Option<bool>,
     /// How long an unused connection is kept. Keep it below the agent's own bound (often 5s), or calls
@@ -68,6 +71,21 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
+/// Who the gateway is to a broker. Agents of one broker share a connection where these settings are the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MqttLogin {
+    /// The user name. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub username: Option<SecretRef>,
+    /// The password; needs a username. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<SecretRef>,
+    /// After so long without a word the broker is asked whether it is still there; 1s to 10m. Default: 30s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<Span>,
+}
+
 /// The gateway's credential, as a header of the request.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,11 +112,25 @@ impl Settings {
         Self {
             timeouts: self.timeouts.over(&base.timeouts),
             tls: self.tls.over(&base.tls),
+            mqtt: self.mqtt.over(&base.mqtt),
             credential: self.credential.clone().or_else(|| base.credential.clone()),
             h2c: self.h2c.or(base.h2c),
             insecure_plaintext: self.insecure_plaintext.or(base.insecure_plaintext),
             keep_alive: self.keep_alive.or(base.keep_alive),
             idle_connections: self.idle_connections.or(base.idle_connections),
+        }
+    }
+}
+
+impl MqttLogin {
+    /// User and password are taken together.
+    fn over(&self, base: &Self) -> Self {
+        let own = self.username.is_some() || self.password.is_some();
+        let login = if own { self } else { base };
+        Self {
+            username: login.username.clone(),
+            password: login.password.clone(),
+            keep_alive: self.keep_alive.or(base.keep_alive),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Bounds, Reply, Request};
 use crate::fault::Fault;
-use std::fmt;
+use std::{fmt, num::NonZeroU32};
 use tokio::time::Instant;
 
 /// A way to one agent, worked out when its record was read.
@@ -10,6 +10,12 @@ use tokio::time::Instant;
 pub trait Way: fmt::Debug + Send + Sync {
     /// The agent's bounds in time.
     fn bounds(&self) -> &Bounds;
+
+    /// How many calls the agent takes at once, where its kind of transport knows; the configuration's word for this very
+    /// agent comes first.
+    fn at_once(&self) -> Option<NonZeroU32> {
+        None
+    }
 
     /// Makes the call and waits for the beginning of the answer. Dropping this, or the body of the reply, ends the
     /// call: whatever is kept for it goes, and an answer that comes later reaches nobody.

@@ -292,7 +292,7 @@ async fn floor(gate: &Gate) -> Value {
 }
 
 #[tokio::test]
-async fn r107_r134_an_agent_over_mqtt_is_known_to_the_gateway_and_its_calls_are_refused_by_name() {
+async fn r107_r134_an_agent_over_mqtt_is_known_to_the_gateway_and_not_available_while_it_does_not_listen() {
     let near = Agent::echo().await;
     let mut broker = Mosquitto::start().await;
     let planner = broker.player("planner").await;

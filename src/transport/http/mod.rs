@@ -45,6 +45,13 @@ pub(super) fn problems(settings: &Settings) -> Vec<String> {
     problems
 }
 
+/// TLS as `settings` have it, for kinds of transport that agree on no protocol within. Reads files.
+pub(super) fn client_config(settings: &Tls) -> Result<rustls::ClientConfig, Vec<String>> {
+    let mut config = (*Profile::load(settings)?.live().config).clone();
+    config.alpn_protocols.clear();
+    Ok(config)
+}
+
 /// All HTTP connections of the gateway. It outlives every configuration, so that they do too.
 #[derive(Debug)]
 pub(super) struct Http {

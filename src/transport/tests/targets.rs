@@ -124,15 +124,35 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
         headers: &headers,
         body: Body::Empty,
         passage,
+        instruction: None,
+        next: None,
     };
     assert_eq!(whole(reach.transport.call(&admitted, request).await).await.unwrap(), "GET /run/translate?q=a HTTP/1.1");
 }
 
 #[tokio::test]
-async fn r107_an_agent_over_mqtt_has_a_route_and_its_calls_are_refused() {
+async fn r107_an_agent_over_mqtt_has_a_route_before_anybody_asks_for_its_broker() {
     let reach = Reach::new("mqtts://broker.example:8883/control/agents/a/input", &quick());
     assert_eq!(reach.route.bounds().total, Duration::from_secs(3));
-    let fault = reach.post().await.expect_err("a fault");
-    assert_eq!((fault.http_status(), fault.code().row().name), (503, "AgentUnavailable"));
-    assert!(fault.message().contains("over MQTT"), "{fault}");
+    assert_eq!(reach.route.at_once(), std::num::NonZeroU32::new(1));
+}
+
+#[tokio::test]
+async fn r129_plain_mqtt_beyond_this_machine_must_be_spelled() {
+    let (agent, mut settings) = (agent("mqtt://broker.example/control/agents/a/input"), quick());
+    let problems = transport().route(&agent, &settings).unwrap_err();
+    assert!(problems[0].contains("plain mqtt beyond this machine"), "{problems:?}");
+    settings.insecure_plaintext = Some(true);
+    assert!(transport().route(&agent, &settings).is_ok());
+}
+
+#[tokio::test]
+async fn r130_what_cannot_be_used_with_a_broker_is_told_by_its_path() {
+    let mut settings = quick();
+    settings.mqtt.password = Some("env:GATEPOST_NO_SUCH_NAME".parse().unwrap());
+    settings.mqtt.keep_alive = Some(Span::millis(10));
+    let told = transport().check(&settings);
+    for begins in ["mqtt.password: needs", "mqtt.password: environment", "mqtt.keep_alive: "] {
+        assert!(told.iter().any(|problem| problem.starts_with(begins)), "{begins} {told:?}");
+    }
 }

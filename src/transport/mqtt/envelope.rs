@@ -1,0 +1,101 @@
+//! The task envelope (R110–R112), written once and never again: its ids are this call's alone.
+//!
+//! `instruction` is, in this order: the one that the request brings along (a step of a pipeline), a member `instruction`
+//! of the input that is a string, the operation's name, null. The input is forwarded as it came.
+
+use crate::{
+    broker::LARGEST,
+    fault::{Code, Fault},
+    unit::json,
+};
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
+
+/// Nested arrays and objects in an input.
+const DEEPEST: u16 = 100;
+
+/// What is asked of an agent, checked.
+#[derive(Debug)]
+pub(super) struct Asked {
+    input: Box<RawValue>,
+    instruction: Option<String>,
+    next: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    task_id: &'a str,
+    conversation_id: &'a str,
+    topic: &'a str,
+    instruction: Option<&'a str>,
+    input: &'a RawValue,
+    next: Option<&'a Value>,
+}
+
+impl Asked {
+    /// Reads an input: an object, or a string (R111); no input is an empty object.
+    ///
+    /// # Errors
+    /// 400 for anything else.
+    pub(super) fn read(body: &[u8], operation: &str, brought: (Option<&str>, Option<Value>)) -> Result<Self, Fault> {
+        let body = if body.trim_ascii().is_empty() { b"{}" } else { body.trim_ascii() };
+        let refuse = |why: String| Fault::new(Code::InvalidInput, why);
+        let value = json::read(body, DEEPEST).map_err(|why| refuse(format!("the body is not JSON: {why}")))?;
+        if !matches!(value, Value::Object(_) | Value::String(_)) {
+            let kind = json::kind(&value);
+            return Err(refuse(format!("this agent takes a JSON object or a string, not {kind}")));
+        }
+        let input = serde_json::from_slice(body).map_err(|why| refuse(format!("the body is not JSON: {why}")))?;
+        let (brought, next) = brought;
+        let named = || value.get("instruction").and_then(Value::as_str);
+        let instruction = brought.or_else(named).or(Some(operation).filter(|name| !name.is_empty()));
+        Ok(Self { input, instruction: instruction.map(str::to_owned), next })
+    }
+
+    /// The agent that answers at the end, where the continuation names one by its input topic.
+    pub(super) fn last(&self) -> Option<Option<String>> {
+        let mut last = self.next.as_ref()?;
+        while let Some(next) = last.get("next").filter(|next| next.is_object()) {
+            last = next;
+        }
+        Some(last.get("topic").and_then(Value::as_str).and_then(agent_of))
+    }
+
+    /// The message for the agent at `topic`.
+    ///
+    /// # Errors
+    /// 413 where it is longer than agents take (R116).
+    pub(super) fn write(&self, topic: &str, task: &str, conversation: &str) -> Result<Bytes, Fault> {
+        let envelope = Envelope {
+            task_id: task,
+            conversation_id: conversation,
+            topic,
+            instruction: self.instruction.as_deref(),
+            input: &self.input,
+            next: self.next.as_ref(),
+        };
+        let text = serde_json::to_vec(&envelope)
+            .map_err(|why| Fault::new(Code::Internal, "the gateway failed").detail(why))?;
+        match text.len() > LARGEST {
+            true => Err(too_large(LARGEST)),
+            false => Ok(text.into()),
+        }
+    }
+}
+
+/// The message is longer than agent or broker take.
+pub(super) fn too_large(most: usize) -> Fault {
+    let kib = most >> 10;
+    Fault::new(
+        Code::PayloadTooLarge,
+        format!("the input is too large for this agent (at most {kib} KiB with its envelope)"),
+    )
+}
+
+/// The agent whose input topic `topic` is, however it is spelled (R109).
+pub(super) fn agent_of(topic: &str) -> Option<String> {
+    let topic = crate::broker::canonical(topic);
+    let id = topic.strip_prefix("/control/agents/")?.strip_suffix("/input")?;
+    (!id.contains('/')).then(|| id.to_owned())
+}

@@ -1,0 +1,279 @@
+//! One connection to a broker, shared by calls. Each call has a conversation of its own that is subscribed to before
+//! its task is published; a few are subscribed to ahead of time, so that a call costs one round trip and not two.
+//! What a call leaves behind is tidied up by a task that is not the call's.
+
+use super::desk::{Desk, Expected, Fate};
+use crate::{
+    broker::{Speaker, Unheard, Words},
+    fault::{Code, Fault},
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+use tokio::sync::Notify;
+
+/// Conversations that are subscribed to ahead of time.
+const SPARE: usize = 8;
+/// Conversations that are given up at a time.
+const AT_ONCE: usize = 100;
+
+/// A connection, and the calls that use it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) speaker: Speaker,
+    desk: Mutex<Desk>,
+    /// What calls have left behind: conversations that are over, and agents whose progress one watcher less wants.
+    left: Mutex<Left>,
+    chores: Notify,
+    /// The agents whose progress is wanted; held while the broker is told.
+    watched: tokio::sync::Mutex<HashMap<String, Watched>>,
+    retired: AtomicBool,
+    unused: Notify,
+    /// Messages that were for nobody.
+    strays: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Left {
+    conversations: Vec<String>,
+    agents: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    by: usize,
+    granted: bool,
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn conversation_filter(name: &str) -> String {
+    format!("/conversations/{name}/+")
+}
+
+fn progress_filter(agent: &str) -> String {
+    format!("/control/agents/{agent}/progress/#")
+}
+
+/// What nobody can guess: 122 random bits.
+fn name() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+fn texts(owned: &[String]) -> Vec<&str> {
+    owned.iter().map(String::as_str).collect()
+}
+
+/// The broker has not done what was asked of it.
+pub(super) fn unheard(why: &Unheard) -> Fault {
+    match why {
+        Unheard::TooLarge(most) => super::envelope::too_large(*most),
+        Unheard::Refused(_) => refused(why),
+        Unheard::Lost(_) => lost(why),
+    }
+}
+
+fn refused(why: impl std::fmt::Display) -> Fault {
+    Fault::new(Code::AgentError, "The agent's broker refused the call.").detail(format_args!("broker: {why}"))
+}
+
+/// The connection is gone, and with it the answer.
+pub(super) fn lost(why: impl std::fmt::Display) -> Fault {
+    Fault::new(Code::AgentError, "The connection to the agent was lost before it answered.")
+        .detail(format_args!("broker: {why}"))
+}
+
+impl Session {
+    pub(super) fn new(speaker: Speaker) -> Self {
+        Self {
+            speaker,
+            desk: Mutex::default(),
+            left: Mutex::default(),
+            chores: Notify::new(),
+            watched: tokio::sync::Mutex::default(),
+            retired: AtomicBool::new(false),
+            unused: Notify::new(),
+            strays: AtomicU64::new(0),
+        }
+    }
+
+    /// Hands on what comes, until the connection is lost, or is retired and not used any more.
+    pub(super) async fn serve(&self, mut words: Words) {
+        let why = loop {
+            tokio::select! {
+                word = words.next() => match word {
+                    Ok(message) => {
+                        let fate = lock(&self.desk).deliver(&message);
+                        if fate != Fate::Delivered {
+                            let strays = self.strays.fetch_add(1, Relaxed) + 1;
+                            tracing::debug!(?fate, strays, "a message of a broker is for nobody");
+                        }
+                    }
+                    Err(why) => break why,
+                },
+                () = self.unused.notified() => {}
+            }
+            if self.retired.load(Relaxed) && lock(&self.desk).open.is_empty() {
+                break "it is not used any more".to_owned();
+            }
+        };
+        tracing::debug!(why, "a connection to a broker ends");
+        let mut desk = lock(&self.desk);
+        desk.closed = true;
+        // Whoever waits hears that nobody will answer.
+        desk.open.clear();
+    }
+
+    /// No further call is to use it.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Relaxed);
+        self.unused.notify_one();
+    }
+
+    /// Does what calls have left to do, and what spares the next ones time, as long as the connection lasts.
+    pub(super) async fn keep_house(&self) {
+        loop {
+            let done = self.chores().await;
+            if let Err(why) = done {
+                tracing::debug!(%why, "a broker does not let the gateway keep house");
+                if matches!(why, Unheard::Lost(_)) {
+                    return;
+                }
+            }
+            self.chores.notified().await;
+        }
+    }
+
+    async fn chores(&self) -> Result<(), Unheard> {
+        self.provide().await?;
+        loop {
+            let (over, agents) = {
+                let mut left = lock(&self.left);
+                let from = left.conversations.len().saturating_sub(AT_ONCE);
+                (left.conversations.split_off(from), std::mem::take(&mut left.agents))
+            };
+            for agent in &agents {
+                self.unwatch(agent).await?;
+            }
+            if over.is_empty() {
+                return Ok(());
+            }
+            let filters: Vec<String> = over.iter().map(|name| conversation_filter(name)).collect();
+            self.speaker.unsubscribe(&texts(&filters)).await?;
+        }
+    }
+
+    /// Subscribes to conversations that no call has yet.
+    async fn provide(&self) -> Result<(), Unheard> {
+        let missing = SPARE.saturating_sub(lock(&self.desk).ready.len());
+        if missing == 0 || self.retired.load(Relaxed) {
+            return Ok(());
+        }
+        let fresh: Vec<String> = (0..missing).map(|_| name()).collect();
+        let filters: Vec<String> = fresh.iter().map(|name| conversation_filter(name)).collect();
+        let granted = self.speaker.subscribe(&texts(&filters)).await?;
+        let good = fresh.into_iter().zip(granted).filter(|(_, granted)| *granted).map(|(name, _)| name);
+        lock(&self.desk).ready.extend(good);
+        Ok(())
+    }
+
+    /// A conversation that the broker knows of; `None` where the connection is lost.
+    ///
+    /// # Errors
+    /// The broker does not let the gateway listen.
+    pub(super) async fn conversation(self: &Arc<Self>) -> Result<Option<Conversation>, Fault> {
+        let ready = {
+            let mut desk = lock(&self.desk);
+            if desk.closed {
+                return Ok(None);
+            }
+            desk.ready.pop()
+        };
+        self.chores.notify_one();
+        let made = |name| Conversation { session: Arc::clone(self), name };
+        if let Some(name) = ready {
+            return Ok(Some(made(name)));
+        }
+        // It is given up again however this ends.
+        let conversation = made(name());
+        match self.speaker.subscribe(&[&conversation_filter(&conversation.name)]).await {
+            Ok(granted) if granted == [true] => Ok(Some(conversation)),
+            Ok(_) => Err(refused("it does not let the gateway read /conversations/+/+")),
+            Err(Unheard::Lost(_)) => Ok(None),
+            Err(why) => Err(unheard(&why)),
+        }
+    }
+
+    /// Sees to it that the progress of `agent` comes, as long as somebody watches.
+    ///
+    /// # Errors
+    /// The connection is lost. A broker that does not let the gateway read it is none: the answer comes all the same.
+    pub(super) async fn watch(self: &Arc<Self>, agent: &str) -> Result<Watch, Unheard> {
+        let mut watched = self.watched.lock().await;
+        let known = watched.entry(agent.to_owned()).or_default();
+        known.by += 1;
+        let watch = Watch { session: Arc::clone(self), agent: agent.to_owned() };
+        if !known.granted {
+            known.granted = self.speaker.subscribe(&[&progress_filter(agent)]).await?.contains(&true);
+        }
+        Ok(watch)
+    }
+
+    async fn unwatch(&self, agent: &str) -> Result<(), Unheard> {
+        let mut watched = self.watched.lock().await;
+        let Some(known) = watched.get_mut(agent) else { return Ok(()) };
+        known.by = known.by.saturating_sub(1);
+        if known.by > 0 {
+            return Ok(());
+        }
+        watched.remove(agent);
+        self.speaker.unsubscribe(&[&progress_filter(agent)]).await
+    }
+}
+
+/// A conversation of one call. Dropping it ends it: what comes later is for nobody.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) session: Arc<Session>,
+    pub(super) name: String,
+}
+
+impl Conversation {
+    /// Says who waits for what; to be said before the task is published. `false` where the connection is lost.
+    pub(super) fn expect(&self, expected: Expected) -> bool {
+        let mut desk = lock(&self.session.desk);
+        if !desk.closed {
+            desk.open.insert(self.name.clone(), expected);
+        }
+        !desk.closed
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        lock(&self.session.desk).open.remove(&self.name);
+        lock(&self.session.left).conversations.push(std::mem::take(&mut self.name));
+        self.session.chores.notify_one();
+        self.session.unused.notify_one();
+    }
+}
+
+/// A caller who wants to see an agent's progress.
+#[derive(Debug)]
+pub(super) struct Watch {
+    session: Arc<Session>,
+    agent: String,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        lock(&self.session.left).agents.push(std::mem::take(&mut self.agent));
+        self.session.chores.notify_one();
+    }
+}

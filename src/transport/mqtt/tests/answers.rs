@@ -1,0 +1,123 @@
+//! What agents publish: answers in their forms, errors, and bytes that are neither.
+
+use crate::{
+    broker::LARGEST,
+    fault::{Code, Fault},
+    transport::mqtt::answer::{Said, progress, read},
+};
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::json;
+
+const TASK: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
+const OTHER: &str = "7f9619ff-8b86-4d01-b42d-00cf4fc964ff";
+
+fn said(text: &str) -> Said {
+    read(&Bytes::copy_from_slice(text.as_bytes()), TASK)
+}
+
+fn answer(text: &str) -> String {
+    match said(text) {
+        Said::Answer(answer) => String::from_utf8(answer.to_vec()).unwrap(),
+        other => panic!("{text} is {other:?}"),
+    }
+}
+
+fn fault(text: &str) -> Fault {
+    match said(text) {
+        Said::Error(fault) => fault,
+        other => panic!("{text} is {other:?}"),
+    }
+}
+
+#[test]
+fn the_answer_is_what_response_holds_or_the_bare_value() {
+    let task = |response: &str| format!(r#"{{"response": {response}, "task_id": "{TASK}"}}"#);
+    for (message, expected) in [
+        (task(r#""done""#), r#""done""#),
+        (task(r#"{"a": 1.0}"#), r#"{"a": 1.0}"#),
+        (task("123456789012345678901234567890"), "123456789012345678901234567890"),
+        (task("null"), "null"),
+        (task(r#"" {\"plan\": [1]} ""#), r#"{"plan": [1]}"#),
+        (task(r#""{\"cut\": ""#), r#""{\"cut\": ""#),
+        (task(r#""42""#), r#""42""#),
+        (r#"{"response": "no id"}"#.to_owned(), r#""no id""#),
+        (r#"{"plan": []}"#.to_owned(), r#"{"plan": []}"#),
+        (r#"{"plan": [], "task_id": "ticket 7"}"#.to_owned(), r#"{"plan": [], "task_id": "ticket 7"}"#),
+        (r#"{"error": {"code": "x"}, "plan": 1}"#.to_owned(), r#"{"error": {"code": "x"}, "plan": 1}"#),
+        (r#""text""#.to_owned(), r#""text""#),
+        ("[1, 2]".to_owned(), "[1, 2]"),
+    ] {
+        assert_eq!(answer(&message), expected, "{message}");
+    }
+}
+
+#[test]
+fn r115_errors_have_our_codes_and_none_of_their_words() {
+    for (code, expected, status) in [
+        ("invalid_input", Code::InvalidInput, 400),
+        ("pipeline_depth_exceeded", Code::InvalidInput, 400),
+        ("tool_execution_failed", Code::AgentError, 502),
+        ("llm_error", Code::AgentError, 502),
+        ("internal_error", Code::AgentError, 502),
+        ("surprise", Code::AgentError, 502),
+    ] {
+        let fault = fault(&json!({"error": {"code": code, "message": "sk-123 /etc/x"}, "task_id": TASK}).to_string());
+        assert_eq!((fault.code(), fault.http_status()), (expected, status), "{code}");
+        assert!(!fault.message().contains("sk-123"), "{fault}");
+        assert!(fault.internal().unwrap().contains("sk-123"), "{fault}");
+    }
+    assert_eq!(fault(r#"{"error": "boom"}"#).code(), Code::AgentError);
+    assert_eq!(fault(r#"{"error": {}}"#).code(), Code::AgentError);
+}
+
+#[test]
+fn what_belongs_to_another_task_is_nobodys_answer() {
+    for message in [
+        json!({"response": "x", "task_id": OTHER}),
+        json!({"response": "x", "task_id": "ticket 7"}),
+        json!({"error": {"code": "llm_error", "message": "x"}, "task_id": OTHER}),
+        json!({"plan": 1, "task_id": OTHER}),
+    ] {
+        assert!(matches!(said(&message.to_string()), Said::Foreign), "{message}");
+    }
+}
+
+#[test]
+fn r122_what_cannot_be_read_is_a_failure_of_the_agent() {
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let large = format!("\"{}\"", "x".repeat(LARGEST));
+    for message in ["", "   ", "not json", "{\"response\": ", "{} {}", r#"{"response":1,"response":2}"#, &deep, &large]
+    {
+        assert_eq!(fault(message).code(), Code::AgentError);
+    }
+    assert!(matches!(read(&Bytes::from_static(b"\"\xff\""), TASK), Said::Error(_)));
+}
+
+#[test]
+fn progress_says_for_which_call_it_is() {
+    let told = json!({"agent_id": "a", "conversation_id": "c", "task_id": TASK, "event_type": "TaskStart"});
+    let read = progress(told.to_string().as_bytes()).unwrap();
+    assert_eq!((read.conversation.as_str(), read.task.as_str()), ("c", TASK));
+    assert_eq!(read.text, told.to_string());
+    for message in ["", "{}", "[]", r#"{"conversation_id": "c"}"#, r#"{"conversation_id": 1, "task_id": "t"}"#] {
+        assert_eq!(progress(message.as_bytes()), None, "{message}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn r122_no_bytes_make_it_panic_and_an_answer_is_json(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        if let Said::Answer(answer) = read(&bytes.clone().into(), TASK) {
+            prop_assert!(serde_json::from_slice::<Box<serde_json::value::RawValue>>(&answer).is_ok());
+        }
+        let _ = progress(&bytes);
+    }
+
+    #[test]
+    fn every_json_value_comes_back_as_it_went(value in "[a-z\"\\\\{}\\[\\]0-9 ]{0,40}", wrapped in any::<bool>()) {
+        let message = if wrapped { json!({"response": {"v": value}, "task_id": TASK}) } else { json!({"v": value}) };
+        let came: serde_json::Value = serde_json::from_str(&answer(&message.to_string())).unwrap();
+        prop_assert_eq!(came, json!({"v": value}));
+    }
+}

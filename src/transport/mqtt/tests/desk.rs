@@ -1,0 +1,117 @@
+//! Whose message it is: only the call's own, only once, and never one that was kept.
+
+use crate::{
+    broker::Message,
+    fault::Fault,
+    transport::mqtt::desk::{Desk, Expected, Fate},
+};
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+const TASK: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
+
+struct Waits {
+    answer: oneshot::Receiver<Result<Bytes, Fault>>,
+    progress: mpsc::Receiver<String>,
+}
+
+fn expects(desk: &mut Desk, conversation: &str, from: Option<&str>, through_others: bool) -> Waits {
+    let ((tell, answer), (teller, progress)) = (oneshot::channel(), mpsc::channel(2));
+    let from = from.map(str::to_owned);
+    let expected = Expected { task: TASK.to_owned(), from, through_others, answer: tell, progress: Some(teller) };
+    desk.open.insert(conversation.to_owned(), expected);
+    Waits { answer, progress }
+}
+
+fn message(topic: &str, payload: &str) -> Message {
+    Message {
+        topic: Bytes::copy_from_slice(topic.as_bytes()),
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+        retained: false,
+        qos: 1,
+    }
+}
+
+#[test]
+fn the_first_answer_counts_and_nothing_after_it() {
+    let mut desk = Desk::default();
+    let mut waits = expects(&mut desk, "c", Some("a"), false);
+    assert_eq!(desk.deliver(&message("//conversations/c/a/", "1")), Fate::Delivered);
+    assert_eq!(desk.deliver(&message("/conversations/c/a", "2")), Fate::Foreign);
+    assert_eq!(waits.answer.try_recv().unwrap().unwrap(), "1");
+    assert!(desk.open.is_empty());
+}
+
+#[test]
+fn what_is_not_this_calls_leaves_it_waiting() {
+    let mut desk = Desk::default();
+    let mut waits = expects(&mut desk, "c", Some("a"), false);
+    let mut kept = message("/conversations/c/a", "1");
+    kept.retained = true;
+    assert_eq!(desk.deliver(&kept), Fate::Retained);
+    for (topic, payload) in [
+        ("/conversations/other/a", "1".to_owned()),
+        ("/conversations/c/b", "1".to_owned()),
+        ("/conversations/c/b", json!({"error": {"code": "llm_error"}}).to_string()),
+        ("/conversations/c", "1".to_owned()),
+        ("/conversations/c/a/more", "1".to_owned()),
+        ("/control/agents/a/status", "1".to_owned()),
+        ("", "1".to_owned()),
+        ("/conversations/c/a", json!({"response": 1, "task_id": "another"}).to_string()),
+    ] {
+        assert_eq!(desk.deliver(&message(topic, &payload)), Fate::Foreign, "{topic} {payload}");
+    }
+    let odd = Message { topic: Bytes::from_static(b"\xff"), ..message("", "") };
+    assert_eq!(desk.deliver(&odd), Fate::Unreadable);
+    assert!(waits.answer.try_recv().is_err());
+    assert_eq!(desk.open.len(), 1);
+}
+
+#[test]
+fn r112_in_a_pipeline_anybody_may_fail_and_only_the_last_answers() {
+    let mut desk = Desk::default();
+    let mut waits = expects(&mut desk, "c", Some("last"), true);
+    assert_eq!(desk.deliver(&message("/conversations/c/first", "1")), Fate::Foreign);
+    let failed = json!({"error": {"code": "llm_error", "message": "x"}, "task_id": TASK}).to_string();
+    assert_eq!(desk.deliver(&message("/conversations/c/first", &failed)), Fate::Delivered);
+    assert!(waits.answer.try_recv().unwrap().is_err());
+}
+
+#[test]
+fn progress_reaches_its_call_alone_and_a_slow_caller_misses_some() {
+    let mut desk = Desk::default();
+    let mut waits = expects(&mut desk, "c", Some("a"), false);
+    let tell = |conversation: &str, task: &str| {
+        json!({"conversation_id": conversation, "task_id": task, "event_type": "TaskStart"}).to_string()
+    };
+    assert_eq!(desk.deliver(&message("/control/agents/a/progress/llm", &tell("c", TASK))), Fate::Delivered);
+    for (topic, payload) in [
+        ("/control/agents/b/progress", tell("c", TASK)),
+        ("/control/agents/a/progress", tell("c", "another")),
+        ("/control/agents/a/progress", tell("d", TASK)),
+    ] {
+        assert_eq!(desk.deliver(&message(topic, &payload)), Fate::Foreign, "{topic} {payload}");
+    }
+    assert_eq!(desk.deliver(&message("/control/agents/a/progress", "{")), Fate::Unreadable);
+    for _ in 0..10 {
+        desk.deliver(&message("/control/agents/a/progress", &tell("c", TASK)));
+    }
+    assert_eq!(waits.progress.len(), 2);
+    assert_eq!(desk.deliver(&message("/conversations/c/a", "1")), Fate::Delivered);
+    assert!(waits.progress.try_recv().is_ok() && waits.answer.try_recv().is_ok());
+}
+
+proptest! {
+    #[test]
+    fn r122_no_message_makes_it_panic_or_ends_a_strangers_call(
+        topic in proptest::collection::vec(any::<u8>(), 0..60),
+        payload in proptest::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let mut desk = Desk::default();
+        let _waits = expects(&mut desk, "4b43b0ae-e354-4e42-9cb7-4b0a2e3c4d5e", None, false);
+        desk.deliver(&Message { topic: topic.into(), payload: payload.into(), retained: false, qos: 0 });
+        prop_assert_eq!(desk.open.len(), 1);
+    }
+}

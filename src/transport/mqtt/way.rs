@@ -1,0 +1,194 @@
+//! One call to one agent: a conversation, the task on it, and the first answer that is this task's.
+
+use super::{
+    desk::{Expected, WAITING},
+    envelope::{Asked, agent_of},
+    events,
+    link::Link,
+    session::{Conversation, Watch, lost, unheard},
+};
+use crate::{
+    agent::Agent,
+    broker::{Heard, LARGEST, Unheard},
+    fault::{Code, Fault},
+    transport::{Bounds, Reply, ReplyBody, Request, Way},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::{Instant, timeout_at},
+};
+
+/// The most calls at once that an agent's own record may ask for.
+const MOST_AT_ONCE: u32 = 1_000;
+
+/// The way to one agent.
+#[derive(Debug)]
+pub(super) struct Task {
+    /// Its input topic, canonical.
+    topic: String,
+    /// Who answers, where the topic says so.
+    agent: Option<String>,
+    at_once: NonZeroU32,
+    link: Arc<Link>,
+    bounds: Bounds,
+}
+
+/// A task that is on its way.
+#[derive(Debug)]
+pub(super) struct Asking {
+    answer: oneshot::Receiver<Result<Bytes, Fault>>,
+    progress: mpsc::Receiver<String>,
+    publishing: Option<JoinHandle<Result<Heard, Unheard>>>,
+    conversation: Conversation,
+    /// The connection is there as long as somebody may answer.
+    _link: Arc<Link>,
+    _watch: Option<Watch>,
+}
+
+/// What comes next of a task.
+pub(super) enum Came {
+    Progress(String),
+    Answer(Bytes),
+}
+
+fn late() -> Fault {
+    Fault::new(Code::Timeout, "The agent did not answer in time.")
+}
+
+impl Task {
+    pub(super) fn new(path: &str, agent: &Agent, (link, bounds): (Arc<Link>, Bounds)) -> Self {
+        let topic = crate::broker::canonical(path);
+        Self { agent: agent_of(&topic), at_once: declared(agent), topic, link, bounds }
+    }
+
+    /// Publishes the task, once a conversation for its answer is there.
+    async fn ask(&self, asked: &Asked, watching: bool) -> Result<Asking, Fault> {
+        // A connection that is lost in this moment has carried nothing yet: the next one is as good.
+        for _ in 0..2 {
+            let session = self.link.session().await?;
+            let Some(conversation) = session.conversation().await? else { continue };
+            let watch = match (watching, &self.agent) {
+                (true, Some(agent)) => Some(session.watch(agent).await.map_err(|why| unheard(&why))?),
+                _ => None,
+            };
+            let task = uuid::Uuid::new_v4().to_string();
+            let message = asked.write(&self.topic, &task, &conversation.name)?;
+            let ((tell, answer), (teller, progress)) = (oneshot::channel(), mpsc::channel(WAITING));
+            let expected = Expected {
+                task,
+                from: asked.last().unwrap_or_else(|| self.agent.clone()),
+                through_others: asked.last().is_some(),
+                answer: tell,
+                progress: watching.then_some(teller),
+            };
+            if !conversation.expect(expected) {
+                continue;
+            }
+            let (speaker, topic) = (session.speaker.clone(), self.topic.clone());
+            // It goes on when the caller leaves: a broker that does not acknowledge is found out all the same.
+            let publishing = tokio::spawn(async move { speaker.publish(&topic, message, false).await });
+            let (publishing, _link) = (Some(publishing), Arc::clone(&self.link));
+            return Ok(Asking { answer, progress, publishing, conversation, _link, _watch: watch });
+        }
+        Err(lost("the connection is lost again and again"))
+    }
+
+    async fn begin(&self, asked: &Asked, deadline: Option<Instant>) -> Result<Reply, Fault> {
+        let mut asking = self.ask(asked, deadline.is_some()).await?;
+        let (media, body) = match (asking.next().await?, deadline) {
+            (Came::Progress(text), Some(deadline)) => {
+                ("text/event-stream", events::stream(asking, text, (self.bounds.idle, deadline)))
+            }
+            (Came::Progress(_), None) => ("application/json", ReplyBody::from(asking.last().await?)),
+            (Came::Answer(answer), Some(_)) => ("text/event-stream", ReplyBody::from(events::result(&answer))),
+            (Came::Answer(answer), None) => ("application/json", ReplyBody::from(answer)),
+        };
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media))]);
+        Ok(Reply { status: StatusCode::OK, headers, body })
+    }
+}
+
+/// How many calls the agent says that it takes at once (`max_concurrency` in its record); one unless it does: agents
+/// of this protocol take one task after the other.
+fn declared(agent: &Agent) -> NonZeroU32 {
+    #[derive(serde::Deserialize)]
+    struct Declares {
+        #[serde(default)]
+        max_concurrency: serde_json::Value,
+    }
+    let read = serde_json::from_str::<Declares>(&agent.document).ok();
+    let told = read.and_then(|declares| u32::try_from(declares.max_concurrency.as_u64()?).ok());
+    told.and_then(|most| NonZeroU32::new(most.min(MOST_AT_ONCE))).unwrap_or(NonZeroU32::MIN)
+}
+
+impl Asking {
+    /// What comes next.
+    ///
+    /// # Errors
+    /// The agent has failed or is not there, or nobody will ever know.
+    pub(super) async fn next(&mut self) -> Result<Came, Fault> {
+        loop {
+            tokio::select! {
+                biased;
+                // What was said before the answer is told before it.
+                Some(text) = self.progress.recv() => return Ok(Came::Progress(text)),
+                answer = &mut self.answer => return match answer {
+                    Ok(answer) => answer.map(Came::Answer),
+                    Err(_) => Err(lost(self.conversation.session.speaker.over().await)),
+                },
+                heard = published(&mut self.publishing) => match heard {
+                    Ok(Heard::Taken) => {}
+                    Ok(Heard::ByNobody) => return Err(absent()),
+                    Err(why) => return Err(unheard(&why)),
+                },
+            }
+        }
+    }
+
+    /// The answer, whatever comes before it.
+    async fn last(&mut self) -> Result<Bytes, Fault> {
+        loop {
+            if let Came::Answer(answer) = self.next().await? {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+/// Resolves once, when the broker has acknowledged the task or never will.
+async fn published(publishing: &mut Option<JoinHandle<Result<Heard, Unheard>>>) -> Result<Heard, Unheard> {
+    let Some(handle) = publishing else { return std::future::pending().await };
+    let heard = handle.await;
+    *publishing = None;
+    heard.unwrap_or_else(|why| Err(Unheard::Lost(why.to_string())))
+}
+
+fn absent() -> Fault {
+    Fault::new(Code::AgentUnavailable, "The agent is not connected.")
+        .detail("the broker has nobody who subscribes to the agent's input topic")
+        .retry_after(Duration::from_secs(1))
+}
+
+#[async_trait::async_trait]
+impl Way for Task {
+    fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    fn at_once(&self) -> Option<NonZeroU32> {
+        Some(self.at_once)
+    }
+
+    async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
+        let Request { operation, headers, body, instruction, next, .. } = request;
+        let body = timeout_at(deadline, body.whole(LARGEST)).await.map_err(|_| late())??;
+        let asked = Asked::read(&body, operation, (instruction, next))?;
+        let until = deadline.min(Instant::now() + self.bounds.first_byte);
+        let begun = timeout_at(until, self.begin(&asked, events::wanted(headers).then_some(deadline))).await;
+        begun.unwrap_or_else(|_| Err(late().detail(format_args!("nothing came on the conversation: {}", self.topic))))
+    }
+}
