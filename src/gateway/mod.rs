@@ -17,6 +17,7 @@ mod judge;
 pub mod listen;
 mod local;
 mod normalise;
+mod pipeline;
 mod reply;
 mod route;
 mod serve;
