@@ -22,6 +22,7 @@ pub mod agent;
 pub mod app;
 pub mod auth;
 pub mod bridge;
+pub mod broker;
 pub mod cli;
 pub mod config;
 pub mod contract;

@@ -1,20 +1,10 @@
 //! Topics of the protocol: their one spelling, and which of them a task may be sent on to. Nothing is published to a
 //! topic that was not read here.
 
-use crate::agent::AgentId;
+use crate::{agent::AgentId, broker::canonical};
 
 /// Bytes of the id of a conversation.
 const LONGEST_ID: usize = 256;
-
-/// The one spelling of a topic: one slash before each level, none at the end (R109).
-pub(super) fn canonical(topic: &str) -> String {
-    let mut text = String::with_capacity(topic.len() + 1);
-    for level in topic.split('/').filter(|level| !level.is_empty()) {
-        text.push('/');
-        text.push_str(level);
-    }
-    text
-}
 
 /// Where tasks for an agent arrive (R107).
 pub(super) fn input(agent: &str) -> String {

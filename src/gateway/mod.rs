@@ -6,6 +6,7 @@ mod admit;
 mod asks;
 mod batch;
 mod body;
+mod bridge;
 mod call;
 mod errand;
 mod events;
@@ -24,6 +25,7 @@ mod serve;
 mod stream;
 mod target;
 
+pub use bridge::Bridge;
 pub use route::{Route, RouteRule, Routes};
 
 use crate::{

@@ -15,7 +15,7 @@ pub use client::{Bounds, Client, Form, Reply, Trust, chain};
 pub use error::FetchError;
 pub use reqwest::Url;
 pub use resolve::{Unreachable, resolve};
-pub use secure::{Authorities, Wire, connect};
+pub use secure::{Authorities, Peer, Wire};
 pub use session::{Answer, ClientCredentials, Credential, Header, Mtls, Session, lifetime, retry_after};
 
 use crate::unit::{FilePath, Glob};

@@ -1,12 +1,12 @@
-//! One connection to a host that the operator named, for protocols other than HTTP. Whoever is at the other end of
-//! TLS proves that it bears the host's name; there is no way to do without that proof.
+//! One connection to a host, for protocols other than HTTP. Whoever is at the other end of TLS proves that it bears the
+//! expected name; there is no way to do without that proof.
 
-use super::{chain, install_crypto, resolve};
+use super::{AddressPolicy, chain, install_crypto, resolve};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
-use std::{fmt, path::Path, sync::Arc};
+use std::{fmt, net::SocketAddr, path::Path, sync::Arc};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -59,34 +59,66 @@ impl Authorities {
     }
 }
 
-/// Connects to `host`, over TLS where there are authorities to believe. Small writes leave at once.
-///
-/// # Errors
-/// The name has no address, nobody answers, or whoever does cannot prove to be `host`.
-pub async fn connect(host: &str, port: u16, authorities: Option<&Authorities>) -> Result<Box<dyn Wire>, String> {
-    let stream = reach(host, port).await?;
-    stream.set_nodelay(true).map_err(|why| why.to_string())?;
-    let Some(Authorities(config)) = authorities else {
-        return Ok(Box::new(stream));
-    };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let name = ServerName::try_from(bare.to_owned()).map_err(|_| format!("{bare} is neither a name nor an address"))?;
-    let secured = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
-    let secured = secured.map_err(|why| format!("no secure connection could be made ({})", chain(&why)))?;
-    Ok(Box::new(secured))
+impl From<Arc<ClientConfig>> for Authorities {
+    /// Whom `config` believes, and the certificate that it shows.
+    fn from(config: Arc<ClientConfig>) -> Self {
+        Self(config)
+    }
 }
 
-async fn reach(host: &str, port: u16) -> Result<TcpStream, String> {
-    let addresses = match resolve::literal(host) {
-        Some(ip) => Arc::from([ip]),
-        None => resolve::look_up(host).await.map_err(|why| why.to_string())?,
-    };
-    let mut why = format!("{host} has no address");
-    for ip in addresses.iter() {
-        match TcpStream::connect((*ip, port)).await {
-            Ok(stream) => return Ok(stream),
-            Err(refused) => why = format!("it cannot be reached ({refused})"),
-        }
+/// Whom to connect to.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer<'a> {
+    /// A name or an address; an IPv6 address in brackets.
+    pub host: &'a str,
+    /// The port.
+    pub port: u16,
+    /// Whom to believe. TLS is spoken where this is there.
+    pub authorities: Option<&'a Authorities>,
+    /// The name that the certificate must hold; the host's by default.
+    pub name: Option<&'a str>,
+    /// Which addresses may be reached; all of them where the operator named the host.
+    pub policy: Option<&'a AddressPolicy>,
+}
+
+impl Peer<'_> {
+    /// Connects, over TLS where there are authorities to believe. Small writes leave at once (TCP_NODELAY).
+    ///
+    /// # Errors
+    /// There is no address that may be reached, nobody answers, or whoever does cannot prove to bear the name.
+    pub async fn connect(&self) -> Result<Box<dyn Wire>, String> {
+        let stream = self.reach().await?;
+        stream.set_nodelay(true).map_err(|why| why.to_string())?;
+        let Some(Authorities(config)) = self.authorities else {
+            return Ok(Box::new(stream));
+        };
+        let bare = self.name.unwrap_or(self.host).trim_start_matches('[').trim_end_matches(']');
+        let name =
+            ServerName::try_from(bare.to_owned()).map_err(|_| format!("{bare} is neither a name nor an address"))?;
+        let secured = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
+        let secured = secured.map_err(|why| format!("no secure connection could be made ({})", chain(&why)))?;
+        Ok(Box::new(secured))
     }
-    Err(why)
+
+    async fn reach(&self) -> Result<TcpStream, String> {
+        let mut why = format!("{} has no address", self.host);
+        for at in self.addresses().await? {
+            match TcpStream::connect(at).await {
+                Ok(stream) => return Ok(stream),
+                Err(refused) => why = format!("it cannot be reached ({refused})"),
+            }
+        }
+        Err(why)
+    }
+
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
+        if let Some(policy) = self.policy {
+            return resolve::resolve(self.host, self.port, policy).await.map_err(|why| why.to_string());
+        }
+        let found = match resolve::literal(self.host) {
+            Some(ip) => Arc::from([ip]),
+            None => resolve::look_up(self.host).await.map_err(|why| why.to_string())?,
+        };
+        Ok(found.iter().map(|ip| SocketAddr::new(*ip, self.port)).collect())
+    }
 }

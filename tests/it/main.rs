@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod agents;
+mod bridge;
 mod callers;
 mod calls;
 mod commands;
@@ -18,6 +19,7 @@ mod living;
 mod malformed;
 mod mqtt_feed;
 mod operators;
+mod pipelines;
 mod pitfalls;
 mod readme;
 mod registry_store;

@@ -3,12 +3,15 @@
 //! from being judged, however deep or odd it is.
 
 use super::{
-    DEEPEST, LARGEST,
+    DEEPEST,
     memory::Memory,
     topic::{self, Onward},
     words::{Failure, Kind},
 };
-use crate::unit::json;
+use crate::{
+    broker::{LARGEST, canonical},
+    unit::json,
+};
 use bytes::Bytes;
 use serde_json::{Value, value::RawValue};
 use std::time::Instant;
@@ -87,12 +90,17 @@ impl Desk {
         Self { agent: agent.to_owned(), topic: topic::input(agent), memory }
     }
 
+    /// The agent.
+    pub(super) fn agent(&self) -> &str {
+        &self.agent
+    }
+
     /// Steps 1 to 6.
     pub(super) fn judge(&mut self, arrived: &Arrived<'_>, now: Instant) -> Verdict {
         if arrived.retained {
             return Verdict::Discard("it is retained");
         }
-        if topic::canonical(arrived.topic) != self.topic {
+        if canonical(arrived.topic) != self.topic {
             return Verdict::Discard("it came on another topic");
         }
         if arrived.payload.len() > LARGEST {
@@ -102,7 +110,7 @@ impl Desk {
             return Verdict::Discard("it is no task envelope");
         };
         // R120: a task whose topic is another's is nobody's.
-        if text(envelope.topic).is_none_or(|topic| topic::canonical(&topic) != self.topic) {
+        if text(envelope.topic).is_none_or(|topic| canonical(&topic) != self.topic) {
             return Verdict::Discard("its topic is not the one on which it came");
         }
         let id = text(envelope.task_id).filter(|id| is_task(id));

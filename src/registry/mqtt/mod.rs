@@ -3,8 +3,6 @@
 //! It publishes nothing and calls no agent.
 
 mod board;
-mod clip;
-mod line;
 mod link;
 mod settings;
 mod state;
@@ -13,9 +11,9 @@ mod status;
 pub use settings::MqttSettings;
 
 use super::feed::{Change, Feed};
+use crate::broker::Address;
 use board::Board;
 use link::Broker;
-use settings::Address;
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 

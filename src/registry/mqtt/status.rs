@@ -1,14 +1,16 @@
 //! One status message: whose it is, by its topic, and what it says. From it comes the agent's document.
 //! It trusts no message to name another agent or another address than the topic does.
 
-use crate::{agent::AgentId, unit::json};
+use crate::{
+    agent::AgentId,
+    broker::{LARGEST, canonical},
+    unit::json,
+};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
 /// What is subscribed to: the specification's topic, and the spelling that other clients use (R109).
 pub(super) const FILTERS: [&str; 2] = ["/control/agents/+/status", "control/agents/+/status"];
-/// Bytes of one message; the specification recommends no more (R116).
-pub(super) const LARGEST: usize = 256 << 10;
 /// Nested arrays and objects in one message.
 const DEEPEST: u16 = 60;
 
@@ -29,16 +31,6 @@ pub(super) struct Told {
     pub(super) status: Status,
     /// Its timestamp is missing or not in RFC 3339 with Z (R114). Nothing is decided by it.
     pub(super) odd_time: bool,
-}
-
-/// The one spelling of a topic: one slash before each level, none at the end (R109).
-pub(super) fn canonical(topic: &str) -> String {
-    let mut text = String::with_capacity(topic.len() + 1);
-    for level in topic.split('/').filter(|level| !level.is_empty()) {
-        text.push('/');
-        text.push_str(level);
-    }
-    text
 }
 
 /// Whose status is published on `topic`; `None` for a topic of another kind.

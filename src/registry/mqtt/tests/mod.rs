@@ -3,7 +3,6 @@
 
 mod board;
 mod brokers;
-mod clip;
 mod settings;
 mod status;
 

@@ -1,7 +1,7 @@
 //! Settings that cannot be used, each told by its path.
 
 use super::*;
-use crate::{registry::mqtt::settings::Address, unit::Span};
+use crate::unit::Span;
 use std::io::Write;
 
 fn problems(url: &str, settings: Value) -> Vec<String> {

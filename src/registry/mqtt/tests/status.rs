@@ -3,7 +3,8 @@
 use super::*;
 use crate::{
     agent::{Agent, Endpoint, Status as Standing},
-    registry::mqtt::status::{LARGEST, Status, agent_of, canonical, document, read},
+    broker::{LARGEST, canonical},
+    registry::mqtt::status::{Status, agent_of, document, read},
 };
 use proptest::prelude::*;
 

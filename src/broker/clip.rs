@@ -11,7 +11,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that are left of a message behind its fixed header: whatever its topic, more than its reader takes.
-pub(super) const LONGEST: usize = super::status::LARGEST + 2 + u16::MAX as usize + 2 + 1;
+pub(super) const LONGEST: usize = super::LARGEST + 2 + u16::MAX as usize + 2 + 1;
 /// The longest fixed header.
 pub(super) const HEADER: usize = 5;
 

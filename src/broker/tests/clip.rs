@@ -1,6 +1,6 @@
 //! Packets that are too long, and bytes that are no packets.
 
-use crate::registry::mqtt::clip::{Clip, LONGEST};
+use crate::broker::clip::{Clip, LONGEST};
 use proptest::prelude::*;
 use tokio::io::AsyncReadExt;
 

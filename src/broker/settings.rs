@@ -1,0 +1,79 @@
+//! How a broker is reached, as it is written. It refuses what would send messages or passwords in plain text beyond
+//! this machine without saying so.
+
+use super::{Address, Opening};
+use crate::{
+    net::Authorities,
+    unit::{FilePath, SecretRef, Span},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How a broker is reached, beyond its address.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BrokerSettings {
+    /// The user name; default none.
+    pub username: Option<SecretRef>,
+    /// The password; needs a username. Default none.
+    pub password: Option<SecretRef>,
+    /// A PEM file of certificate authorities to believe besides the system's. Default: only the system's.
+    pub ca: Option<FilePath>,
+    /// Whether mqtt:// (plain text) may leave this machine. Default false.
+    pub insecure: bool,
+    /// After so long without a word the broker is asked whether it is still there; 1s to 10m. Default 30s.
+    pub keep_alive: Span,
+}
+
+impl Default for BrokerSettings {
+    fn default() -> Self {
+        Self { username: None, password: None, ca: None, insecure: false, keep_alive: Span::secs(30) }
+    }
+}
+
+impl BrokerSettings {
+    /// Every value that cannot be used with the broker at `url`; a problem of a setting begins with `mqtt.`, one of
+    /// the address with `url: `. Reads the files and secrets that are named.
+    pub fn problems(&self, url: &str) -> Vec<String> {
+        let mut problems = Vec::new();
+        match Address::read(url) {
+            Ok(address) if !address.secure && !address.is_this_machine() && !self.insecure => problems.push(
+                "url: is plain text beyond this machine (write mqtts://, or spell mqtt.insecure: true)".to_owned(),
+            ),
+            Ok(_) => {}
+            Err(why) => problems.push(why),
+        }
+        if self.password.is_some() && self.username.is_none() {
+            problems.push("mqtt.password: needs mqtt.username".to_owned());
+        }
+        for (name, secret) in [("username", &self.username), ("password", &self.password)] {
+            let unusable = secret.as_ref().and_then(|secret| secret.load().err());
+            problems.extend(unusable.map(|why| format!("mqtt.{name}: {why}")));
+        }
+        if let Some(ca) = &self.ca {
+            problems.extend(Authorities::load(Some(ca)).err().map(|why| format!("mqtt.{why}")));
+        }
+        if !(Span::secs(1)..=Span::secs(600)).contains(&self.keep_alive) {
+            problems.push(format!("mqtt.keep_alive: must be 1s to 10m, not {}", self.keep_alive));
+        }
+        problems
+    }
+
+    /// What a conversation with the broker at `address` is opened with, without a last will; each step may take
+    /// `patience`. Reads the secrets and files anew, so that changed ones count from the next conversation on.
+    ///
+    /// # Errors
+    /// A secret or a file cannot be read.
+    pub async fn opening(&self, address: &Address, patience: Duration) -> Result<Opening, String> {
+        let (settings, secure) = (self.clone(), address.secure);
+        let read = tokio::task::spawn_blocking(move || {
+            let load = |secret: &Option<SecretRef>| secret.as_ref().map(SecretRef::load).transpose();
+            let user = load(&settings.username)?.map(|name| Ok::<_, String>((name, load(&settings.password)?)));
+            let authorities = secure.then(|| Authorities::load(settings.ca.as_deref())).transpose()?;
+            Ok::<_, String>((user.transpose()?, authorities))
+        });
+        let (user, authorities) = read.await.map_err(|_| "secrets could not be read".to_owned())??;
+        Ok(Opening { user, authorities, keep_alive: self.keep_alive.get(), ..Opening::new(address.clone(), patience) })
+    }
+}

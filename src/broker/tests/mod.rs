@@ -1,0 +1,28 @@
+//! Packets that are cut and topics as they are spelled. Real brokers are spoken to in `tests/it`; scripted ones in
+//! the tests of the registry's feed.
+
+mod clip;
+
+use super::*;
+
+#[test]
+fn r109_topics_have_one_spelling() {
+    for (topic, spelled) in [
+        ("//control//agents/foo/", "/control/agents/foo"),
+        ("control/agents/foo", "/control/agents/foo"),
+        ("/control/agents/foo///", "/control/agents/foo"),
+        ("", ""),
+        ("///", ""),
+    ] {
+        assert_eq!(canonical(topic), spelled, "{topic}");
+        assert_eq!(canonical(spelled), spelled, "{topic}");
+    }
+}
+
+#[test]
+fn pauses_differ_and_stay_near_what_was_asked() {
+    let second = Duration::from_secs(1);
+    let pauses: Vec<Duration> = (0..100).map(|_| jittered(second)).collect();
+    assert!(pauses.iter().all(|pause| (second / 2..=second * 3 / 2).contains(pause)), "{pauses:?}");
+    assert!(pauses.iter().any(|pause| *pause != pauses[0]));
+}
