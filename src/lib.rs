@@ -21,6 +21,7 @@ pub mod admin;
 pub mod agent;
 pub mod app;
 pub mod auth;
+pub mod bridge;
 pub mod broker;
 pub mod cli;
 pub mod config;

@@ -1,11 +1,14 @@
 //! Wiring: what a configuration asks for, made. Problems of every part are gathered, not stopped at.
 
-use super::directory::{Found, directory};
+use super::{
+    directory::{Found, directory},
+    offers::offers,
+};
 use crate::{
     auth::{Auth, Services},
     config::File,
     directory::Directory,
-    gateway::{Gateway, Route, RouteRule, Routes, World},
+    gateway::{Bridge, Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
     net::{self, AddressPolicy, Client},
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
@@ -28,6 +31,8 @@ pub struct Parts {
     pub gateway: Arc<Gateway>,
     /// Which addresses may be reached.
     pub policy: Arc<ArcSwap<AddressPolicy>>,
+    /// The agents that are offered on brokers.
+    pub bridge: Bridge,
     watch: Mutex<Option<Watch>>,
     found: Mutex<Arc<Found>>,
     lazy: Mutex<Asked>,
@@ -77,7 +82,8 @@ impl Parts {
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
-        Ok(Self { gateway, policy, watch: Mutex::new(Some(watch)), found: Mutex::new(found), lazy })
+        let bridge = Bridge::new(&gateway, offers(file)?);
+        Ok(Self { gateway, policy, bridge, watch: Mutex::new(Some(watch)), found: Mutex::new(found), lazy })
     }
 
     /// Puts a changed configuration in force without touching a connection. Listeners, the admin address and the
@@ -96,8 +102,10 @@ impl Parts {
         let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
         let found = keep(self.found(file, &kept), "", &mut problems);
         let asked = keep(self.lazy(file, &policy), "agents", &mut problems);
-        let made = (auth, opened, found, asked);
-        let ((Some(auth), Some(opened), Some((found, directory)), Some(asked)), true) = (made, problems.is_empty())
+        let offered = keep(offers(file), "", &mut problems);
+        let made = (auth, opened, found, asked, offered);
+        let ((Some(auth), Some(opened), Some((found, directory)), Some(asked), Some(offered)), true) =
+            (made, problems.is_empty())
         else {
             return Err(problems);
         };
@@ -122,6 +130,7 @@ impl Parts {
         }
         let watch = Watch::start(&gateway.catalogue, opened).await;
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
+        self.bridge.offer(offered);
         Ok(())
     }
 
@@ -278,7 +287,7 @@ fn keep<T>(made: Result<T, Vec<String>>, section: &str, problems: &mut Vec<Strin
 }
 
 /// Problems as seen from the whole file.
-fn within(section: &str, problems: Vec<String>) -> Vec<String> {
+pub(super) fn within(section: &str, problems: Vec<String>) -> Vec<String> {
     match section {
         "" => problems,
         section => problems.into_iter().map(|problem| format!("{section}.{problem}")).collect(),

@@ -83,6 +83,8 @@ impl Running {
         {
             tracing::warn!("the process before is gone already ({why})");
         }
+        // Only now: what the process before offered has to be taken back first.
+        parts.bridge.begin();
         for note in parts.notes() {
             tracing::warn!("{note}");
         }
@@ -130,16 +132,22 @@ impl Running {
 
     /// Where a successor serves, operators find it at once, and the listeners need not stay open any longer.
     pub(super) async fn end(self, end: End) {
-        self.condition.drain();
-        match end {
-            End::Told => tokio::time::sleep(self.file.shutdown.delay.get()).await,
-            End::Succeeded => drop(self.admin.stop.send_replace(true)),
-        }
-        let drained = self.server.drain(self.file.shutdown.drain.get()).await;
+        let Self { parts, server, condition, file, admin, .. } = self;
+        condition.drain();
+        let drain = file.shutdown.drain.get();
+        let ended = async {
+            match end {
+                End::Told => tokio::time::sleep(file.shutdown.delay.get()).await,
+                End::Succeeded => drop(admin.stop.send_replace(true)),
+            }
+            server.drain(drain).await
+        };
+        // Whoever looks for an agent at a broker finds at once that it is not available here any more.
+        let (drained, ()) = tokio::join!(ended, parts.bridge.stop(drain));
         if drained.calls > 0 {
-            tracing::warn!("{} calls did not finish within {} and were cut", drained.calls, self.file.shutdown.drain);
+            tracing::warn!("{} calls did not finish within {} and were cut", drained.calls, file.shutdown.drain);
         }
-        let gateway = Arc::clone(&self.parts.gateway);
+        let gateway = Arc::clone(&parts.gateway);
         let log = tokio::task::spawn_blocking(move || {
             // The file is the successor's, where there is one: it was handed over.
             if end == End::Told
@@ -151,7 +159,7 @@ impl Running {
         });
         // A panic in there is told by the runtime; there is nothing left to save.
         drop(log.await);
-        self.admin.stop.send_replace(true);
+        admin.stop.send_replace(true);
     }
 }
 

@@ -125,7 +125,10 @@ macro_rules! speaks {
             }
 
             fn options(wire: Box<dyn Wire>, opening: &Opening) -> MqttOptions {
-                let mut options = MqttOptions::new(identifier(), (opening.address.host.clone(), opening.address.port));
+                let mut options = MqttOptions::new(
+                    opening.id.clone().unwrap_or_else(identifier),
+                    (opening.address.host.clone(), opening.address.port),
+                );
                 let slot: Slot = Arc::new(Mutex::new(Some(wire)));
                 options.set_socket_connector(move |_, _| std::future::ready(take(&slot)));
                 options.set_keep_alive(u16::try_from(opening.keep_alive.as_secs()).unwrap_or(u16::MAX));

@@ -42,6 +42,9 @@ pub struct Opening {
     pub patience: Duration,
     /// The last will; none by default.
     pub will: Option<Will>,
+    /// The client identifier, where whoever comes again is to end its own conversation before: at most 23 letters and
+    /// digits that nobody else could guess. By default one that is used once.
+    pub id: Option<String>,
 }
 
 impl Opening {
@@ -56,6 +59,7 @@ impl Opening {
             keep_alive: Duration::from_secs(30),
             patience,
             will: None,
+            id: None,
         }
     }
 }

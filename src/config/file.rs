@@ -1,7 +1,7 @@
 //! The shape of the file: each room's own settings, composed.
 
 use crate::{
-    auth, contract, directory,
+    auth, bridge, contract, directory,
     fault::Format,
     gateway::listen,
     limit, net, registry, telemetry,
@@ -40,6 +40,10 @@ pub struct File {
     /// Which addresses agents, and whatever else is fetched, may have.
     #[serde(default)]
     pub network: net::Config,
+    /// Brokers on which agents of this gateway are offered as agents of the 2389 protocol over MQTT. An agent is to be
+    /// offered on a broker by one gateway only. Default: none.
+    #[serde(default)]
+    pub bridge: Vec<bridge::Config>,
     /// How callers prove who they are.
     #[serde(default)]
     pub auth: auth::Config,

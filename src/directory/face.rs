@@ -82,6 +82,9 @@ pub const CALLS: &[&str] = &[
     "/agents/{id}/agent.json/{operation}",
 ];
 
+/// Where several agents are called, one after the other. The directory only describes it.
+pub const PIPELINES: &str = "/pipelines/invoke";
+
 const READ: &[Method] = &[Method::GET, Method::HEAD];
 
 impl Face {

@@ -38,6 +38,7 @@ struct Inner {
     retry_after: Option<Duration>,
     violations: Vec<Violation>,
     headers: Vec<(&'static str, String)>,
+    members: Vec<(&'static str, serde_json::Value)>,
 }
 
 impl Fault {
@@ -52,6 +53,7 @@ impl Fault {
             retry_after: None,
             violations: Vec::new(),
             headers: Vec::new(),
+            members: Vec::new(),
         }))
     }
 
@@ -94,6 +96,20 @@ impl Fault {
         self
     }
 
+    /// A further member of the error object, such as the step of a pipeline at which it failed.
+    #[must_use]
+    pub fn member(mut self, name: &'static str, value: serde_json::Value) -> Self {
+        self.0.members.push((name, value));
+        self
+    }
+
+    /// The same fault, with `words` before what the caller reads.
+    #[must_use]
+    pub fn preceded(mut self, words: &str) -> Self {
+        self.0.message = format!("{words}{}", self.0.message).into();
+        self
+    }
+
     /// The code.
     pub fn code(&self) -> Code {
         self.0.code
@@ -123,6 +139,11 @@ impl Fault {
     /// The violations, in the order found.
     pub fn broken(&self) -> &[Violation] {
         &self.0.violations
+    }
+
+    /// Further members of the error object.
+    pub fn members(&self) -> &[(&'static str, serde_json::Value)] {
+        &self.0.members
     }
 
     /// The headers that belong to this refusal.

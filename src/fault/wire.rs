@@ -75,5 +75,8 @@ impl Fault {
         if let Some(secs) = self.retry_after_secs() {
             to.insert("retry_after".into(), secs.into());
         }
+        for (name, value) in self.members() {
+            to.insert((*name).into(), value.clone());
+        }
     }
 }

@@ -6,7 +6,6 @@ use super::{
     route::{Prepared, Route},
 };
 use crate::{
-    agent::Status,
     auth::{Asked, Caller, CallerKind, Peer, Presented},
     fault::{Code, Fault, Result},
     limit::{Account, Permit, Standing},
@@ -62,6 +61,7 @@ impl Entry {
 }
 
 /// What a request shows of its caller.
+#[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) peer: Option<&'a Peer>,
@@ -72,6 +72,23 @@ impl Gateway {
     /// Steps 5 to 7: finds the agent, authenticates, authorises, limits. A miss is answered only after
     /// authentication, so that ids cannot be probed.
     pub(super) async fn enter(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Entry> {
+        let (route, caller) = self.know(world, call, agent, shown).await?;
+        call.is_for(&route);
+        route.served()?;
+        let account = self.account(&caller, shown.address);
+        let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
+        let permit = self.limits.enter(&route.limits).await?;
+        Ok(Entry { route, caller, standing, permit })
+    }
+
+    /// Steps 5 and 6: the agent, for a caller who may call it.
+    pub(super) async fn know(
+        &self,
+        world: &World,
+        call: &mut Call,
+        agent: &str,
+        shown: Shown<'_>,
+    ) -> Result<(Arc<Route>, Arc<Caller>)> {
         let presented = Presented { headers: shown.headers, peer: shown.peer };
         let found = match self.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
@@ -96,17 +113,10 @@ impl Gateway {
             }
         };
         call.is_from(&caller);
-        let Some(route) = found else {
-            return Err(Fault::new(Code::Internal, "the gateway failed").detail("a caller was let in to no agent"));
-        };
-        call.is_for(&route);
-        if route.agent.status == Status::Inactive {
-            return Err(Fault::new(Code::AgentUnavailable, "the agent is not active"));
+        match found {
+            Some(route) => Ok((route, caller)),
+            None => Err(Fault::new(Code::Internal, "the gateway failed").detail("a caller was let in to no agent")),
         }
-        let account = self.account(&caller, shown.address);
-        let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
-        let permit = self.limits.enter(&route.limits).await?;
-        Ok(Entry { route, caller, standing, permit })
     }
 
     /// Asks the registries that are too large to copy for an agent that is not in the catalogue; only on behalf of

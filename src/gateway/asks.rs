@@ -52,7 +52,11 @@ pub(super) fn query(head: &RequestHeader, route: &Route, named: Option<usize>) -
 
 /// When the call must be over: the agent's own bound, or less where the caller asks for less.
 pub(super) fn deadline(call: &Call, route: &Route, headers: &HeaderMap) -> Result<Instant> {
-    let most = route.way.bounds().total;
+    within(call, route.way.bounds().total, headers)
+}
+
+/// When it must be over: after `most`, or sooner where the caller asks for less.
+pub(super) fn within(call: &Call, most: Duration, headers: &HeaderMap) -> Result<Instant> {
     let asked = match headers.get("x-request-timeout") {
         None => most,
         Some(value) => timeout(value.to_str().unwrap_or_default())?,

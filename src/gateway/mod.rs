@@ -6,6 +6,7 @@ mod admit;
 mod asks;
 mod batch;
 mod body;
+mod bridge;
 mod call;
 mod errand;
 mod events;
@@ -17,12 +18,14 @@ mod judge;
 pub mod listen;
 mod local;
 mod normalise;
+mod pipeline;
 mod reply;
 mod route;
 mod serve;
 mod stream;
 mod target;
 
+pub use bridge::Bridge;
 pub use route::{Route, RouteRule, Routes};
 
 use crate::{

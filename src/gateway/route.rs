@@ -6,6 +6,7 @@ use crate::{
     agent::{Agent, AgentId, Status},
     auth::{Auth, GrantSet},
     contract::{self, Contract},
+    fault::{Code, Fault},
     limit::{self, AgentLimits, Limits},
     registry::Compile,
     telemetry::{AgentMetrics, Metrics},
@@ -128,6 +129,17 @@ impl Route {
     /// Calls that the agent has now.
     pub fn in_flight(&self) -> u32 {
         self.limits.in_flight()
+    }
+
+    /// Whether its agent takes calls.
+    ///
+    /// # Errors
+    /// It is inactive.
+    pub(super) fn served(&self) -> Result<(), Fault> {
+        match self.agent.status {
+            Status::Inactive => Err(Fault::new(Code::AgentUnavailable, "the agent is not active")),
+            _ => Ok(()),
+        }
     }
 
     /// The operation at `at`, which was found in this route: the first stands in for none.

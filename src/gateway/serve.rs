@@ -90,6 +90,7 @@ impl Serving<'_> {
                 let id = id.to_owned();
                 return Box::pin(self.local(session, call, (face, &id))).await;
             }
+            Target::Pipeline => return Box::pin(self.pipeline(session, call)).await,
         };
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
         let entry = gateway.enter(world, call, agent, shown).await?;

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::AgentId,
-    directory::{CALLS, Face, PATHS},
+    directory::{CALLS, Face, PATHS, PIPELINES},
     fault::{Code, Fault, Result},
 };
 use http::Method;
@@ -16,6 +16,8 @@ pub(super) enum Target<'a> {
     Invoke(Invoke<'a>),
     /// The directory is asked; with the id in the path, which is empty where the face has none.
     Directory(Face, &'a str),
+    /// Several agents are called, one after the other.
+    Pipeline,
 }
 
 /// A call to an agent.
@@ -33,6 +35,7 @@ pub(super) struct Invoke<'a> {
 enum Place {
     Invoke,
     Face(Face),
+    Pipeline,
 }
 
 static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
@@ -42,6 +45,7 @@ static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
         // Two of the same are a defect, which a test would tell: every path leads where the table says.
         let _ = places.insert(path, place);
     }
+    let _ = places.insert(PIPELINES, Place::Pipeline);
     places
 });
 
@@ -63,6 +67,10 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
         Place::Face(face) => {
             let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", face.allow()));
             Err(fault.header("Allow", face.allow()))
+        }
+        Place::Pipeline if *method == Method::POST => Ok(Target::Pipeline),
+        Place::Pipeline => {
+            Err(Fault::new(Code::MethodNotAllowed, "pipelines are invoked with POST").header("Allow", "POST"))
         }
     }
 }
@@ -104,6 +112,12 @@ mod tests {
             let invoke = Invoke { agent: "a", operation, from_query: false };
             assert_eq!(read(&Method::POST, path).unwrap(), Target::Invoke(invoke), "{path}");
         }
+    }
+
+    #[test]
+    fn pipelines_are_posted() {
+        assert_eq!(read(&Method::POST, "/pipelines/invoke").unwrap(), Target::Pipeline);
+        assert_eq!(read(&Method::GET, "/pipelines/invoke").unwrap_err().code(), Code::MethodNotAllowed);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod agents;
+mod bridge;
 mod callers;
 mod calls;
 mod commands;
@@ -19,6 +20,7 @@ mod malformed;
 mod mqtt;
 mod mqtt_feed;
 mod operators;
+mod pipelines;
 mod pitfalls;
 mod readme;
 mod registry_store;

@@ -28,6 +28,7 @@ const ROOMS: &[(&str, Reach)] = &[
     ("telemetry", Rooms(&["fault", "unit", "agent"])),
     ("net", Rooms(&["fault", "unit", "telemetry"])),
     ("broker", Rooms(&["fault", "unit", "telemetry", "net"])),
+    ("bridge", Rooms(&["fault", "unit", "agent", "telemetry", "net", "broker"])),
     ("names", Rooms(&["fault", "unit", "agent", "telemetry", "net"])),
     ("seal", Rooms(&["fault", "unit"])),
     ("contract", Rooms(&["fault", "unit", "agent", "telemetry"])),

@@ -2,7 +2,7 @@
 //! else. The schemas that it refers to stand in `schemas.json`.
 
 use super::{
-    super::{Ask, CALLS, Directory, Face, PATHS, caching::Page, fields::Fields, media},
+    super::{Ask, CALLS, Directory, Face, PATHS, PIPELINES, caching::Page, fields::Fields, media},
     FORMS, parts,
 };
 use crate::fault::{Code, Fault, Result};
@@ -73,6 +73,7 @@ fn paths() -> Map<String, Value> {
         methods.insert("post".to_owned(), call(number));
         paths.insert((*path).to_owned(), methods.into());
     }
+    paths.insert(PIPELINES.to_owned(), json!({"post": pipeline()}));
     paths
 }
 
@@ -97,6 +98,23 @@ fn call(number: usize) -> Value {
         "responses": parts::with_failures(
             Map::from_iter([("200".to_owned(), good)]),
             &[400, 401, 403, 404, 406, 409, 413, 415, 429, 500, 502, 503, 504],
+        ),
+    })
+}
+
+fn pipeline() -> Value {
+    let takes = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Pipeline"}}});
+    let good = json!({
+        "description": "The answer of the last step's agent.",
+        "content": {"application/json": {"schema": {}}},
+    });
+    json!({
+        "operationId": "pipeline",
+        "summary": "Invokes several agents; what one answers is the input of the next.",
+        "requestBody": {"required": true, "content": takes},
+        "responses": parts::with_failures(
+            Map::from_iter([("200".to_owned(), good)]),
+            &[400, 401, 403, 404, 405, 406, 409, 413, 415, 429, 500, 502, 503, 504],
         ),
     })
 }

@@ -21,6 +21,16 @@ pub(super) fn failure_schemas() -> Map<String, Value> {
     });
     let code = json!({"type": "string", "enum": codes});
     let retry = json!({"type": "integer", "minimum": 1, "description": "Seconds after which to try again."});
+    let step = json!({
+        "type": "object",
+        "description": "The step of a pipeline at which it failed.",
+        "required": ["index", "agent", "steps_run"],
+        "properties": {
+            "index": {"type": "integer", "minimum": 0, "description": "From 0."},
+            "agent": {"type": "string"},
+            "steps_run": {"type": "integer", "minimum": 0, "description": "How many steps before it have run."},
+        },
+    });
     let error = json!({
         "type": "object",
         "required": ["error"],
@@ -33,6 +43,7 @@ pub(super) fn failure_schemas() -> Map<String, Value> {
                 "request_id": {"type": "string"},
                 "details": details,
                 "retry_after": retry,
+                "step": step,
             },
         }},
     });
@@ -49,6 +60,7 @@ pub(super) fn failure_schemas() -> Map<String, Value> {
             "request_id": {"type": "string"},
             "details": details,
             "retry_after": retry,
+            "step": step,
         },
     });
     Map::from_iter([("Error".to_owned(), error), ("Problem".to_owned(), problem)])

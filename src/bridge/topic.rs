@@ -1,0 +1,127 @@
+//! Topics of the protocol: their one spelling, and which of them a task may be sent on to. Nothing is published to a
+//! topic that was not read here.
+
+use crate::{agent::AgentId, broker::canonical};
+
+/// Bytes of the id of a conversation.
+const LONGEST_ID: usize = 256;
+
+/// Where tasks for an agent arrive (R107).
+pub(super) fn input(agent: &str) -> String {
+    format!("/control/agents/{agent}/input")
+}
+
+/// Where an agent says whether it is available (R107).
+pub(super) fn status(agent: &str) -> String {
+    format!("/control/agents/{agent}/status")
+}
+
+/// Where an agent's answers to a conversation go (R107).
+pub(super) fn conversation(conversation: &str, agent: &str) -> String {
+    format!("/conversations/{conversation}/{agent}")
+}
+
+/// Whether `id` can be one level of a topic: neither wildcards nor separators, nothing that cannot be seen.
+pub(super) fn is_conversation(id: &str) -> bool {
+    let fits = |c: char| !matches!(c, '/' | '+' | '#') && !c.is_control() && !c.is_whitespace();
+    (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(fits)
+}
+
+/// Where a task goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Onward {
+    /// To another agent, as a task.
+    Agent(String),
+    /// To a conversation, as an answer.
+    Conversation(String),
+}
+
+impl Onward {
+    /// Reads the topic of a `next`; `None` for one on which no task is sent on.
+    pub(super) fn read(topic: &str) -> Option<Self> {
+        let topic = canonical(topic);
+        if let Some(agent) = topic.strip_prefix("/control/agents/").and_then(|rest| rest.strip_suffix("/input")) {
+            return AgentId::fits(agent).then_some(Self::Agent(topic));
+        }
+        let levels: Vec<&str> = topic.strip_prefix("/conversations/")?.split('/').collect();
+        let good = match levels.as_slice() {
+            [conversation] => is_conversation(conversation),
+            [conversation, agent] => is_conversation(conversation) && AgentId::fits(agent),
+            _ => false,
+        };
+        good.then_some(Self::Conversation(topic))
+    }
+
+    /// The topic in its one spelling.
+    pub(super) fn topic(&self) -> &str {
+        match self {
+            Self::Agent(topic) | Self::Conversation(topic) => topic,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn r109_topics_have_one_spelling() {
+        for (topic, one) in [
+            ("//control//agents/foo/", "/control/agents/foo"),
+            ("control/agents/foo", "/control/agents/foo"),
+            ("/control/agents/foo", "/control/agents/foo"),
+            ("///", ""),
+            ("", ""),
+        ] {
+            assert_eq!(canonical(topic), one);
+        }
+    }
+
+    #[test]
+    fn r112_a_task_goes_on_to_agents_and_conversations_only() {
+        assert_eq!(Onward::read("control/agents//b/input/"), Some(Onward::Agent(input("b"))));
+        for topic in ["/conversations/c/b", "/conversations/c"] {
+            assert_eq!(Onward::read(topic), Some(Onward::Conversation(topic.to_owned())));
+        }
+        for topic in [
+            "",
+            "/",
+            "/control/agents/b/status",
+            "/control/agents/+/input",
+            "/control/agents/#",
+            "/control/agents/a/b/input",
+            "/control/agents/../input",
+            "/control/agents//input",
+            "/conversations",
+            "/conversations/+/a",
+            "/conversations/c/#",
+            "/conversations/c/a/b",
+            "/conversations/c\u{0}/a",
+            "$SYS/broker",
+            "$share/g/control/agents/b/input",
+            "/elsewhere",
+        ] {
+            assert_eq!(Onward::read(topic), None, "{topic}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn r109_the_one_spelling_is_its_own_and_never_doubled(topic in "[/a-z+#]{0,40}") {
+            let one = canonical(&topic);
+            prop_assert_eq!(canonical(&one), one.clone());
+            prop_assert!(!one.contains("//") && !one.ends_with('/'));
+            prop_assert!(one.is_empty() || one.starts_with('/'));
+        }
+
+        #[test]
+        fn nothing_goes_on_to_a_wildcard(topic in "\\PC{0,60}") {
+            if let Some(onward) = Onward::read(&topic) {
+                let wild = onward.topic().contains(['+', '#', '\0']);
+                prop_assert!(!wild);
+                prop_assert!(onward.topic().starts_with("/control/agents/") || onward.topic().starts_with("/conversations/"));
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Pipelines: several agents in one call, each with what the one before it answered, and what becomes of the rest when
+//! one of them fails.
+
+use crate::support::{
+    agent::{Agent, Do, answer, json_answer, write},
+    eventually,
+    gateway::{Gate, gateway, send, translator},
+    reply::Answer,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+async fn run(gate: &Gate, steps: Value, input: Value) -> Answer {
+    send(gate.post("/pipelines/invoke").json(&json!({"steps": steps, "input": input}))).await
+}
+
+/// An agent that answers text with more text.
+async fn adding(word: &'static str) -> Agent {
+    Agent::scripted(move |got| {
+        let text = got.json()["text"].as_str().unwrap_or_default().to_owned();
+        json_answer(&json!({"text": format!("{text} {word}")}))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn r112_what_one_agent_answers_is_the_input_of_the_next() {
+    let (first, second) = (adding("one").await, adding("two").await);
+    let gate = gateway().agent("a", &first).agent("b", &second).start().await;
+    let steps = json!([{"agent": "a"}, {"agent": "b", "instruction": "go on"}, {"agent": "a"}]);
+    let answer = run(&gate, steps, json!({"text": "zero"})).await;
+    assert_eq!(answer.is_ok(), json!({"text": "zero one two one"}));
+    assert_eq!(second.got()[0].json(), json!({"text": "zero one", "instruction": "go on"}));
+    assert_eq!((first.calls(), second.calls()), (2, 1));
+    let id = answer.header("x-request-id").unwrap();
+    assert_eq!(second.got()[0].header("x-request-id"), Some(id), "the steps are told the same id");
+    let lines = gate.log(4).await;
+    let agents: Vec<&Value> = lines.iter().map(|line| &line["agent"]).filter(|agent| agent.is_string()).collect();
+    assert!(agents.contains(&&json!("a")) && agents.contains(&&json!("b")), "each step has a record: {lines:?}");
+    assert!(lines.iter().all(|line| line["id"] == id && line["caller"] == "key:team-a"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn text_and_nothing_become_json_on_their_way() {
+    let text = Agent::doing(answer("200 OK", "text/plain", "plain \"text\"")).await;
+    let nothing = Agent::doing(vec![write("HTTP/1.1 204 No Content\r\n\r\n")]).await;
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("text", &text).agent("nothing", &nothing).agent("echo", &echo).start().await;
+    let answer = run(&gate, json!([{"agent": "text"}, {"agent": "echo"}]), json!({})).await;
+    assert_eq!(answer.is_ok(), json!({"echo": "plain \"text\""}));
+    let answer = run(&gate, json!([{"agent": "nothing"}, {"agent": "echo"}]), json!({})).await;
+    assert_eq!(answer.is_ok(), json!({"echo": null}));
+    let answer = run(&gate, json!([{"agent": "echo"}, {"agent": "text"}]), json!("a string")).await;
+    assert_eq!((answer.status, answer.text().as_str()), (200, "plain \"text\""));
+    assert_eq!(answer.header("content-type"), Some("text/plain"));
+    assert_eq!(run(&gate, json!([{"agent": "nothing"}]), json!({})).await.status, 204);
+}
+
+#[tokio::test]
+async fn a_step_that_fails_ends_the_pipeline_and_says_where_and_how_much_has_run() {
+    let first = adding("one").await;
+    let failing = Agent::doing(answer("500 Internal Server Error", "text/plain", "Traceback at /srv/app.py")).await;
+    let last = Agent::echo().await;
+    let gate = gateway().agent("a", &first).agent("fails", &failing).agent("c", &last).start().await;
+    let steps = json!([{"agent": "a"}, {"agent": "fails"}, {"agent": "c"}]);
+    let answer = run(&gate, steps, json!({"text": "x"})).await;
+    let error = answer.is_fault(500, "AgentError");
+    assert_eq!(error["step"], json!({"index": 1, "agent": "fails", "steps_run": 1}));
+    assert!(error["message"].as_str().unwrap().starts_with("step 1, after 1 step has run: "), "{error}");
+    answer.hides(&["Traceback", "/srv"]);
+    assert_eq!((first.calls(), failing.calls(), last.calls()), (1, 1, 0));
+    let problem = gate.post("/pipelines/invoke").header("accept", "application/problem+json");
+    let problem = send(problem.json(&json!({"steps": [{"agent": "fails"}], "input": {}}))).await.json();
+    assert_eq!(problem["step"], json!({"index": 0, "agent": "fails", "steps_run": 0}));
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_in_its_answer_is_not_called_again() {
+    let first = adding("one").await;
+    let dying = Agent::doing(vec![write("HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{\"te"), Do::Reset]).await;
+    let gate = gateway().agent("a", &first).agent("dies", &dying).start().await;
+    let answer = run(&gate, json!([{"agent": "a"}, {"agent": "dies"}, {"agent": "a"}]), json!({})).await;
+    assert_eq!(answer.is_fault(502, "AgentError")["step"]["index"], 1);
+    assert_eq!((first.calls(), dying.calls()), (1, 1));
+}
+
+#[tokio::test]
+async fn garbage_oversized_and_absent_answers_are_faults_of_their_step() {
+    let garbage = Agent::doing(answer("200 OK", "application/json", "{\"half\":")).await;
+    let large = Agent::doing(answer("200 OK", "application/json", &json!("x".repeat(2 << 20)).to_string())).await;
+    let binary = Agent::doing(vec![write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xfe".to_vec())]).await;
+    let echo = Agent::echo().await;
+    let mut gone = echo.document("gone");
+    gone["endpoint"] = json!("http://127.0.0.1:1/");
+    let build = gateway().agent("garbage", &garbage).agent("large", &large).agent("binary", &binary);
+    let gate = build.agent("echo", &echo).document(gone).start().await;
+    for (agent, status, code) in [
+        ("garbage", 502, "AgentError"),
+        ("large", 502, "AgentError"),
+        ("binary", 502, "AgentError"),
+        ("gone", 503, "AgentUnavailable"),
+    ] {
+        let answer = run(&gate, json!([{"agent": agent}, {"agent": "echo"}]), json!({})).await;
+        assert_eq!(answer.is_fault(status, code)["step"], json!({"index": 0, "agent": agent, "steps_run": 0}));
+    }
+    assert_eq!(echo.calls(), 0);
+}
+
+#[tokio::test]
+async fn no_step_runs_where_the_caller_may_not_make_every_one() {
+    let (open, closed) = (Agent::echo().await, Agent::echo().await);
+    let mut idle = closed.document("idle");
+    idle["status"] = json!("inactive");
+    let mut named = closed.document("named");
+    named["operations"] = json!([{"name": "one"}, {"name": "two"}]);
+    let gate = gateway()
+        .agent("open", &open)
+        .agent("closed", &closed)
+        .document(idle)
+        .document(named)
+        .access("access:\n  grants:\n    - {callers: ['key:team-a'], agents: [open, idle, named]}\n")
+        .start()
+        .await;
+    for (step, status, code) in [
+        (json!({"agent": "closed"}), 404, "NotFound"),
+        (json!({"agent": "nobody"}), 404, "NotFound"),
+        (json!({"agent": "idle"}), 503, "AgentUnavailable"),
+        (json!({"agent": "named", "operation": "three"}), 404, "CapabilityNotFound"),
+        (json!({"agent": "open", "operation": "three"}), 404, "CapabilityNotFound"),
+    ] {
+        let answer = run(&gate, json!([{"agent": "open"}, step]), json!({})).await;
+        let error = answer.is_fault(status, code);
+        assert_eq!((&error["step"]["index"], &error["step"]["steps_run"]), (&json!(1), &json!(0)), "{error}");
+    }
+    let nobody = gate.request("POST", "/pipelines/invoke").json(&json!({"steps": [{"agent": "open"}], "input": {}}));
+    send(nobody).await.is_fault(401, "Unauthorized");
+    assert_eq!((open.calls(), closed.calls()), (0, 0));
+    let answer = run(&gate, json!([{"agent": "open"}, {"agent": "named", "operation": "two"}]), json!({})).await;
+    answer.is_ok();
+    assert_eq!(closed.got()[0].header("x-operation"), Some("two"));
+}
+
+#[tokio::test]
+async fn r32_what_an_agent_answers_must_fit_the_contract_of_the_next() {
+    let first = adding("one").await;
+    let translates = Agent::echo().await;
+    let gate = gateway().agent("a", &first).document(translator(&translates)).start().await;
+    let answer = run(&gate, json!([{"agent": "a"}, {"agent": "agent-12345"}]), json!({"text": "x"})).await;
+    let error = answer.is_fault(400, "InvalidInput");
+    assert_eq!(error["step"], json!({"index": 1, "agent": "agent-12345", "steps_run": 1}));
+    assert!(error["details"].is_array(), "{error}");
+    assert_eq!((first.calls(), translates.calls()), (1, 0));
+}
+
+#[tokio::test]
+async fn all_steps_share_one_deadline() {
+    let slow = Agent::scripted(|_| {
+        vec![Do::Wait(Duration::from_millis(700)), write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")]
+    })
+    .await;
+    let gate = gateway().agent("slow", &slow).start().await;
+    let steps = json!([{"agent": "slow"}, {"agent": "slow"}, {"agent": "slow"}, {"agent": "slow"}]);
+    let asked = gate.post("/pipelines/invoke").header("x-request-timeout", "1s");
+    let answer = send(asked.json(&json!({"steps": steps, "input": {}}))).await;
+    let error = answer.is_fault(504, "Timeout");
+    assert!(error["step"]["index"].as_u64().unwrap() <= 1, "{error}");
+    assert!(slow.calls() <= 2);
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_ends_the_step_and_the_rest() {
+    let hangs = Agent::doing(vec![Do::Hang]).await;
+    let last = Agent::echo().await;
+    let gate = gateway().agent("hangs", &hangs).agent("last", &last).start().await;
+    let asked =
+        gate.post("/pipelines/invoke").json(&json!({"steps": [{"agent": "hangs"}, {"agent": "last"}], "input": {}}));
+    let call = tokio::spawn(send(asked));
+    eventually("the first step runs", async || hangs.calls() == 1).await;
+    call.abort();
+    eventually("the agent is left", async || hangs.left() == 1).await;
+    assert_eq!(last.calls(), 0);
+}
+
+#[tokio::test]
+async fn r121_what_is_no_pipeline_is_refused_by_name() {
+    let agent = Agent::echo().await;
+    let gate = gateway().agent("a", &agent).start().await;
+    let post = |body: String| gate.post("/pipelines/invoke").header("content-type", "application/json").body(body);
+    let step = json!({"agent": "a"});
+    for (body, told) in [
+        (json!({"steps": vec![&step; 17], "input": {}}).to_string(), "pipeline_depth_exceeded"),
+        (json!({"steps": [step], "input": [{}]}).to_string(), "not a batch"),
+        (json!([{"steps": [step], "input": {}}]).to_string(), "not an array"),
+        (json!({"steps": [step], "input": {}, "parallel": true}).to_string(), "'parallel' is not known"),
+        (json!({"steps": [{"agent": "a", "url": "x"}], "input": {}}).to_string(), "'url' is not known"),
+        ("{\"steps\":[],\"steps\":[]}".to_owned(), "not valid JSON"),
+        ("{".to_owned(), "not valid JSON"),
+        (String::new(), "not valid JSON"),
+    ] {
+        let answer = send(post(body)).await;
+        answer.is_fault(400, "InvalidInput");
+        assert!(answer.text().contains(told), "{}", answer.text());
+    }
+    let large = json!({"steps": [step], "input": "x".repeat(2 << 20)}).to_string();
+    send(post(large)).await.is_fault(413, "PayloadTooLarge");
+    let odd = gate.post("/pipelines/invoke").header("content-type", "text/plain").body("{}");
+    send(odd).await.is_fault(415, "UnsupportedMediaType");
+    let read = gate.request("GET", "/pipelines/invoke").header("x-api-key", gate.key("team-a"));
+    let refused = send(read).await;
+    refused.is_fault(405, "MethodNotAllowed");
+    assert_eq!(refused.header("allow"), Some("POST"));
+    assert_eq!(agent.calls(), 0);
+    assert!(run(&gate, json!(vec![&step; 16]), json!({})).await.is_ok()["echo"].is_object());
+    assert_eq!(agent.calls(), 16);
+}
+
+#[tokio::test]
+async fn r5_every_step_counts_as_a_call_of_its_caller() {
+    let agent = Agent::echo().await;
+    let section = "limits:\n  per_caller: 3/m burst 3\n";
+    let gate = gateway().agent("a", &agent).section(section).start().await;
+    let answer = run(&gate, json!([{"agent": "a"}, {"agent": "a"}, {"agent": "a"}]), json!({})).await;
+    assert_eq!(answer.is_fault(429, "RateLimited")["step"], json!({"index": 2, "agent": "a", "steps_run": 2}));
+    assert_eq!(agent.calls(), 2, "the pipeline itself is a request too");
+}
