@@ -4,6 +4,7 @@
 mod build;
 mod directory;
 mod living;
+mod names;
 mod running;
 mod state;
 

@@ -4,7 +4,7 @@ use crate::{
     auth, contract, directory,
     fault::Format,
     gateway::listen,
-    limit, net, registry, telemetry,
+    limit, names, net, registry, telemetry,
     transport::Settings,
     unit::{FilePath, Glob, Rate, Size, Span},
 };
@@ -40,6 +40,9 @@ pub struct File {
     /// Which addresses agents, and whatever else is fetched, may have.
     #[serde(default)]
     pub network: net::Config,
+    /// How `agent://` names are resolved, of agents that have one for an endpoint and for `POST /resolve`.
+    #[serde(default)]
+    pub names: names::Config,
     /// How callers prove who they are.
     #[serde(default)]
     pub auth: auth::Config,

@@ -22,7 +22,8 @@ impl Gateway {
     pub(super) async fn send(&self, admitted: &Admitted, told: Told<'_>, body: Body) -> Result<Reply> {
         let Told { id, headers, passage } = told;
         let operation = &admitted.operation().name;
-        let request = Request { id, operation, method: Method::POST, path: None, headers, body, passage };
+        let path = admitted.version().and_then(|version| version.path.clone());
+        let request = Request { id, operation, method: Method::POST, path, headers, body, passage };
         self.transport.call(admitted, request).await
     }
 

@@ -22,6 +22,7 @@ mod route;
 mod serve;
 mod stream;
 mod target;
+mod versions;
 
 pub use route::{Route, RouteRule, Routes};
 

@@ -1,0 +1,1 @@
+//! Resolution against servers that publish, and misbehave.
