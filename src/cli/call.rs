@@ -177,7 +177,9 @@ async fn print(mut reply: Reply) -> Result<(), Ended> {
     while let Some(piece) = reply.body.chunk().await {
         let piece = piece.map_err(|fault| Ended::Failed(format!("the answer broke off: {fault}")))?;
         last = piece.last().copied().unwrap_or(last);
-        say(&piece)?;
+        if !say(&piece)? {
+            return Ok(());
+        }
     }
     if last != b'\n' {
         say(b"\n")?;

@@ -135,7 +135,7 @@ pub(super) fn name(text: &str) -> Result<AgentUri, Ended> {
 /// Prints where a name leads, and how that was found, as JSON.
 pub fn resolve(args: &ResolveArgs) -> ExitCode {
     match resolved(args) {
-        Ok(answer) => say(format!("{answer:#}\n").as_bytes()).map_or_else(Ended::told, |()| ExitCode::SUCCESS),
+        Ok(answer) => say(format!("{answer:#}\n").as_bytes()).map_or_else(Ended::told, |_| ExitCode::SUCCESS),
         Err(ended) => ended.told(),
     }
 }
@@ -149,13 +149,12 @@ fn resolved(args: &ResolveArgs) -> Result<Value, Ended> {
     Ok(resolved.public())
 }
 
-/// Writes to stdout at once; who stops reading, as `head` does, is no failure.
-pub(super) fn say(bytes: &[u8]) -> Result<(), Ended> {
+/// Writes to stdout at once, and says whether anybody reads on; who stops reading, as `head` does, is no failure.
+pub(super) fn say(bytes: &[u8]) -> Result<bool, Ended> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(why) if why.kind() != ErrorKind::BrokenPipe => {
-            Err(Ended::Failed(format!("stdout cannot be written ({why})")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(why) => Err(Ended::Failed(format!("stdout cannot be written ({why})"))),
     }
 }

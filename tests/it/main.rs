@@ -17,6 +17,7 @@ mod limits;
 mod living;
 mod malformed;
 mod mqtt_feed;
+mod names;
 mod operators;
 mod pitfalls;
 mod readme;

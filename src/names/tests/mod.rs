@@ -1,1 +1,0 @@
-//! Resolution against servers that publish, and misbehave.
