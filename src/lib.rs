@@ -31,6 +31,7 @@ pub mod directory;
 pub mod fault;
 pub mod gateway;
 pub mod limit;
+pub mod names;
 pub mod net;
 pub mod registry;
 pub mod seal;

@@ -42,6 +42,10 @@ enum Command {
     Schema,
     /// Try it: a gateway with three agents on loopback, and curl lines to paste.
     Demo,
+    /// Resolve an agent:// name, and say how.
+    Resolve(cli::ResolveArgs),
+    /// Call an agent by its agent:// name or URL, and print its answer as it comes.
+    Call(Box<cli::CallArgs>),
     /// API keys.
     Key {
         #[command(subcommand)]
@@ -114,7 +118,14 @@ struct KeyNew {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let command = Cli::parse().command;
+    app::install(if matches!(command, Command::Run { .. }) { app::Log::Json } else { app::Log::Plain });
+    let ran = match command {
+        Command::Resolve(args) => return cli::resolve(&args),
+        Command::Call(args) => return cli::call(&args),
+        command => run(command),
+    };
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("gatepost: {}", config::plain(&format!("{why:#}")));
@@ -124,8 +135,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
-    app::install(if matches!(command, Command::Run { .. }) { app::Log::Json } else { app::Log::Plain });
     match command {
+        // They have exit codes of their own.
+        Command::Resolve(_) | Command::Call(_) => Ok(()),
         Command::Run { config, upgrade } => app::run(&config, upgrade),
         Command::Check { config } => app::check(&config),
         Command::Schema => show(&format!("{:#}", config::schema())),

@@ -1,7 +1,7 @@
 //! From AIDIP's metadata document to an [`Agent`]: every problem of a document at once, unknown fields kept out
 //! of the way (R15, R103).
 
-use super::{Agent, AgentId, AuthKind, Authentication, Deprecation, Operation, Status};
+use super::{Agent, AgentId, AuthKind, Authentication, Deprecation, Operation, Status, Versions};
 use crate::unit::{Rate, json};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
@@ -40,6 +40,7 @@ impl Agent {
             return Err(read.problems);
         };
         let name = name.unwrap_or_else(|| id.to_string());
+        let versions = Versions::read(version.as_deref(), fields);
         Ok(Self {
             id,
             name,
@@ -47,6 +48,7 @@ impl Agent {
             publisher,
             languages,
             version,
+            versions,
             capabilities,
             tags,
             endpoint,

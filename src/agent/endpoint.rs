@@ -1,10 +1,11 @@
 //! Where an agent is. An address that the gateway could never call is refused here, by name.
 
+use super::AgentUri;
 use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
 
 /// The schemes of endpoints.
-const KINDS: &str = "http, https, agent+https, agent+unix, mqtt, mqtts";
+const KINDS: &str = "http, https, agent, agent+https, agent+unix, mqtt, mqtts";
 
 /// An agent's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum Endpoint {
     },
     /// `mqtts://` or `mqtt://`: a broker, and as the path the topic on which the agent takes its input (R107).
     Mqtt(Uri),
+    /// `agent://name/path`: whatever the name leads to when a call is made (R52).
+    Name(AgentUri),
 }
 
 impl Endpoint {
@@ -28,7 +31,8 @@ impl Endpoint {
         match self {
             Self::Http(uri) => uri.scheme_str() == Some("https"),
             Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
-            Self::Unix { .. } => true,
+            // What a name leads to is https, or an operator's own word.
+            Self::Unix { .. } | Self::Name(_) => true,
         }
     }
 }
@@ -42,6 +46,7 @@ impl FromStr for Endpoint {
         }
         match text.split_once("://") {
             Some(("agent+unix", rest)) => unix(rest),
+            Some(("agent", _)) => name(text),
             Some(("agent+https", rest)) => http(&format!("https://{rest}")),
             Some(("http" | "https", _)) => http(text),
             Some(("mqtt" | "mqtts", _)) => mqtt(text),
@@ -54,6 +59,15 @@ impl FromStr for Endpoint {
 fn http(text: &str) -> Result<Endpoint, String> {
     let (text, _fragment) = text.split_once('#').unwrap_or((text, ""));
     Ok(Endpoint::Http(url(text)?))
+}
+
+/// A name that somebody can be asked for: a fragment is for whoever calls.
+fn name(text: &str) -> Result<Endpoint, String> {
+    let uri: AgentUri = text.parse().map_err(|why| format!("the endpoint {why}"))?;
+    match uri.fragment() {
+        None => Ok(Endpoint::Name(uri)),
+        Some(_) => Err("an agent:// endpoint has no fragment".to_owned()),
+    }
 }
 
 /// A topic holds neither of the wildcards `+` and `#`, and needs no query.
@@ -103,6 +117,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(uri) | Self::Mqtt(uri) => uri.fmt(to),
+            Self::Name(uri) => uri.fmt(to),
             Self::Unix { socket, path } => write!(to, "agent+unix://{}#{path}", socket.display()),
         }
     }

@@ -5,17 +5,21 @@ mod document;
 mod endpoint;
 mod id;
 mod schema;
+mod uri;
+mod versions;
 
 pub use endpoint::Endpoint;
 pub use id::AgentId;
 pub use schema::{METADATA_SCHEMA, metadata_schema};
+pub use uri::{AgentUri, Authority, LONGEST as LONGEST_URI, Misread, segment};
+pub use versions::{Served, Unmet, Versions};
 
 use crate::unit::Rate;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// An agent's record, immutable once read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Agent {
     /// The identifier by which callers name it.
     pub id: AgentId,
@@ -29,6 +33,8 @@ pub struct Agent {
     pub languages: Vec<Arc<str>>,
     /// The agent's own version, if told.
     pub version: Option<String>,
+    /// The versions that can be asked for (R67).
+    pub versions: Versions,
     /// What it can do, as words to filter by.
     pub capabilities: Vec<Arc<str>>,
     /// Further words to filter by.
@@ -101,7 +107,7 @@ pub struct Deprecation {
 }
 
 /// One thing an agent does (R13).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Operation {
     /// Its name; empty for the implied operation (R14).
     pub name: Arc<str>,

@@ -2,6 +2,7 @@
 
 use super::{
     directory::{Found, directory},
+    names,
     offers::offers,
 };
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     directory::Directory,
     gateway::{Bridge, Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
+    names::Resolver,
     net::{self, AddressPolicy, Client},
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
     telemetry::{AccessLog, Metrics},
@@ -56,12 +58,15 @@ impl Parts {
         let policy = Arc::new(file.network.policy());
         let transport = Transport::new(Arc::clone(&policy));
         let auth = keep(auth(file, &policy, &metrics, None), "", &mut problems);
+        let named = keep(names::resolver(file, &policy, None), "", &mut problems);
         problems.extend(settings(file, &transport));
-        let (Some(log), Some(limits), Some(auth), true) = (log, limits, auth, problems.is_empty()) else {
+        let made = (log, limits, auth, named);
+        let ((Some(log), Some(limits), Some(auth), Some(named)), true) = (made, problems.is_empty()) else {
             // A folder of agents that is not there is told in the same breath.
             problems.extend(within("agents", feed(file).problems()));
             return Err(problems);
         };
+        transport.set_names(Arc::clone(&named));
         let registry = registry(file, &policy).await.map_err(|whys| within("registry", whys))?;
         let opened = sources(file, &policy, registry.as_ref()).map_err(|whys| within("agents", whys))?;
         let limits = Arc::new(limits);
@@ -72,7 +77,7 @@ impl Parts {
             let served = Arc::clone(&catalogue);
             registry.reserve(Arc::new(move |id| served.load().get(id.as_str()).is_some()));
         }
-        let directory = directory(file, &found, registry).map_err(|whys| within("directory", whys))?;
+        let directory = directory(file, &found, registry, &named).map_err(|whys| within("directory", whys))?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
         // Calls do not need the index, so it is not waited for long.
@@ -100,11 +105,12 @@ impl Parts {
         problems.extend(settings(file, &gateway.transport));
         let before = gateway.world.load_full();
         let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
-        let found = keep(self.found(file, &kept), "", &mut problems);
+        let named = keep(names::resolver(file, &policy, gateway.transport.names()), "", &mut problems);
+        let found = named.as_ref().and_then(|named| keep(self.found(file, &kept, named), "", &mut problems));
         let asked = keep(self.lazy(file, &policy), "agents", &mut problems);
         let offered = keep(offers(file), "", &mut problems);
-        let made = (auth, opened, found, asked, offered);
-        let ((Some(auth), Some(opened), Some((found, directory)), Some(asked), Some(offered)), true) =
+        let made = (auth, opened, found, asked, (named, offered));
+        let ((Some(auth), Some(opened), Some((found, directory)), Some(asked), (Some(named), Some(offered))), true) =
             (made, problems.is_empty())
         else {
             return Err(problems);
@@ -118,6 +124,7 @@ impl Parts {
         *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = asked.clone();
         policy.refuse_own(self.policy.load().own());
         gateway.transport.set_policy(Arc::clone(&policy));
+        gateway.transport.set_names(named);
         self.policy.store(policy);
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
@@ -139,10 +146,11 @@ impl Parts {
         &self,
         file: &File,
         registry: &Option<Arc<Registry>>,
+        named: &Arc<Resolver>,
     ) -> Result<(Arc<Found>, Arc<Directory>), Vec<String>> {
         let before = Arc::clone(&self.found.lock().unwrap_or_else(PoisonError::into_inner));
         let found = if before.is_as(&file.directory.search) { before } else { found(file, &self.gateway.catalogue)? };
-        let directory = directory(file, &found, registry.clone()).map_err(|whys| within("directory", whys))?;
+        let directory = directory(file, &found, registry.clone(), named).map_err(|whys| within("directory", whys))?;
         Ok((found, directory))
     }
 

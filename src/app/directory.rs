@@ -5,6 +5,7 @@ use crate::{
     config::File,
     directory::{Credentials, Directory, Indexed},
     gateway::Route,
+    names::Resolver,
     registry::{Catalogue, Registry},
     seal::Signer,
     search::{self, Index},
@@ -57,6 +58,7 @@ pub(super) fn directory(
     file: &File,
     found: &Found,
     registry: Option<Arc<Registry>>,
+    names: &Arc<Resolver>,
 ) -> Result<Arc<Directory>, Vec<String>> {
     let config = file.directory.clone();
     let mut problems = config.problems();
@@ -73,7 +75,8 @@ pub(super) fn directory(
     };
     let index = Arc::clone(&found.index);
     let metadata = Some(Arc::new(metadata_schema().clone()));
-    Ok(Arc::new(Directory { index, indexed: Some(found.indexed()), registry, signer, credentials, metadata, config }))
+    let (indexed, names) = (Some(found.indexed()), Some(Arc::clone(names)));
+    Ok(Arc::new(Directory { index, indexed, registry, signer, credentials, metadata, names, config }))
 }
 
 fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {

@@ -5,6 +5,7 @@ mod build;
 mod directory;
 mod living;
 mod offers;
+mod names;
 mod running;
 mod state;
 

@@ -1,5 +1,11 @@
-//! Commands that need more than one room and no gateway: the registry as plain files, and what happened in it.
-//! They work on the store itself, beside gateways that use it.
+//! Commands that need more than one room and no gateway: the registry as plain files, and what happened in it; agents
+//! called by their names. The former work on the store itself, beside gateways that use it.
+
+mod call;
+mod reach;
+
+pub use call::{CallArgs, call};
+pub use reach::{ResolveArgs, resolve};
 
 use crate::{
     agent::AgentId,

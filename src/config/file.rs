@@ -4,7 +4,7 @@ use crate::{
     auth, bridge, contract, directory,
     fault::Format,
     gateway::listen,
-    limit, net, registry, telemetry,
+    limit, names, net, registry, telemetry,
     transport::Settings,
     unit::{FilePath, Glob, Rate, Size, Span},
 };
@@ -44,6 +44,9 @@ pub struct File {
     /// offered on a broker by one gateway only. Default: none.
     #[serde(default)]
     pub bridge: Vec<bridge::Config>,
+    /// How `agent://` names are resolved, of agents that have one for an endpoint and for `POST /resolve`.
+    #[serde(default)]
+    pub names: names::Config,
     /// How callers prove who they are.
     #[serde(default)]
     pub auth: auth::Config,

@@ -38,6 +38,7 @@ impl<'a> Veil<'a> {
                 Cow::Borrowed(uri.host().unwrap_or_default().trim_end_matches('.'))
             }
             Endpoint::Unix { socket, .. } => socket.to_string_lossy(),
+            Endpoint::Name(uri) => Cow::Borrowed(uri.authority().name()),
         };
         let lifted = endpoints == Endpoints::Direct && matches!(agent.endpoint, Endpoint::Http(_));
         Self { agent, base, lifted, host, instead: invoke(base, agent.id.as_str(), "") }

@@ -82,7 +82,7 @@ impl Directory {
         fields.set("endpoints", json!({"https": veil.endpoint()}));
         fields.set("transport", json!({"protocol": "https", "method": "POST", "endpoint": veil.endpoint()}));
         fields.set("versionNegotiation", versions());
-        fields.maybe("supportedVersions", supported(base, agent, &doc));
+        fields.maybe("supportedVersions", supported(base, agent));
         fields.set("links", links(base, id));
         fields.done()
     }
@@ -203,17 +203,24 @@ fn capabilities(veil: &Veil<'_>, agent: &Agent, doc: &Doc) -> Value {
 fn versions() -> Value {
     json!({
         "method": "header",
+        "methods": ["header", "query", "path"],
         "header": "X-Agent-Version",
+        "query": "version",
+        "path": "/agents/{id}@{version}/invoke",
+        "ranges": true,
         "default": "latest",
-        "description": "Send the version in the field X-Agent-Version; without it the latest is meant.",
+        "description": "Send a version or a range of SemVer (1.2.3, ^1.2, 1.x) in the field X-Agent-Version, in the \
+            query as version, or behind the agent's id in the path; without it the latest is meant. Answers say in \
+            X-Agent-Version which it was; one that there is not is 406.",
     })
 }
 
-/// R67: every version is called at the same address, and chosen by the field.
-fn supported(base: &str, agent: &Agent, doc: &Doc) -> Option<Value> {
-    let given = doc.get("supportedVersions").or_else(|| doc.get("supported_versions"))?.as_object()?;
-    let place = Value::from(invoke(base, agent.id.as_str(), ""));
-    Some(given.keys().map(|version| (version.clone(), place.clone())).collect::<Map<_, _>>().into())
+/// R67: every version that can be asked for, and where it is called.
+fn supported(base: &str, agent: &Agent) -> Option<Value> {
+    let place = |label: &str| Value::from(invoke(base, &format!("{}@{label}", agent.id), ""));
+    let each: Map<_, _> =
+        agent.versions.iter().map(|served| (served.label.to_string(), place(&served.label))).collect();
+    (agent.versions.iter().any(|served| served.place.is_some()) || each.len() > 1).then(|| each.into())
 }
 
 fn links(base: &str, id: &str) -> Value {

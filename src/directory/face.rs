@@ -13,6 +13,8 @@ pub enum Face {
     Search,
     /// From an intent to the agents that fit it.
     Resolve,
+    /// From an `agent://` name to where it leads.
+    Name,
     /// One agent's document; changing and removing it.
     Agent,
     /// What happened to a document.
@@ -50,6 +52,7 @@ pub const PATHS: &[(&str, Face)] = &[
     ("/agents", Face::Agents),
     ("/agents/search", Face::Search),
     ("/agents/resolve", Face::Resolve),
+    ("/resolve", Face::Name),
     ("/agents/{id}", Face::Agent),
     ("/agents/{id}/history", Face::History),
     ("/agents/{id}/agent.json", Face::Descriptor),
@@ -92,7 +95,7 @@ impl Face {
     pub fn methods(self) -> &'static [Method] {
         match self {
             Self::Agents => &[Method::GET, Method::HEAD, Method::POST],
-            Self::Search | Self::Resolve => &[Method::POST],
+            Self::Search | Self::Resolve | Self::Name => &[Method::POST],
             Self::Agent => &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::DELETE],
             _ => READ,
         }
@@ -112,7 +115,7 @@ impl Face {
     /// Whether what is asked is a search, which costs more than reading and has a rate of its own (R5).
     pub fn is_search(self, query: Option<&str>) -> bool {
         match self {
-            Self::Search | Self::Resolve => true,
+            Self::Search | Self::Resolve | Self::Name => true,
             Self::Agents | Self::Framework => Params::read(query).is_ok_and(|params| params.names(&["q", "query"])),
             _ => false,
         }

@@ -17,6 +17,7 @@ mod framework;
 mod indexed;
 mod list;
 mod media;
+mod naming;
 mod openapi;
 mod publish;
 mod query;
@@ -32,6 +33,7 @@ use crate::{
     agent::Agent,
     auth::Caller,
     fault::{Code, Fault, Result},
+    names::Resolver,
     registry::Registry,
     seal, search,
     unit::Glob,
@@ -106,6 +108,8 @@ pub struct Directory {
     pub credentials: Credentials,
     /// The JSON Schema of agents' documents, which is published; none where there is none.
     pub metadata: Option<Arc<Value>>,
+    /// Resolves `agent://` names; none where nobody does.
+    pub names: Option<Arc<Resolver>>,
     /// The settings.
     pub config: Config,
 }
@@ -137,6 +141,7 @@ impl Directory {
             Face::History => self.history(&ask).await,
             Face::Search => self.search(&ask),
             Face::Resolve => self.resolve(&ask),
+            Face::Name => self.resolve_name(&ask).await,
             Face::FrameworkMoved | Face::FrameworkAgentMoved => Ok(self.framework_moved(&ask)),
             _ => Ok(self.give(&ask, self.page(&ask)?)),
         }

@@ -4,6 +4,7 @@ use super::{
     Gateway, World,
     call::Call,
     route::{Prepared, Route},
+    versions::Ready,
 };
 use crate::{
     auth::{Asked, Caller, CallerKind, Peer, Presented},
@@ -19,6 +20,7 @@ use std::{net::IpAddr, num::NonZeroU32, sync::Arc, time::Instant};
 pub(super) struct Admitted {
     route: Arc<Route>,
     operation: usize,
+    version: Option<Arc<Ready>>,
     deadline: Instant,
     _permit: Permit,
 }
@@ -32,6 +34,11 @@ impl Admitted {
     /// The operation that was asked for.
     pub(super) fn operation(&self) -> &Prepared {
         self.route.operation(self.operation)
+    }
+
+    /// The version that it is for, where the agent has versions.
+    pub(super) fn version(&self) -> Option<&Ready> {
+        self.version.as_deref()
     }
 }
 
@@ -50,13 +57,15 @@ pub(super) struct Entry {
     pub(super) route: Arc<Route>,
     pub(super) caller: Arc<Caller>,
     pub(super) standing: Option<Standing>,
+    /// The version that is called; the latest until another is chosen.
+    pub(super) version: Option<Arc<Ready>>,
     permit: Permit,
 }
 
 impl Entry {
     /// Step 9, once the input has been checked.
     pub(super) fn admit(self, operation: usize, deadline: Instant) -> Admitted {
-        Admitted { route: self.route, operation, deadline, _permit: self.permit }
+        Admitted { route: self.route, operation, version: self.version, deadline, _permit: self.permit }
     }
 }
 
@@ -78,7 +87,7 @@ impl Gateway {
         let account = self.account(&caller, shown.address);
         let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
         let permit = self.limits.enter(&route.limits).await?;
-        Ok(Entry { route, caller, standing, permit })
+        Ok(Entry { route, caller, standing, version: None, permit })
     }
 
     /// Steps 5 and 6: the agent, for a caller who may call it.

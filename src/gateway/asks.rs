@@ -1,6 +1,6 @@
 //! What the head of a request says besides whom it is for: its time, its session, the input of a `GET`.
 
-use super::{admit::Admitted, call::Call, route::Route};
+use super::{admit::Admitted, call::Call, route::Route, versions};
 use crate::{
     agent::AgentId,
     contract,
@@ -27,11 +27,12 @@ pub(super) fn told_by_us(call: &Call, admitted: &Admitted, head: &RequestHeader)
     named_by_us(call, admitted).chain(named).collect()
 }
 
-/// What the gateway says of every call: its id, and the operation where it has a name.
+/// What the gateway says of every call: its id, the operation where it has a name, and the version where it has one.
 pub(super) fn named_by_us(call: &Call, admitted: &Admitted) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let id = HeaderValue::from_str(call.id()).ok().map(|id| (HeaderName::from_static("x-request-id"), id));
     let operation = admitted.operation().name_field.clone().map(|name| (HeaderName::from_static("x-operation"), name));
-    id.into_iter().chain(operation)
+    let version = admitted.version().and_then(|version| version.label.clone());
+    id.into_iter().chain(operation).chain(version.map(|version| (versions::FIELD, version)))
 }
 
 /// The input of a `GET`: the query as a JSON object, typed by the schema (R49).
@@ -45,7 +46,11 @@ pub(super) fn query(head: &RequestHeader, route: &Route, named: Option<usize>) -
     if let Value::Object(members) = &mut input {
         // They name the session or task (R76) and are no part of the input, unless the schema says so.
         let declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
-        members.retain(|name, _| declared(name) || !AS_FIELDS.iter().any(|(parameter, _)| parameter == name));
+        let ours = |name: &str| {
+            let version = name == "version" && !route.agent.versions.is_empty();
+            version || AS_FIELDS.iter().any(|(parameter, _)| *parameter == name)
+        };
+        members.retain(|name, _| declared(name) || !ours(name));
     }
     Ok(Bytes::from(input.to_string()))
 }

@@ -10,6 +10,7 @@ use super::{
     forward::{Told, as_json},
     input::{self, Input, Reading},
     judge::Judge,
+    versions,
 };
 use crate::{
     fault::{Code, Fault, Result},
@@ -83,8 +84,11 @@ impl Gateway {
         let Errand { shown, passage, agent, operation, input, until, .. } = errand;
         let shown_headers = shown.headers;
         call.count.bytes_in = input.len() as u64;
-        let entry = self.enter(world, call, agent, shown).await?;
+        let (agent, version) = agent.split_once('@').map_or((agent, None), |(agent, version)| (agent, Some(version)));
+        let mut entry = self.enter(world, call, agent, shown).await?;
         let named = input::named(&entry.route, operation, shown_headers)?;
+        let asked = versions::Asked::of(version, None, shown_headers, true)?;
+        entry.version = entry.route.versions.choose(&asked)?;
         let most = deadline(call, &entry.route, shown_headers)?;
         let reading = Reading { gateway: self, route: &entry.route, rules: &world.contract, named, read: &call.read };
         let (operation, input) = reading.bytes(input)?;

@@ -26,7 +26,7 @@ impl Gateway {
             id,
             operation,
             method: Method::POST,
-            path: None,
+            path: admitted.version().and_then(|version| version.path.clone()),
             headers,
             body,
             passage,

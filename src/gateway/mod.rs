@@ -24,6 +24,7 @@ mod route;
 mod serve;
 mod stream;
 mod target;
+mod versions;
 
 pub use bridge::Bridge;
 pub use route::{Route, RouteRule, Routes};

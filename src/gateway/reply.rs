@@ -12,6 +12,7 @@ use super::{
     normalise::may_hide_failure,
     route::looks_like_json,
     stream::{Onward, is_sequence},
+    versions::FIELD,
 };
 use crate::{
     directory,
@@ -133,6 +134,10 @@ impl Out<'_> {
         }
         for (name, value) in &self.admitted.agent().fields {
             headers.append(name, value.clone());
+        }
+        // R68; an agent that says it itself knows better.
+        if let Some(label) = self.admitted.version().and_then(|version| version.label.clone()) {
+            headers.entry(FIELD).or_insert(label);
         }
         head_of(status, headers)
     }

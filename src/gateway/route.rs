@@ -1,7 +1,7 @@
 //! What the gateway knows of an agent before anyone calls it: contracts compiled, limits, address, grants and
 //! metrics resolved. A call computes nothing that stands here.
 
-use super::accept;
+use super::{accept, versions::Table};
 use crate::{
     agent::{Agent, AgentId, Status},
     auth::{Auth, GrantSet},
@@ -24,6 +24,7 @@ pub struct Route {
     pub(super) grants: GrantSet,
     pub(super) limits: Arc<AgentLimits>,
     pub(super) way: transport::Route,
+    pub(super) versions: Table,
     pub(super) metrics: Arc<AgentMetrics>,
     /// Fields of every answer: deprecation and the like.
     pub(super) fields: Vec<(HeaderName, HeaderValue)>,
@@ -113,6 +114,7 @@ impl Compile for Routes {
             limits: self.limits.agent(&agent.id, bounds),
             metrics: self.metrics.agent(&agent),
             fields: fields(&agent),
+            versions: Table::of(&agent),
             operations,
             way,
             agent,

@@ -13,6 +13,7 @@ use super::{
     reply::{self, Out},
     route::Route,
     target::{self, Invoke, Target},
+    versions,
 };
 use crate::{
     fault::{Code, Fault},
@@ -83,7 +84,7 @@ impl Serving<'_> {
         let Self { gateway, world, connection } = self;
         gateway.limits.address(connection.peer.ip())?;
         let head = session.req_header();
-        let Invoke { agent, operation, from_query } = match target::read(&head.method, head.uri.path())? {
+        let Invoke { agent, version, operation, from_query } = match target::read(&head.method, head.uri.path())? {
             Target::Invoke(invoke) => invoke,
             // Boxed, so that a call's future stays small.
             Target::Directory(face, id) => {
@@ -93,8 +94,11 @@ impl Serving<'_> {
             Target::Pipeline => return Box::pin(self.pipeline(session, call)).await,
         };
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
-        let entry = gateway.enter(world, call, agent, shown).await?;
+        let mut entry = gateway.enter(world, call, agent, shown).await?;
         let named = input::named(&entry.route, operation, &head.headers)?;
+        let declared = versions::declared(&entry.route, named);
+        let asked = versions::Asked::of(version, head.uri.query(), &head.headers, declared)?;
+        entry.version = entry.route.versions.choose(&asked)?;
         if declares_output(&entry.route, named) {
             accept::acceptable(&head.headers)?;
         }

@@ -25,6 +25,8 @@ pub(super) enum Target<'a> {
 pub(super) struct Invoke<'a> {
     /// The agent's id; well formed, not known to exist.
     pub(super) agent: &'a str,
+    /// The version named behind the id, as it stands there.
+    pub(super) version: Option<&'a str>,
     /// The operation named by the path, if it names one.
     pub(super) operation: Option<&'a str>,
     /// The input is the query, not a body.
@@ -57,12 +59,17 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
     let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
     let found = PLACES.at(path).map_err(|_| nothing())?;
     let (id, operation) = (found.params.get("id"), found.params.get("operation"));
+    // R68: `/agents/{id}@{version}/invoke`; no id has an `@`.
+    let (id, version) = match id.and_then(|id| id.split_once('@')) {
+        Some((id, version)) if matches!(found.value, Place::Invoke) => (Some(id), Some(version)),
+        _ => (id, None),
+    };
     if !id.is_none_or(AgentId::fits) || !operation.is_none_or(AgentId::fits) {
         return Err(nothing());
     }
     let id = id.unwrap_or_default();
     match found.value {
-        Place::Invoke => Ok(Target::Invoke(Invoke { agent: id, operation, from_query: from_query(method)? })),
+        Place::Invoke => Ok(Target::Invoke(Invoke { agent: id, version, operation, from_query: from_query(method)? })),
         Place::Face(face) if face.methods().contains(method) => Ok(Target::Directory(*face, id)),
         Place::Face(face) => {
             let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", face.allow()));
@@ -103,13 +110,16 @@ mod tests {
             assert_eq!(read(method, &format!("{asked}/")).unwrap(), Target::Directory(*face, id), "{path}/");
         }
         for (path, operation) in [
+            ("/agents/a@1.x/invoke", None),
+            ("/agents/a@1.x/op", Some("op")),
             ("/agents/a/invoke", None),
             ("/agents/a/invoke/", None),
             ("/agents/a/invoke/op", Some("op")),
             ("/agents/a/op", Some("op")),
             ("/agents/a/agent.json/op", Some("op")),
         ] {
-            let invoke = Invoke { agent: "a", operation, from_query: false };
+            let version = path.contains('@').then_some("1.x");
+            let invoke = Invoke { agent: "a", version, operation, from_query: false };
             assert_eq!(read(&Method::POST, path).unwrap(), Target::Invoke(invoke), "{path}");
         }
     }
@@ -122,9 +132,19 @@ mod tests {
 
     #[test]
     fn what_is_not_there_or_takes_another_method_is_told_apart() {
-        for path in
-            ["", "/", "//", "/nothing", "/agents/a/b/c", "/agents/a%2fb/invoke", "/agents/../invoke", "/agents//invoke"]
-        {
+        for path in [
+            "",
+            "/",
+            "//",
+            "/nothing",
+            "/agents/@1/invoke",
+            "/agents/a@1",
+            "/agents/a@1/agent.json",
+            "/agents/a/b/c",
+            "/agents/a%2fb/invoke",
+            "/agents/../invoke",
+            "/agents//invoke",
+        ] {
             assert_eq!(read(&Method::POST, path).unwrap_err().code(), Code::NotFound, "{path}");
         }
         for path in ["/agents/a/invoke", "/agents"] {

@@ -23,7 +23,9 @@ const METADATA: [IpAddr; 3] = [
 pub struct AddressPolicy {
     allow: Vec<Cidr>,
     sockets: Vec<Glob>,
-    own: ArcSwap<Vec<SocketAddr>>,
+    own: Arc<ArcSwap<Vec<SocketAddr>>>,
+    /// Private networks are refused too.
+    outside: bool,
 }
 
 impl AddressPolicy {
@@ -38,6 +40,13 @@ impl AddressPolicy {
         Self { sockets, ..self }
     }
 
+    /// The same policy for places that a caller may choose: private networks have to be listed as well.
+    #[must_use]
+    pub fn outside(&self) -> Self {
+        let (allow, sockets) = (self.allow.clone(), self.sockets.clone());
+        Self { allow, sockets, own: Arc::clone(&self.own), outside: true }
+    }
+
     /// Tells the gateway's own listeners: they are refused even where `allow` lists them.
     pub fn refuse_own(&self, listeners: Vec<SocketAddr>) {
         self.own.store(Arc::new(listeners));
@@ -50,7 +59,8 @@ impl AddressPolicy {
 
     /// Whether `ip` may be reached at some port.
     pub fn permits(&self, ip: IpAddr) -> bool {
-        self.allow.iter().any(|range| range.contains(ip)) || !is_special(ip)
+        let refused = is_special(ip) || self.outside && is_private(ip);
+        self.allow.iter().any(|range| range.contains(ip)) || !refused
     }
 
     /// Whether this very address may be reached.
@@ -83,6 +93,18 @@ fn is_special(ip: IpAddr) -> bool {
             IpAddr::V4(ip) => is_special_v4(ip),
             IpAddr::V6(ip) => is_special_v6(ip),
         }
+}
+
+/// Networks that are somebody's own (RFC 1918, RFC 6598, RFC 4193), also behind a translator.
+fn is_private(ip: IpAddr) -> bool {
+    let own = |ip: Ipv4Addr| ip.is_private() || matches!(ip.octets(), [100, 64..128, ..] | [198, 18 | 19, ..]);
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => own(ip),
+        IpAddr::V6(ip) => {
+            let [first, ..] = ip.octets();
+            first & 0xfe == 0xfc || embedded_v4(ip).is_some_and(own)
+        }
+    }
 }
 
 fn is_special_v4(ip: Ipv4Addr) -> bool {

@@ -8,6 +8,7 @@ mod error;
 mod resolve;
 mod secure;
 mod session;
+mod visit;
 
 pub use address::AddressPolicy;
 pub use cidr::Cidr;

@@ -9,6 +9,7 @@ mod body;
 mod headers;
 mod http;
 mod mqtt;
+mod named;
 mod reply;
 mod settings;
 mod way;
@@ -24,9 +25,11 @@ use self::http::Http;
 use crate::{
     agent::{Agent, Endpoint},
     fault::Fault,
+    names::Resolver,
     net::AddressPolicy,
 };
 use ::http::{HeaderMap, Method, uri::PathAndQuery};
+use arc_swap::ArcSwapOption;
 use std::{num::NonZeroU32, sync::Arc};
 use tokio::time::Instant;
 
@@ -97,12 +100,23 @@ pub struct Request<'a> {
 pub struct Transport {
     http: Arc<Http>,
     mqtt: Arc<mqtt::Mqtt>,
+    names: Arc<ArcSwapOption<Resolver>>,
 }
 
 impl Transport {
     /// A transport that reaches what `policy` permits. Needs a tokio runtime, in which it keeps house.
     pub fn new(policy: Arc<AddressPolicy>) -> Self {
-        Self { mqtt: mqtt::Mqtt::new(Arc::clone(&policy)), http: Http::new(policy) }
+        Self { mqtt: mqtt::Mqtt::new(Arc::clone(&policy)), http: Http::new(policy), names: Arc::default() }
+    }
+
+    /// Puts whoever resolves names in force; without one, agents that only have a name are not available.
+    pub fn set_names(&self, names: Arc<Resolver>) {
+        self.names.store(Some(names));
+    }
+
+    /// Whoever resolves names now.
+    pub fn names(&self) -> Option<Arc<Resolver>> {
+        self.names.load_full()
     }
 
     /// Puts another policy in force; connections made under the old one are not used for another call.
@@ -119,6 +133,11 @@ impl Transport {
         match &agent.endpoint {
             Endpoint::Http(_) | Endpoint::Unix { .. } => self.http.target(agent, settings).map(Route::Http),
             Endpoint::Mqtt(at) => self.mqtt.way(at, agent, settings).map(Route::Other),
+            Endpoint::Name(uri) => {
+                let problems = self.check(settings);
+                let named = || Route::Other(named::Named::new(uri, agent, settings, self));
+                if problems.is_empty() { Ok(named()) } else { Err(problems) }
+            }
         }
     }
 
@@ -132,9 +151,13 @@ impl Transport {
     /// # Errors
     /// The agent cannot be reached, does not answer in time, or does not speak HTTP.
     pub async fn call(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Reply, Fault> {
-        match admitted.route() {
-            Route::Http(target) => self.http.call(target, request, admitted.deadline()).await,
-            Route::Other(way) => way.call(request, admitted.deadline()).await,
+        self.over(admitted.route(), request, admitted.deadline()).await
+    }
+
+    async fn over(&self, route: &Route, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
+        match route {
+            Route::Http(target) => self.http.call(target, request, deadline).await,
+            Route::Other(way) => way.call(request, deadline).await,
         }
     }
 

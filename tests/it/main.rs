@@ -19,6 +19,7 @@ mod living;
 mod malformed;
 mod mqtt;
 mod mqtt_feed;
+mod names;
 mod operators;
 mod pipelines;
 mod pitfalls;

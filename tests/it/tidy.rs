@@ -34,7 +34,10 @@ const ROOMS: &[(&str, Reach)] = &[
     ("contract", Rooms(&["fault", "unit", "agent", "telemetry"])),
     ("store", Rooms(&["fault", "unit", "agent", "telemetry"])),
     ("search", Rooms(&["fault", "unit", "agent", "telemetry"])),
-    ("registry", Rooms(&["fault", "unit", "agent", "telemetry", "net", "broker", "seal", "contract", "store"])),
+    (
+        "registry",
+        Rooms(&["fault", "unit", "agent", "telemetry", "net", "broker", "names", "seal", "contract", "store"]),
+    ),
     ("auth", Rooms(&["fault", "unit", "agent", "telemetry", "net", "store"])),
     ("limit", Rooms(&["fault", "unit", "agent", "telemetry", "store"])),
     ("transport", Rooms(&["fault", "unit", "agent", "telemetry", "net", "broker", "names"])),

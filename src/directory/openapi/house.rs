@@ -141,6 +141,9 @@ fn operation(face: Face, method: &Method, alias: usize) -> Value {
             responses.insert("201".to_owned(), good);
         }
     }
+    if face == Face::Name {
+        failures.extend([502, 504]);
+    }
     let mut id = format!("{method}{face:?}").to_ascii_lowercase();
     if alias > 1 {
         id.push_str(&alias.to_string());
@@ -169,6 +172,7 @@ fn about(face: Face, method: &Method) -> About {
         (Face::Agents, _) => reads("Lists agents.", "Summaries", LIST),
         (Face::Search, _) => takes("Searches for agents.", "Search", "Summaries"),
         (Face::Resolve, _) => takes("Finds the agents that fit an intent and a policy.", "Intent", "Resolution"),
+        (Face::Name, _) => takes("Resolves an agent:// name to where it is called.", "Name", "Resolved"),
         (Face::Agent, "PUT") => takes("Publishes this agent, or replaces its document.", "Document", "Document"),
         (Face::Agent, "PATCH") => takes("Changes members of a document (RFC 7396).", "Patch", "Document"),
         (Face::Agent, "DELETE") => {

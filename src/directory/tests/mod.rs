@@ -67,6 +67,7 @@ fn stand(documents: &[Value]) -> Stand {
         signer: None,
         credentials,
         metadata: None,
+        names: None,
         config: Config::default(),
     };
     Stand { directory, shelf: Shelf { agents, hidden: Vec::new() } }

@@ -8,15 +8,12 @@ mod token;
 pub use credential::{ClientCredentials, Credential, Header, Mtls};
 pub use fresh::{lifetime, retry_after};
 
-use super::{Bounds, Client, Config, FetchError, Trust, client, resolve};
+use super::{Bounds, Client, Config, FetchError, client, visit};
 use crate::unit::Span;
 use bytes::Bytes;
 use credential::Login;
 use http::{HeaderMap, HeaderValue, header};
 use reqwest::Url;
-
-/// Redirects that one fetch follows.
-const REDIRECTS: usize = 3;
 
 /// More than any fetch may take.
 const AMPLE: Span = Span::secs(3_600);
@@ -86,23 +83,18 @@ impl Session {
 
     async fn follow(&self, from: &Url, fields: &HeaderMap) -> Result<Answer, FetchError> {
         let mut url = from.clone();
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=visit::REDIRECTS {
             let answer = self.hop(&url, fields).await?;
-            if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
-                return Ok(answer);
-            }
-            let lost = || FetchError::Unreadable { url: url.to_string(), why: "redirects to no address".to_owned() };
-            let next = answer.headers.get(header::LOCATION).and_then(|next| next.to_str().ok()).ok_or_else(lost)?;
-            url = url.join(next).map_err(|_| lost())?;
+            let Some(next) = visit::onward(&answer)? else { return Ok(answer) };
+            url = next;
         }
-        Err(FetchError::Unreadable { url: from.to_string(), why: format!("redirects more than {REDIRECTS} times") })
+        Err(visit::too_far(from))
     }
 
     async fn hop(&self, url: &Url, fields: &HeaderMap) -> Result<Answer, FetchError> {
         self.other.vet(url.as_str()).map_err(|why| FetchError::Refused { url: url.to_string(), why })?;
         if url.origin() != self.url.origin() {
-            self.vet_other(url).await?;
-            return self.send(self.other.request(url, Trust::Told)?, url, fields).await;
+            return self.other.stop(url, fields, Bounds { time: AMPLE, ..self.bounds }).await;
         }
         let ask = async |shown: Option<(http::HeaderName, HeaderValue)>| {
             let request = self.own.get(url.clone());
@@ -125,14 +117,6 @@ impl Session {
         }
     }
 
-    /// The resolver under the client knows no ports: the gateway's own listeners are told apart here.
-    async fn vet_other(&self, url: &Url) -> Result<(), FetchError> {
-        let host = url.host_str().unwrap_or_default();
-        let port = url.port_or_known_default().unwrap_or(443);
-        let found = resolve(host, port, &self.other.policy).await;
-        found.map(drop).map_err(|why| FetchError::Refused { url: url.to_string(), why: why.to_string() })
-    }
-
     async fn send(
         &self,
         request: reqwest::RequestBuilder,
@@ -141,12 +125,7 @@ impl Session {
     ) -> Result<Answer, FetchError> {
         // The time of all hops together is bounded above, and told better there.
         let bounds = Bounds { time: AMPLE, ..self.bounds };
-        let (parts, body) = client::read(url.as_str(), request.headers(fields.clone()), bounds).await?;
-        if parts.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-            let why = "is compressed, which was not asked for".to_owned();
-            return Err(FetchError::Unreadable { url: url.to_string(), why });
-        }
-        Ok(Answer { url: url.clone(), status: parts.status, headers: parts.headers, body: body.into() })
+        visit::answer(url, request.headers(fields.clone()), bounds).await
     }
 }
 

@@ -144,6 +144,8 @@ async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy
         Endpoint::Http(uri) => uri,
         // The broker would have to believe the gateway, which has credentials for configured brokers only.
         Endpoint::Mqtt(_) => return Some("is over MQTT: an operator names the broker under agents.from".to_owned()),
+        // What it leads to is vetted whenever it is resolved.
+        Endpoint::Name(_) => return None,
         Endpoint::Unix { socket, .. } => {
             let path = socket.to_string_lossy();
             let allowed = config.allow_sockets.iter().any(|sockets| sockets.matches(&path));

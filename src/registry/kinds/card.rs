@@ -6,20 +6,9 @@ use super::{
     name::{MESSAGE, operation, slug},
     security,
 };
-use crate::net::Url;
+use crate::{names::hints, net::Url};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-
-/// Whether these are the members of a card rather than of another kind of document.
-pub(super) fn is_card(members: &Map<String, Value>) -> bool {
-    let plain = !members.contains_key("endpoint") && !members.contains_key("@context");
-    let flags = !matches!(members.get("capabilities"), Some(Value::Array(_)));
-    let interfaces = get(members, "supportedInterfaces").is_some() || text(members, "url").is_some();
-    let known = get(members, "skills").is_some_and(Value::is_array)
-        || get(members, "protocolVersion").is_some()
-        || get(members, "supportedInterfaces").is_some();
-    plain && flags && interfaces && known
-}
 
 /// The metadata document of a card that stands at `base` and is known there as `known_as`.
 ///
@@ -33,7 +22,7 @@ pub(super) fn document(card: Map<String, Value>, known_as: Option<&str>, base: &
     let mut put = |name: &str, value: Value| drop(document.insert(name.to_owned(), value));
     put("id", slug(known_as.unwrap_or(&name)).into());
     put("name", name.into());
-    put("endpoint", interface(&card, base)?.into());
+    put("endpoint", hints::interface(&card, base)?.into());
     for field in ["description", "version"] {
         if let Some(value) = get(&card, field) {
             put(field, value.clone());
@@ -80,26 +69,4 @@ fn operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String>), St
         }
     }
     Ok((operations, tags))
-}
-
-/// The URL to post to: JSON-RPC where it is offered, else HTTP+JSON. The card's order decides among equals.
-fn interface(card: &Map<String, Value>, base: &Url) -> Result<String, String> {
-    let mut offered = Vec::new();
-    for (_, each) in objects(card, "supportedInterfaces")? {
-        offered.push((text(each, "protocolBinding"), text(each, "url")));
-    }
-    let preferred = text(card, "preferredTransport").or(Some("JSONRPC"));
-    offered.extend(text(card, "url").map(|url| (preferred, Some(url))));
-    for (_, each) in objects(card, "additionalInterfaces")? {
-        offered.push((text(each, "transport"), text(each, "url")));
-    }
-    let find = |wanted: &str| {
-        let speaks = |binding: Option<&str>| binding.is_some_and(|binding| binding.eq_ignore_ascii_case(wanted));
-        offered.iter().find_map(|(binding, url)| url.filter(|_| speaks(*binding)))
-    };
-    let url = find("JSONRPC").or_else(|| find("HTTP+JSON")).ok_or_else(|| {
-        let bindings: Vec<&str> = offered.iter().filter_map(|(binding, _)| *binding).take(10).collect();
-        format!("it can be called by {} only (JSONRPC or HTTP+JSON is needed)", quoted(&bindings.join(", ")))
-    })?;
-    base.join(url).map(String::from).map_err(|_| format!("the interface's URL {} is none", quoted(url)))
 }

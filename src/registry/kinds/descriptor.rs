@@ -6,7 +6,7 @@ use super::{
     name::{operation, slug},
     security,
 };
-use crate::net::Url;
+use crate::{names::hints, net::Url};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -62,14 +62,7 @@ pub(super) fn document(
 
 /// R53: what the descriptor hints at, the plainest hint first. `agent://` without a transport is HTTPS (R54).
 fn endpoint(descriptor: &Map<String, Value>, base: &Url) -> Result<String, String> {
-    let transport = get(descriptor, "transport").and_then(Value::as_object);
-    let hints = [
-        text(descriptor, "endpoint"),
-        transport.and_then(|transport| text(transport, "endpoint")),
-        transport.and_then(|transport| text(transport, "url")),
-        text(descriptor, "url"),
-    ];
-    let hint = hints.into_iter().flatten().next();
+    let hint = hints::hint(descriptor);
     let hint = hint.ok_or("it names no endpoint (endpoint, transport.endpoint or url is needed)")?;
     match hint.split_once("://") {
         Some(("agent", rest)) => Ok(format!("https://{rest}")),

@@ -11,6 +11,7 @@ use super::{
     shape::{is_agent, is_catalogued, is_metadata, unwrapped},
 };
 use crate::{
+    names::hints,
     net::Url,
     registry::{
         Body, Document, Kind,
@@ -188,7 +189,7 @@ impl Judge {
         members = unwrapped.unwrap_or(members);
         let members = self.proven(members)?;
         let urn = known_as.filter(|name| name.starts_with("urn:"));
-        let mut document = if card::is_card(&members) {
+        let mut document = if hints::is_card(&members) {
             card::document(members, known_as, base)?
         } else if members.get("endpoints").is_some_and(Value::is_array) && !members.contains_key("endpoint") {
             framework::document(members, base)?

@@ -10,6 +10,7 @@ pub mod postgres;
 pub mod reply;
 pub mod served;
 pub mod worker;
+pub mod site;
 
 use std::time::Duration;
 

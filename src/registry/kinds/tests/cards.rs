@@ -99,7 +99,7 @@ fn r74_a_card_whose_version_is_a_number_is_refused_with_the_cure() {
 
 #[test]
 fn r59_what_is_no_card_is_not_taken_for_one() {
-    let is = |value: Value| card::is_card(value.as_object().unwrap());
+    let is = |value: Value| crate::names::hints::is_card(value.as_object().unwrap());
     assert!(is(card("a")));
     assert!(!is(agent("a")));
     assert!(!is(json!({"name": "a", "url": "agent://a.example/", "capabilities": [{"name": "x"}], "skills": []})));

@@ -1,0 +1,168 @@
+//! Who answers for a name: a host, a DID (R48), or, for transports with addresses of their own, what they address by.
+
+use super::{
+    Misread,
+    chars::{Part, scan},
+};
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+/// Bytes of a DID, or of another system's address.
+const LONGEST: usize = 512;
+/// Bytes of a host (RFC 1035 §2.3.4).
+const LONGEST_HOST: usize = 253;
+/// Transports whose addresses are not hosts: a socket has none, Matrix has users and rooms.
+const OWN: &[&str] = &["unix", "matrix"];
+
+/// Who answers for a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Authority {
+    /// A host, with a port where one is written.
+    Host {
+        /// In lower case; IPv6 in brackets.
+        host: Box<str>,
+        /// 1 to 65535.
+        port: Option<u16>,
+    },
+    /// A decentralised identifier, as it was written: `did:method:…`.
+    Did(Box<str>),
+    /// Another system's address; empty for sockets.
+    Own(Box<str>),
+}
+
+impl Authority {
+    pub(super) fn read(text: &str, protocol: Option<&str>) -> Result<Self, Misread> {
+        let wrong = |at, why| Err(Misread { at, why });
+        if protocol.is_some_and(|protocol| OWN.contains(&protocol)) {
+            scan(text, Part::Own)?;
+            return match text.len() {
+                0..=LONGEST => Ok(Self::Own(text.into())),
+                _ => wrong(LONGEST, "the address is too long (at most 512 bytes)"),
+            };
+        }
+        if let Some(at) = text.find('@') {
+            return wrong(at, "userinfo is refused: a name holds no user or password");
+        }
+        if text.is_empty() {
+            return wrong(0, "the host is missing");
+        }
+        // A host and its port have one colon at most, a DID two at least.
+        if text.starts_with("did:") && text.matches(':').count() > 1 {
+            return did(text).map(|()| Self::Did(text.into()));
+        }
+        let (host, port) = split(text)?;
+        let at = text.len() - port.map_or(0, str::len);
+        let port =
+            port.map(|port| number(port).ok_or(Misread { at, why: "the port is not 1 to 65535" })).transpose()?;
+        check(host)?;
+        Ok(Self::Host { host: host.to_ascii_lowercase().into(), port })
+    }
+
+    /// What is known as a host: without a port, and that of a `did:web`; what else there is as it is.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Host { host, .. } => host,
+            Self::Did(did) => {
+                let of_web = did.strip_prefix("did:web:").and_then(|rest| rest.split([':', '%']).next());
+                of_web.unwrap_or(did)
+            }
+            Self::Own(text) => text,
+        }
+    }
+
+    /// `host` or `host:port`, where it is a host.
+    pub fn host(&self) -> Option<String> {
+        matches!(self, Self::Host { .. }).then(|| self.to_string())
+    }
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host { host, port: Some(port) } => write!(to, "{host}:{port}"),
+            Self::Host { host: text, port: None } | Self::Did(text) | Self::Own(text) => to.write_str(text),
+        }
+    }
+}
+
+/// `did:method:specific-id` (DID Core §3.1).
+fn did(text: &str) -> Result<(), Misread> {
+    let wrong = |at, why| Err(Misread { at, why });
+    if text.len() > LONGEST {
+        return wrong(LONGEST, "the DID is too long (at most 512 bytes)");
+    }
+    scan(text, Part::Own)?;
+    let id = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
+    if let Some(at) = text.bytes().position(|byte| !id(byte)) {
+        return wrong(at, "this character may not stand in a DID");
+    }
+    let mut parts = text.split(':').skip(1);
+    let method = parts.next().unwrap_or_default();
+    if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+        return wrong(4, "the method of a DID is lower-case letters and digits");
+    }
+    match parts.any(str::is_empty) {
+        true => wrong(4, "a DID has no empty part"),
+        false => Ok(()),
+    }
+}
+
+/// Host and port; the colons of IPv6 stand in brackets.
+fn split(text: &str) -> Result<(&str, Option<&str>), Misread> {
+    let Some(rest) = text.strip_prefix('[') else {
+        return Ok(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))));
+    };
+    let end = rest.find(']').ok_or(Misread { at: 0, why: "the bracket of an IPv6 address is not closed" })? + 2;
+    let (host, after) = text.split_at(end);
+    match after.strip_prefix(':') {
+        Some(port) => Ok((host, Some(port))),
+        None if after.is_empty() => Ok((host, None)),
+        None => Err(Misread { at: end, why: "a port, or nothing, follows the bracket" }),
+    }
+}
+
+/// Written in one way: digits, without zeros before them.
+fn number(port: &str) -> Option<u16> {
+    let plain = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
+    port.parse().ok().filter(|_| plain)
+}
+
+/// A host that every reader takes for the same one.
+fn check(host: &str) -> Result<(), Misread> {
+    let wrong = |at, why| Err(Misread { at, why });
+    if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return match inner.parse::<Ipv6Addr>() {
+            Ok(_) => Ok(()),
+            Err(_) => wrong(1, "what stands in brackets is no IPv6 address (zones are refused)"),
+        };
+    }
+    if host.is_empty() {
+        return wrong(0, "the host is missing");
+    }
+    if host.len() > LONGEST_HOST {
+        return wrong(LONGEST_HOST, "the host is too long (at most 253 bytes)");
+    }
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if let Some(at) = host.bytes().position(|byte| !fits(byte)) {
+        return wrong(at, "a host is letters, digits, hyphens and dots (other alphabets as xn--…)");
+    }
+    let mut at = 0;
+    for label in host.split('.') {
+        if !(1..=63).contains(&label.len()) {
+            return wrong(at, "a part of the host has 1 to 63 characters");
+        }
+        at += label.len() + 1;
+    }
+    // Readers of URLs take 127.1, 0x7f000001 and 017700000001 for addresses; others do not.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let hexadecimal = last.get(..2).is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"));
+    let numeric = hexadecimal || last.bytes().all(|byte| byte.is_ascii_digit());
+    match numeric && host.parse::<Ipv4Addr>().is_err() {
+        true => {
+            wrong(0, "a host that ends in a number must be an IPv4 address (four numbers, none with a zero before)")
+        }
+        false => Ok(()),
+    }
+}

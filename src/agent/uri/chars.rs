@@ -1,0 +1,76 @@
+//! Which characters may stand where (RFC 3986 §3), percent-encodings checked and read.
+
+use super::Misread;
+
+/// A part of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// `pchar` and `/`.
+    Path,
+    /// `pchar`, `/` and `?`: query and fragment.
+    Query,
+    /// What addresses of other systems are made of.
+    Own,
+}
+
+/// Looks at every character, and at what percent-encodings stand for.
+///
+/// # Errors
+/// The first that may not stand in this part.
+pub(super) fn scan(text: &str, part: Part) -> Result<(), Misread> {
+    let mut bytes = text.bytes().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        let wrong = |why| Err(Misread { at, why });
+        let allowed = match byte {
+            b'%' => {
+                let digits = bytes.next().zip(bytes.next()).and_then(|((_, high), (_, low))| octet(high, low));
+                match digits {
+                    None => return wrong("a percent sign is not followed by two hexadecimal digits (write %25 for %)"),
+                    Some(octet) if part != Part::Query && octet.is_ascii_control() => {
+                        return wrong("an encoded control character may not stand here");
+                    }
+                    Some(_) => true,
+                }
+            }
+            b'/' => part != Part::Own,
+            b'?' => part == Part::Query,
+            b':' | b'@' => true,
+            byte => is_plain(byte),
+        };
+        if !allowed {
+            return wrong("this character may not stand here (percent-encode it)");
+        }
+    }
+    Ok(())
+}
+
+/// `unreserved` and `sub-delims`.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
+}
+
+/// Whether a segment is `.` or `..`, also where its dots are encoded or something is set off behind it by `;`.
+pub(super) fn dots(segment: &str) -> bool {
+    let decoded = segment.replace("%2e", ".").replace("%2E", ".");
+    let name = decoded.split(';').next().unwrap_or_default();
+    matches!(name, "." | "..")
+}
+
+fn octet(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+/// What `text` stands for; a `+` is a space where `plus` says so. `None` where it is broken, or no UTF-8.
+pub(super) fn decoded(text: &str, plus: bool) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' if plus => b' ',
+            b'%' => octet(rest.next()?, rest.next()?)?,
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}

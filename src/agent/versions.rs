@@ -1,0 +1,228 @@
+//! The versions of an agent that can be asked for (R66–R68): its own, at its endpoint, and those that its document
+//! lists with their places. Which one a caller's words mean is decided here, from words alone.
+
+use semver::{Comparator, Op, Version, VersionReq};
+use serde_json::{Map, Value};
+use std::{cmp::Reverse, sync::Arc};
+
+/// Versions of one agent; what is listed beyond them is left out.
+const MOST: usize = 64;
+/// Bytes of a version, and of a range of versions.
+const LONGEST: usize = 64;
+
+/// A version that is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// As the document writes it.
+    pub label: Arc<str>,
+    /// Where it is: a reference relative to the endpoint; `None` for the endpoint itself.
+    pub place: Option<Box<str>>,
+    version: Option<Version>,
+    own: bool,
+}
+
+/// Every version of one agent that can be asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions(Box<[Served]>);
+
+/// Why a caller's words lead to no version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmet {
+    /// They are no version, and no range of versions.
+    Malformed,
+    /// There is none that they fit.
+    Unknown,
+}
+
+impl Versions {
+    /// The versions of which a document tells: `version`, and the members of `supportedVersions`. A place that cannot
+    /// be read leaves its version out.
+    pub fn read(own: Option<&str>, document: &Map<String, Value>) -> Self {
+        let listed = ["supportedVersions", "supported_versions"].iter().find_map(|name| document.get(*name));
+        let mut found: Vec<Served> = own.and_then(|label| served(label, None, true)).into_iter().collect();
+        let listed: Vec<(&str, Option<&str>)> = match listed {
+            Some(Value::Object(members)) => {
+                members.iter().filter_map(|(label, value)| Some((label.as_str(), Some(place(value)?)))).collect()
+            }
+            Some(Value::Array(labels)) => labels.iter().filter_map(|label| Some((label.as_str()?, None))).collect(),
+            _ => Vec::new(),
+        };
+        for (label, place) in listed {
+            if let Some(known) = found.iter_mut().find(|known| *known.label == *label) {
+                known.place = known.place.take().or_else(|| place.map(Box::from));
+            } else if found.len() < MOST {
+                found.extend(served(label, place, false));
+            }
+        }
+        Self(found.into())
+    }
+
+    /// Those for which `usable` holds.
+    #[must_use]
+    pub fn only(&self, usable: impl Fn(&Served) -> bool) -> Self {
+        Self(self.0.iter().filter(|served| usable(served)).cloned().collect())
+    }
+
+    /// Whether the document tells of any version.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Served> {
+        self.0.iter()
+    }
+
+    /// What they are called, for a caller who asked for another.
+    pub fn labels(&self) -> String {
+        let labels: Vec<&str> = self.iter().map(|served| &*served.label).take(20).collect();
+        labels.join(", ")
+    }
+
+    /// What is meant where no version is asked for: the latest that is finished, the agent's own among equals; the
+    /// agent's own also where that is no version that could be compared. The second is whether that is the endpoint
+    /// itself.
+    pub fn latest(&self) -> Option<(usize, bool)> {
+        let own = self.0.iter().position(|served| served.own);
+        if let Some(at) = own.filter(|at| self.0.get(*at).is_some_and(|served| served.version.is_none())) {
+            return Some((at, true));
+        }
+        let at = self.best(|_| true)?;
+        Some((at, Some(at) == own))
+    }
+
+    /// The latest version that fits `asked`: a version as the document writes it, a version of SemVer, the beginning
+    /// of one (`1`, `1.2`), or a range (`^1.2`, `1.x`, `>=1, <3`); `latest` asks for nothing in particular.
+    ///
+    /// # Errors
+    /// The words are no version, or none fits.
+    pub fn pick(&self, asked: &str) -> Result<usize, Unmet> {
+        let asked = asked.trim();
+        if let Some(at) = self.iter().position(|served| *served.label == *asked) {
+            return Ok(at);
+        }
+        if asked.eq_ignore_ascii_case("latest") {
+            return self.latest().map(|(at, _)| at).ok_or(Unmet::Unknown);
+        }
+        let range = range(asked).ok_or(Unmet::Malformed)?;
+        self.best(|version| range.matches(version)).ok_or(Unmet::Unknown)
+    }
+
+    fn best(&self, fits: impl Fn(&Version) -> bool) -> Option<usize> {
+        let fitting = self.0.iter().enumerate().filter_map(|(at, served)| {
+            let version = served.version.as_ref().filter(|version| fits(version))?;
+            Some(((version.pre.is_empty(), version, served.own, Reverse(at)), at))
+        });
+        fitting.max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, at)| at)
+    }
+}
+
+fn served(label: &str, place: Option<&str>, own: bool) -> Option<Served> {
+    let writable = (1..=LONGEST).contains(&label.len())
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_+~".contains(&byte));
+    // What can stand in a path and in a field as it is.
+    let version = Version::parse(label.strip_prefix('v').unwrap_or(label)).ok().or_else(|| short(label));
+    writable.then(|| Served { label: label.into(), place: place.map(Box::from), version, own })
+}
+
+/// A path, or an object that has one.
+fn place(value: &Value) -> Option<&str> {
+    let members = || ["path", "endpoint", "url"].into_iter().find_map(|name| value.get(name)?.as_str());
+    value.as_str().or_else(members).filter(|place| (1..=2_048).contains(&place.len()))
+}
+
+/// `2` and `2.1`, as people write versions.
+fn short(label: &str) -> Option<Version> {
+    let mut parts = label.strip_prefix('v').unwrap_or(label).split('.');
+    let mut number = || parts.next().map_or(Some(0), |part| part.parse().ok().filter(|_| !part.starts_with('+')));
+    let version = Version::new(number()?, number()?, number()?);
+    parts.next().is_none().then_some(version)
+}
+
+/// A whole version means itself, the beginning of one whatever begins like it; everything else is SemVer's own
+/// notation.
+fn range(asked: &str) -> Option<VersionReq> {
+    if asked.is_empty() || asked.len() > LONGEST {
+        return None;
+    }
+    let plain = asked.strip_prefix('v').unwrap_or(asked);
+    if let Ok(version) = Version::parse(plain) {
+        let Version { major, minor, patch, pre, .. } = version;
+        let exact = Comparator { op: Op::Exact, major, minor: Some(minor), patch: Some(patch), pre };
+        return Some(VersionReq { comparators: vec![exact] });
+    }
+    match plain.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        true => VersionReq::parse(&format!("={plain}")).ok(),
+        false => VersionReq::parse(asked).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn versions(own: Option<&str>, supported: Value) -> Versions {
+        Versions::read(own, json!({"supportedVersions": supported}).as_object().unwrap())
+    }
+
+    fn picked(versions: &Versions, asked: &str) -> Result<(String, Option<String>), Unmet> {
+        let served = &versions.0[versions.pick(asked)?];
+        Ok((served.label.to_string(), served.place.as_deref().map(str::to_owned)))
+    }
+
+    #[test]
+    fn r68_ranges_lead_to_the_latest_that_fits() {
+        let table =
+            versions(Some("3.1.4"), json!({"1.0.0": "/v1", "1.9.2": "/v1.9", "2.0.0-rc.1": "/v2rc", "2.0.0": "v2"}));
+        for (asked, label) in [
+            ("3.1.4", "3.1.4"),
+            ("v3.1.4", "3.1.4"),
+            ("1", "1.9.2"),
+            ("1.x", "1.9.2"),
+            ("1.0", "1.0.0"),
+            ("^1.0", "1.9.2"),
+            ("~1.0", "1.0.0"),
+            ("1.0.0", "1.0.0"),
+            (">=1, <3", "2.0.0"),
+            ("*", "3.1.4"),
+            ("latest", "3.1.4"),
+            ("2.0.0-rc.1", "2.0.0-rc.1"),
+            ("2", "2.0.0"),
+        ] {
+            assert_eq!(picked(&table, asked).map(|(label, _)| label), Ok(label.to_owned()), "{asked}");
+        }
+        assert_eq!(picked(&table, "2").unwrap().1.as_deref(), Some("v2"));
+        for unknown in ["1.0.1", "4", "^5", "3.1.5", "<1"] {
+            assert_eq!(picked(&table, unknown), Err(Unmet::Unknown), "{unknown}");
+        }
+        for malformed in ["", "one", "1.2.3.4", "^", "..", "1..2", &"1".repeat(65), ">=1, oh"] {
+            assert_eq!(picked(&table, malformed), Err(Unmet::Malformed), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn r68_without_a_version_the_latest_that_is_finished_is_meant() {
+        let latest = |own: Option<&str>, supported| {
+            let table = versions(own, supported);
+            table.latest().map(|(at, own)| (table.0[at].label.to_string(), own))
+        };
+        assert_eq!(latest(Some("2.0.0"), json!({"1.0.0": "/v1"})), Some(("2.0.0".into(), true)));
+        assert_eq!(latest(Some("2.0.0"), json!({"2.0.0": "/v2", "1.0.0": "/v1"})), Some(("2.0.0".into(), true)));
+        assert_eq!(latest(Some("1.0.0"), json!({"2.0.0": "/v2"})), Some(("2.0.0".into(), false)));
+        assert_eq!(latest(Some("1.0.0"), json!({"2.0.0-beta": "/v2"})), Some(("1.0.0".into(), true)));
+        assert_eq!(latest(Some("spring"), json!({"2.0.0": "/v2"})), Some(("spring".into(), true)));
+        assert_eq!(latest(None, json!({"1.0.0": "/v1", "1.1.0": "/v1.1"})), Some(("1.1.0".into(), false)));
+        assert_eq!(latest(None, json!({})), None);
+    }
+
+    #[test]
+    fn what_cannot_be_a_version_or_a_place_is_left_out() {
+        let table = versions(None, json!({"1": 5, "2": null, "3": "", "a b": "/x", "ok": {"path": "/ok"}, "é": "/e"}));
+        assert_eq!(table.labels(), "ok");
+        assert_eq!(versions(Some("x"), json!("1.0")).labels(), "x");
+        assert_eq!(versions(None, json!(["1.0.0", 2])).labels(), "1.0.0");
+        let many: Map<String, Value> = (0..200).map(|at| (format!("{at}.0.0"), json!("/x"))).collect();
+        assert_eq!(versions(None, many.into()).iter().count(), MOST);
+    }
+}

@@ -1,0 +1,191 @@
+//! `gatepost call`: one agent, called by its name or URL over whichever transport that is, its answer printed as it
+//! comes. The person at the keyboard is who admits this call; nothing of a gateway runs.
+
+use super::reach::{Ended, Means, Reaching, name, say};
+use crate::{
+    agent::Agent,
+    app,
+    transport::{Admission, Body, Credential, Passage, Reply, Request, Route, Transport},
+    unit::{SecretRef, json},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use serde_json::json;
+use std::{io::Read as _, process::ExitCode, sync::Arc};
+use tokio::time::Instant;
+
+/// The largest body that is read from a file or from stdin.
+const LARGEST: u64 = 64 << 20;
+
+/// `gatepost call`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 the agent answered; 1 it failed, or could not be reached; 2 the command is wrong."
+)]
+pub struct CallArgs {
+    /// The agent: agent://host/path, agent+https://…, or an http(s) URL.
+    name: String,
+    /// The input as JSON, @FILE, or - for stdin; it is sent with POST. Without it the name's query is, with GET.
+    #[arg(short, long)]
+    data: Option<String>,
+    /// A field of the request, as 'Name: value'; may be repeated.
+    #[arg(short = 'H', long)]
+    header: Vec<String>,
+    /// The operation, told in X-Operation.
+    #[arg(long)]
+    operation: Option<String>,
+    /// An API key, shown in X-API-Key to whatever the name leads to: env:NAME or file:PATH.
+    #[arg(long)]
+    key: Option<SecretRef>,
+    /// A bearer token, shown in Authorization likewise: env:NAME or file:PATH.
+    #[arg(long, conflicts_with = "key")]
+    bearer: Option<SecretRef>,
+    /// Ask for a stream of events.
+    #[arg(long)]
+    stream: bool,
+    #[command(flatten)]
+    reaching: Reaching,
+}
+
+/// The call of whoever typed it.
+struct Typed {
+    route: Route,
+    deadline: Instant,
+}
+
+impl Admission for Typed {
+    fn route(&self) -> &Route {
+        &self.route
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+/// Calls, prints, and says by its exit code how it went.
+pub fn call(args: &CallArgs) -> ExitCode {
+    let ran = prepared(args).and_then(|prepared| {
+        let runtime = app::runtime().map_err(|why| Ended::Failed(why.to_string()))?;
+        let called = runtime.block_on(prepared.call(args));
+        runtime.shutdown_background();
+        called
+    });
+    ran.map_or_else(Ended::told, |()| ExitCode::SUCCESS)
+}
+
+/// What was typed, read.
+struct Prepared {
+    body: Option<Bytes>,
+    fields: Vec<(HeaderName, HeaderValue)>,
+    means: Means,
+}
+
+fn prepared(args: &CallArgs) -> Result<Prepared, Ended> {
+    let own = ["http://", "https://", "agent+http://", "agent+https://"];
+    let own = own.iter().any(|scheme| args.name.starts_with(scheme));
+    let mut means = args.reaching.means(own)?;
+    let shown = args.key.as_ref().map(|key| ("X-API-Key", key));
+    let shown = shown.or(args.bearer.as_ref().map(|token| ("Authorization", token)));
+    means.settings.credential =
+        shown.map(|(header, value)| Credential { header: header.to_owned(), scheme: None, value: value.clone() });
+    let fields = args.header.iter().map(|text| field(text)).collect::<Result<_, _>>()?;
+    Ok(Prepared { body: args.data.as_deref().map(input).transpose()?, fields, means })
+}
+
+fn field(text: &str) -> Result<(HeaderName, HeaderValue), Ended> {
+    let read = text.split_once(':').and_then(|(name, value)| {
+        Some((HeaderName::from_bytes(name.trim().as_bytes()).ok()?, HeaderValue::from_str(value.trim()).ok()?))
+    });
+    // What was typed may be a secret: it is not repeated.
+    read.ok_or_else(|| Ended::Usage("a --header is not written as 'Name: value'".to_owned()))
+}
+
+/// JSON as it was typed, or as it stands in a file or on stdin.
+fn input(data: &str) -> Result<Bytes, Ended> {
+    let mut bytes = Vec::new();
+    let read = match data.strip_prefix('@') {
+        Some(path) => std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes)),
+        None if data == "-" => std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes),
+        None => {
+            bytes.extend_from_slice(data.as_bytes());
+            Ok(bytes.len())
+        }
+    };
+    read.map_err(|why| Ended::Usage(format!("--data cannot be read ({why})")))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(Ended::Usage("--data has more than 64MiB".to_owned()));
+    }
+    json::read(&bytes, json::DEEPEST).map_err(|why| Ended::Usage(format!("--data is not JSON: {why}")))?;
+    Ok(bytes.into())
+}
+
+impl Prepared {
+    async fn call(self, args: &CallArgs) -> Result<(), Ended> {
+        let (endpoint, operation, version) = self.place(args).await?;
+        let Self { body, fields, means } = self;
+        let document = json!({"id": "agent", "name": "agent", "endpoint": endpoint});
+        let agent = Agent::from_document(&document, [0; 32]).map_err(|whys| Ended::Failed(whys.join("\n")))?;
+        let transport = Transport::new(Arc::new(means.network.policy()));
+        let route = transport.route(&agent, &means.settings).map_err(|whys| Ended::Failed(whys.join("\n")))?;
+        let deadline = Instant::now() + route.bounds().total;
+        let mut headers = HeaderMap::new();
+        let accept = if args.stream {
+            "text/event-stream, application/x-ndjson, */*;q=0.5"
+        } else {
+            "application/json, */*;q=0.5"
+        };
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        if body.is_some() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let said = [("x-operation", &operation), ("x-agent-version", &version)];
+        let said = said.into_iter().filter_map(|(name, value)| {
+            Some((HeaderName::from_static(name), HeaderValue::from_str(value.as_deref()?).ok()?))
+        });
+        let fields: Vec<_> = said.chain(fields).collect();
+        let passage =
+            Passage { peer: None, secure: false, host: None, key_header: None, trusted: false, fields: &fields };
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        // R54: POST where there is a payload, otherwise GET.
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        let body = body.map_or(Body::Empty, Body::from);
+        let operation = operation.as_deref().unwrap_or_default();
+        let request = Request { id: &id, operation, method, path: None, headers: &headers, body, passage };
+        let typed = Typed { route, deadline };
+        let reply = transport.call(&typed, request).await.map_err(|fault| Ended::Failed(fault.to_string()))?;
+        print(reply).await
+    }
+
+    /// Where the call goes, for which operation and version.
+    async fn place(&self, args: &CallArgs) -> Result<(String, Option<String>, Option<String>), Ended> {
+        let reaching = &args.reaching;
+        if args.name.starts_with("http://") || args.name.starts_with("https://") {
+            return Ok((args.name.clone(), args.operation.clone(), reaching.version.clone()));
+        }
+        let resolved = reaching.resolve(&self.means, &name(&args.name)?).await?;
+        reaching.tell(&resolved);
+        let asked = reaching.version.as_ref();
+        let version = asked.map(|asked| resolved.version.clone().unwrap_or_else(|| asked.clone()));
+        Ok((resolved.endpoint, args.operation.clone().or(resolved.operation), version))
+    }
+}
+
+/// Prints the body as it comes. An answer that is an error is printed all the same.
+async fn print(mut reply: Reply) -> Result<(), Ended> {
+    let mut last = b'\n';
+    while let Some(piece) = reply.body.chunk().await {
+        let piece = piece.map_err(|fault| Ended::Failed(format!("the answer broke off: {fault}")))?;
+        last = piece.last().copied().unwrap_or(last);
+        if !say(&piece)? {
+            return Ok(());
+        }
+    }
+    if last != b'\n' {
+        say(b"\n")?;
+    }
+    match reply.status.is_success() {
+        true => Ok(()),
+        false => Err(Ended::Failed(format!("the agent answered {}", reply.status))),
+    }
+}

@@ -1,0 +1,108 @@
+//! `POST /resolve` (R52–R64): where an `agent://` name leads, and how that was found. Names of the gateway's own host
+//! are its own agents, as far as the caller may see them; everything else is the resolver's.
+
+use super::{
+    Answer, Ask, Directory,
+    address::invoke,
+    body::{self, Members, Wrong},
+    caching::Page,
+    document::no_agent,
+    media,
+};
+use crate::{
+    agent::{AgentUri, Authority, LONGEST_URI, segment},
+    fault::{Code, Fault, Result, Violation},
+    names::{Outcome, Resolved, Step},
+};
+use http::{StatusCode, Uri};
+
+/// Bytes of a body.
+const LARGEST: usize = 32 << 10;
+/// Path segments under an agent that are not its operations.
+const FACES: &[&str] = &["invoke", "agent.json", ".well-known", "agent-card.json"];
+
+impl Directory {
+    /// `POST /resolve`.
+    pub(super) async fn resolve_name(&self, ask: &Ask<'_>) -> Result<Answer> {
+        media::choose(ask.headers, &[media::JSON])?;
+        let (uri, version) = read(ask)?;
+        let resolved = match is_own(&uri, ask.base) {
+            true => own(ask, &uri, version.as_deref())?,
+            false => {
+                let names = self.names.as_ref();
+                let names = names.ok_or_else(|| Fault::new(Code::NotFound, "names are not resolved here"))?;
+                names.resolve(&uri, version.as_deref()).await?
+            }
+        };
+        let page = Page::json(media::JSON, &resolved.public())?;
+        Ok(Answer::written(StatusCode::OK, page.into_body()))
+    }
+}
+
+/// The name, and the version that is asked for beside it.
+fn read(ask: &Ask<'_>) -> Result<(AgentUri, Option<String>)> {
+    let body = body::json(ask, &[media::JSON], LARGEST, 8)?;
+    let mut wrong = Wrong::default();
+    let members = Members::of(&body, &mut wrong);
+    let uri = members.text(&["uri", "url", "name"], LONGEST_URI, &mut wrong);
+    let version = members.text(&["version"], 64, &mut wrong).filter(|version| !version.trim().is_empty());
+    wrong.none("the request cannot be read")?;
+    let missing = || Fault::new(Code::InvalidInput, "the body has no member 'uri' (an agent:// name)");
+    let uri = AgentUri::read(uri.ok_or_else(missing)?).map_err(|why| {
+        let violation = Violation { pointer: "/uri".to_owned(), message: why.to_string() };
+        Fault::new(Code::InvalidInput, format!("the uri is no agent:// name ({why})")).violations(vec![violation])
+    })?;
+    let broken = |why| {
+        let violation = Violation { pointer: "/uri".to_owned(), message: why };
+        Fault::new(Code::InvalidInput, "the uri's query cannot be read").violations(vec![violation])
+    };
+    uri.input().map_err(|why| broken(why.to_owned()))?;
+    Ok((uri, version.map(str::to_owned)))
+}
+
+/// Whether a name is under the gateway's own host, as the caller addressed it.
+fn is_own(uri: &AgentUri, base: &str) -> bool {
+    let (None, Authority::Host { host, port }) = (uri.protocol(), uri.authority()) else { return false };
+    let Ok(base) = base.parse::<Uri>() else { return false };
+    let usual = if base.scheme_str() == Some("http") { 80 } else { 443 };
+    let same = base.host().is_some_and(|own| own.eq_ignore_ascii_case(host));
+    same && port.is_none_or(|port| port == base.port_u16().unwrap_or(usual))
+}
+
+/// `agent://{here}/[agents/]{id}[@version][/operation]`: in the same words whether there is none, or none to be seen.
+fn own(ask: &Ask<'_>, uri: &AgentUri, version: Option<&str>) -> Result<Resolved> {
+    let mut segments = uri.segments().filter(|part| !FACES.contains(part)).peekable();
+    segments.next_if_eq(&"agents");
+    let named = segments.next().ok_or_else(no_agent)?;
+    let (id, within) = named.split_once('@').map_or((named, None), |(id, version)| (id, Some(version)));
+    let agent = ask.sight.find(id).ok_or_else(no_agent)?;
+    let operation = segments.next();
+    if segments.next().is_some() || operation.is_some_and(|name| agent.operation(name).is_none()) {
+        return Err(Fault::new(Code::CapabilityNotFound, "the agent has no such operation"));
+    }
+    let asked = version.map(str::to_owned).or_else(|| within.and_then(segment)).or_else(|| uri.parameter("version"));
+    let chosen = match &asked {
+        None => agent.versions.latest().map(|(at, _)| at),
+        Some(asked) => Some(agent.versions.pick(asked).map_err(|_| {
+            let message = format!("the agent has no such version (it has: {})", agent.versions.labels());
+            Fault::new(Code::NotAcceptable, message)
+        })?),
+    };
+    let label = chosen.and_then(|at| agent.versions.iter().nth(at)).map(|served| served.label.to_string());
+    let addressed = match label.as_ref().filter(|_| asked.is_some()) {
+        Some(label) => format!("{id}@{label}"),
+        None => id.to_owned(),
+    };
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let descriptor = format!("{}/agents/{id}/agent.json", ask.base);
+    Ok(Resolved {
+        uri: uri.clone(),
+        endpoint: format!("{}{query}", invoke(ask.base, &addressed, operation.unwrap_or_default())),
+        version: label,
+        versions: agent.versions.iter().map(|served| served.label.to_string()).collect(),
+        operation: None,
+        how: vec![Step { kind: "own", at: descriptor.clone(), outcome: Outcome::Found, why: None }],
+        descriptor: Some(descriptor),
+        until: None,
+    })
+}

@@ -1,0 +1,51 @@
+//! Members of foreign documents: `camelCase` as A2A writes them, `snake_case` as some registries do.
+
+use crate::unit::json::{cut, kind};
+use serde_json::{Map, Value};
+
+/// A member by its name in camelCase, or by the same in snake_case; null is as if it were not there.
+pub fn get<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    let found = members.get(name).or_else(|| {
+        let snake = name.chars().flat_map(|letter| {
+            let gap = letter.is_ascii_uppercase().then_some('_');
+            gap.into_iter().chain([letter.to_ascii_lowercase()])
+        });
+        members.get(&snake.collect::<String>())
+    });
+    found.filter(|value| !value.is_null())
+}
+
+/// A member that is a text and says something.
+pub fn text<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    get(members, name).and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+/// An object of an array, with its place there.
+pub type Placed<'a> = (usize, &'a Map<String, Value>);
+
+/// A member that is an array of objects, with the place of each.
+///
+/// # Errors
+/// It is something else.
+pub fn objects<'a>(members: &'a Map<String, Value>, name: &str) -> Result<Vec<Placed<'a>>, String> {
+    let items = match get(members, name) {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(items)) => items,
+        Some(other) => return Err(format!("{name}: must be an array, not {}", kind(other))),
+    };
+    let each = |(at, item): (usize, &'a Value)| match item {
+        Value::Object(members) => Ok((at, members)),
+        other => Err(format!("{name}[{at}]: must be an object, not {}", kind(other))),
+    };
+    items.iter().enumerate().map(each).collect()
+}
+
+/// The texts of an array; what else stands there is passed over.
+pub fn words<'a>(members: &'a Map<String, Value>, name: &str) -> Vec<&'a str> {
+    get(members, name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// A name as a message repeats it.
+pub fn quoted(name: &str) -> String {
+    format!("'{}'", cut(name, 100))
+}

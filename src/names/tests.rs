@@ -1,0 +1,149 @@
+//! What can be told without a network: how names are taken apart and put together, and which settings are refused.
+//! Resolution itself is tested against sites, in `tests/it/names.rs`.
+
+use super::{
+    led::{Asked, Led, led},
+    library::Document,
+    place::extended,
+    *,
+};
+use crate::{
+    agent::AgentUri,
+    fault::Code,
+    net::{self, AddressPolicy, Url},
+};
+use serde_json::{Value, json};
+
+fn asked(uri: &str, version: Option<&str>) -> Asked {
+    Asked::of(&AgentUri::read(uri).unwrap(), version)
+}
+
+fn url(text: &str) -> Url {
+    Url::parse(text).unwrap()
+}
+
+/// Where a descriptor at `https://a.example/p/agent.json` leads for `uri`, of which one segment is the agent's.
+fn leads(descriptor: Value, uri: &str) -> Result<String, String> {
+    let document = Document { url: url("https://a.example/p/agent.json"), value: descriptor };
+    match led(&document, &asked(uri, None), 1).map_err(|fault| fault.to_string())?? {
+        Led::To(place) => Ok(place.endpoint),
+        Led::Name(name) => Ok(name.to_string()),
+    }
+}
+
+#[test]
+fn r68_a_version_in_a_path_is_told_from_what_only_has_an_at_sign() {
+    let read = |uri: &str| {
+        let asked = asked(uri, None);
+        (asked.segments.join("/"), asked.version)
+    };
+    assert_eq!(read("agent://a/planner@1.2/x"), ("planner/x".into(), Some("1.2".into())));
+    assert_eq!(read("agent://a/planner@%5E1/x?version=2"), ("planner/x".into(), Some("^1".into())));
+    assert_eq!(read("agent://a/planner@latest"), ("planner".into(), Some("latest".into())));
+    assert_eq!(read("agent://a/me@example.com/x?version=2"), ("me@example.com/x".into(), Some("2".into())));
+    assert_eq!(read("agent://a/@1/x@"), ("@1/x@".into(), None));
+    assert_eq!(asked("agent://a/p@1", Some("3")).version.as_deref(), Some("3"));
+}
+
+#[test]
+fn r53_hints_of_every_kind_lead_where_they_say() {
+    for (hint, leads_to) in [
+        (json!({"endpoint": "https://b.example/x"}), "https://b.example/x/do?q=1"),
+        (json!({"endpoint": "/x/"}), "https://a.example/x/do?q=1"),
+        (json!({"url": "run"}), "https://a.example/p/run/do?q=1"),
+        (json!({"transport": {"url": "wss://b.example/s"}}), "wss://b.example/s/do?q=1"),
+        (json!({"endpoint": "agent+wss://b.example/s"}), "wss://b.example/s/do?q=1"),
+        (json!({"endpoint": "agent://b.example/s"}), "agent://b.example/s/do?q=1"),
+        (json!({"endpoint": "https://b.example/x?k=v"}), "https://b.example/x/do?k=v&q=1"),
+    ] {
+        assert_eq!(leads(hint.clone(), "agent://a.example/p/do?q=1"), Ok(leads_to.to_owned()), "{hint}");
+    }
+    for refused in
+        ["agent+unix:///run/x", "agent+local://x", "unix:/x", "file:///x", "javascript://x", "https://u@b.example"]
+    {
+        assert!(leads(json!({"endpoint": refused}), "agent://a.example/p").is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn addresses_are_put_together_without_losing_or_gaining_anything() {
+    for (before, rest, query, after) in [
+        ("https://a/x", vec!["y", "z"], None, "https://a/x/y/z"),
+        ("https://a/x/", vec!["y"], Some("q"), "https://a/x/y?q"),
+        ("https://a", vec![], Some("q"), "https://a?q"),
+        ("https://a/x?k", vec!["%2F"], Some(""), "https://a/x/%2F?k"),
+        ("agent+unix:///s#/x", vec![], None, "agent+unix:///s#/x"),
+    ] {
+        assert_eq!(extended(before, &rest, query).as_deref(), Ok(after));
+    }
+    assert!(extended("agent+unix:///s#/x", &["y"], None).is_err());
+    let base = url("https://a.example:8443/api/invoke");
+    let on = |reference| on_origin(&base, reference).map(String::from);
+    assert_eq!(on("/v2").as_deref(), Some("https://a.example:8443/v2"));
+    assert_eq!(on("v2/invoke").as_deref(), Some("https://a.example:8443/api/v2/invoke"));
+    assert_eq!(on("https://a.example:8443/x").as_deref(), Some("https://a.example:8443/x"));
+    for elsewhere in [
+        "https://a.example/x",
+        "http://a.example:8443/x",
+        "//b.example/x",
+        "\\\\b.example/x",
+        "https://u:p@a.example:8443/",
+        "/ x",
+        "javascript:x",
+    ] {
+        assert_eq!(on(elsewhere), None, "{elsewhere}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_told_all_at_once() {
+    let mut config = Config::default();
+    assert!(config.problems().is_empty());
+    for (name, target) in [
+        ("planner", "https://a.example"),
+        ("agent+https://a.example", "https://a.example"),
+        ("agent://a.example?x=1", "https://a.example"),
+        ("agent://b.example", "nowhere"),
+        ("agent://c.example", "https://u:p@a.example"),
+        ("agent://d.example", "agent://d.example/../x"),
+    ] {
+        config.map.insert(name.to_owned(), target.to_owned());
+    }
+    config.timeout = crate::unit::Span::secs(3_600);
+    config.most_at_once = 0;
+    config.cache.size = crate::unit::Size::kib(1);
+    let problems = config.problems();
+    assert_eq!(problems.len(), 9, "{problems:#?}");
+    assert!(problems.iter().all(|problem| !problem.contains("u:p")), "{problems:#?}");
+}
+
+#[tokio::test]
+async fn maps_that_lead_in_a_circle_and_floods_of_names_are_refused() {
+    let mut config = Config { most_at_once: 1, timeout: crate::unit::Span::millis(200), ..Config::default() };
+    for (name, target) in [("agent://a.example", "agent://b.example"), ("agent://b.example", "agent://a.example")] {
+        config.map.insert(name.to_owned(), target.to_owned());
+    }
+    let resolver = Resolver::new(&config, &net::Config::default(), &AddressPolicy::default()).unwrap();
+    let uri = AgentUri::read("agent://a.example/x").unwrap();
+    assert_eq!(resolver.resolve(&uri, None).await.unwrap_err().code(), Code::AgentError);
+    let socket = AgentUri::read("agent://c.example").unwrap();
+    let found = resolver.resolve(&socket, None).await.map_err(|fault| fault.code());
+    assert!(matches!(found, Err(Code::AgentUnavailable | Code::Timeout)), "{found:?}");
+}
+
+#[test]
+fn private_networks_are_outside_unless_they_are_listed() {
+    let policy = AddressPolicy::new(vec!["10.1.0.0/16".parse().unwrap()]);
+    let outside = policy.outside();
+    for private in
+        ["10.2.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "64:ff9b::c0a8:1", "::ffff:10.2.0.1"]
+    {
+        assert!(policy.permits(private.parse().unwrap()) && !outside.permits(private.parse().unwrap()), "{private}");
+    }
+    for public in ["10.1.2.3", "192.0.2.1", "2001:db8::1", "100.128.0.1", "172.32.0.1"] {
+        assert!(outside.permits(public.parse().unwrap()), "{public}");
+    }
+    assert!(!outside.permits("127.0.0.1".parse().unwrap()));
+    policy.refuse_own(vec!["192.0.2.1:443".parse().unwrap()]);
+    assert!(!outside.permits_socket("192.0.2.1:443".parse().unwrap()), "the gateway's own listeners are known to both");
+}

@@ -1,0 +1,370 @@
+//! `agent://` names against a site that publishes over TLS: what it says of its agents is found and called, and what a
+//! hostile one says leads nowhere.
+
+mod calls;
+mod commands;
+mod versions;
+
+use crate::support::{
+    PATIENCE,
+    certs::Authority,
+    eventually,
+    gateway::{Build, Gate, gateway, send},
+    reply::Answer,
+    site::{Page, Site, trap},
+};
+use serde_json::{Value, json};
+use std::{sync::atomic::Ordering, time::Duration};
+
+/// A site, and a gateway that believes its certificate and may reach loopback.
+async fn with(names: &str) -> (Site, Gate) {
+    let authority = Authority::new("Sites");
+    let site = Site::start(&authority).await;
+    (site, build(&authority).section(names).start().await)
+}
+
+fn build(authority: &Authority) -> Build {
+    let build = gateway();
+    std::fs::write(build.folder().join("sites.pem"), authority.pem()).unwrap();
+    build
+        .section("network:\n  allow: [127.0.0.0/8]\n  ca: sites.pem\n")
+        .section("agents:\n  from: [agents.json]\n  defaults: {tls: {ca: sites.pem}}\n")
+}
+
+async fn resolve(gate: &Gate, body: &Value) -> Answer {
+    send(gate.post("/resolve").json(body)).await
+}
+
+async fn uri(gate: &Gate, uri: &str) -> Answer {
+    resolve(gate, &json!({"uri": uri})).await
+}
+
+/// What was tried, as `step outcome`.
+fn how(answer: &Value) -> Vec<String> {
+    let steps = answer["how"].as_array().unwrap().iter();
+    steps.map(|step| format!("{} {}", step["step"].as_str().unwrap(), step["outcome"].as_str().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn r53_r60_a_name_is_found_by_the_map_of_its_domain_and_says_how() {
+    let (site, gate) = with("").await;
+    site.json(
+        "/.well-known/agents.json",
+        json!({"agents": {"planner": "/planner/agent.json", "a/b": site.url("/ab.json")}}),
+    );
+    site.json(
+        "/planner/agent.json",
+        json!({"name": "Planner", "version": "1.2.0", "transport": {"endpoint": "/agent/planner"}}),
+    );
+    site.json("/ab.json", json!({"name": "AB", "url": site.url("/agent/ab?k=v")}));
+    let found = uri(&gate, &site.name("/planner/gen-iti?city=Rio#part")).await.is_ok();
+    assert_eq!(found["endpoint"], site.url("/agent/planner/gen-iti?city=Rio"));
+    assert_eq!(found["descriptor"], site.url("/planner/agent.json"));
+    assert_eq!((&found["transport"], &found["version"]), (&json!("https"), &json!("1.2.0")));
+    assert_eq!((&found["input"], &found["fragment"]), (&json!({"city": "Rio"}), &json!("part")));
+    assert_eq!(how(&found), ["agents.json found", "agent.json found"]);
+    let found = uri(&gate, &site.name("/a/b/c?x=1")).await.is_ok();
+    assert_eq!(found["endpoint"], site.url("/agent/ab/c?k=v&x=1"), "the longest name of the map counts");
+}
+
+#[tokio::test]
+async fn r57_r58_descriptors_beside_the_path_and_of_the_only_agent_are_found() {
+    let (site, gate) = with("").await;
+    site.json(
+        "/tools/translator/agent.json",
+        json!({
+            "name": "T", "endpoint": "https://localhost:1/own/",
+            "capabilities": [{"name": "speak", "endpoint": site.url("/agent/speak")}],
+        }),
+    );
+    let found = uri(&gate, &site.name("/tools/translator/translate")).await.is_ok();
+    assert_eq!(found["endpoint"], "https://localhost:1/own/translate");
+    assert_eq!(how(&found), ["agents.json absent", "agent.json absent", "agent.json found"]);
+    let found = uri(&gate, &site.name("/tools/translator/speak")).await.is_ok();
+    assert_eq!(found["endpoint"], site.url("/agent/speak"), "a capability may have an endpoint of its own");
+    site.json("/.well-known/agent.json", json!({"name": "Only", "url": "/agent"}));
+    assert_eq!(uri(&gate, &site.name("/do/it")).await.is_ok()["endpoint"], site.url("/agent/do/it"));
+    assert_eq!(uri(&gate, &site.name("")).await.is_ok()["endpoint"], site.url("/agent"));
+}
+
+#[tokio::test]
+async fn r59_an_a2a_card_leads_to_its_interface_and_the_rest_is_an_operation() {
+    let (site, gate) = with("").await;
+    site.json("/.well-known/agent-card.json", json!({
+        "name": "Card", "protocolVersion": "0.3.0", "skills": [], "url": site.url("/agent/grpc"), "preferredTransport": "GRPC",
+        "additionalInterfaces": [{"transport": "JSONRPC", "url": site.url("/agent/a2a")}],
+    }));
+    let found = uri(&gate, &site.name("/summarise")).await.is_ok();
+    assert_eq!((&found["endpoint"], &found["operation"]), (&json!(site.url("/agent/a2a")), &json!("summarise")));
+}
+
+#[tokio::test]
+async fn r48_r63_did_web_leads_to_the_service_that_is_an_agent() {
+    let (site, gate) = with("").await;
+    let did = format!("did:web:localhost%3A{}:agent:researcher", site.address.port());
+    let document = |id: &str, endpoint: Value| {
+        json!({"id": id, "service": [
+            {"id": "#site", "type": "LinkedDomains", "serviceEndpoint": "https://elsewhere.example"},
+            {"id": format!("{id}#agent"), "type": ["Something", "AgentService"], "serviceEndpoint": endpoint},
+        ]})
+    };
+    let name = format!("agent://{did}/get-article?doi=10.1");
+    site.json("/agent/researcher/did.json", document(&did, json!({"uri": site.url("/agent/r")})));
+    let found = uri(&gate, &name).await.is_ok();
+    assert_eq!(found["endpoint"], site.url("/agent/r/get-article?doi=10.1"));
+    assert_eq!(how(&found), ["did found"]);
+    for (wrong, why) in [
+        (document("did:web:elsewhere.example", json!(site.url("/agent/r"))), "another's document"),
+        (document(&did, json!("agent+unix:///run/docker.sock")), "a socket of the gateway's machine"),
+        (json!({"id": did, "service": "agent"}), "no list"),
+    ] {
+        let (site, gate) = with("").await;
+        let text =
+            wrong.to_string().replace(&did, &format!("did:web:localhost%3A{}:agent:researcher", site.address.port()));
+        site.put("/agent/researcher/did.json", Page::new(200, text));
+        let name = format!("agent://did:web:localhost%3A{}:agent:researcher/get", site.address.port());
+        let found = uri(&gate, &name).await.is_ok();
+        assert_eq!(found["endpoint"], site.url("/agent/researcher/get"), "{why}: {found}");
+        assert_eq!(how(&found)[0], "did unusable", "{why}");
+    }
+    uri(&gate, "agent://did:key:z6Mk/x").await.is_fault(404, "NotFound");
+}
+
+#[tokio::test]
+async fn r63_webfinger_is_asked_for_the_whole_name() {
+    let (site, gate) = with("").await;
+    let target = format!("/.well-known/webfinger?resource=agent%3A%2F%2Flocalhost%3A{}%2Fbot", site.address.port());
+    let link = json!({"rel": "urn:example:agent", "href": site.url("/agent/finger")});
+    site.json(&target, json!({"subject": site.name("/bot"), "links": [{"rel": "avatar", "href": "x"}, link]}));
+    let found = uri(&gate, &site.name("/bot?a=b")).await.is_ok();
+    assert_eq!(found["endpoint"], site.url("/agent/finger?a=b"), "{found}");
+    assert_eq!(how(&found).last().unwrap(), "webfinger found");
+}
+
+#[tokio::test]
+async fn r51_r54_a_transport_is_taken_as_given_and_nothing_at_all_is_https() {
+    let (site, gate) = with("names: {fallback: true}\n").await;
+    for (name, endpoint, transport) in [
+        ("agent+https://a.example/x?y=1", "https://a.example/x?y=1", "https"),
+        ("agent+wss://a.example/x", "wss://a.example/x", "wss"),
+        ("agent+local://echo", "agent+local://echo", "local"),
+        ("agent+unix:///run/a.sock#/x", "agent+unix:///run/a.sock#/x", "unix"),
+    ] {
+        let found = uri(&gate, name).await.is_ok();
+        assert_eq!((&found["endpoint"], &found["transport"]), (&json!(endpoint), &json!(transport)));
+        assert_eq!(how(&found), ["explicit found"]);
+    }
+    uri(&gate, "agent+carrier-pigeon://a.example").await.is_fault(400, "InvalidInput");
+    let found = uri(&gate, &site.name("/un/published?x=1")).await.is_ok();
+    assert_eq!(found["endpoint"], site.url("/un/published?x=1"));
+    assert_eq!(how(&found).last().unwrap(), "https found");
+    let (site, gate) = with("names: {fallback: false}\n").await;
+    uri(&gate, &site.name("/un/published")).await.is_fault(404, "NotFound");
+}
+
+#[tokio::test]
+async fn r63_the_operators_map_comes_first_by_the_longest_path() {
+    let map = "names:\n  map:\n    agent://a.example: https://10.9.8.7/a\n    agent://a.example/b/c: agent+unix:///run/c.sock\n    agent://did:web:b.example: https://b.example/x\n";
+    let (_site, gate) = with(map).await;
+    for (name, endpoint) in [
+        ("agent://a.example/x?q=1", "https://10.9.8.7/a/x?q=1"),
+        ("agent://a.example/b/c", "agent+unix:///run/c.sock"),
+        ("agent://a.example/b/cd", "https://10.9.8.7/a/b/cd"),
+        ("agent://did:web:b.example/y", "https://b.example/x/y"),
+    ] {
+        let found = uri(&gate, name).await.is_ok();
+        assert_eq!((&found["endpoint"], how(&found)), (&json!(endpoint), vec!["map found".to_owned()]), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn documents_that_are_hostile_or_broken_lead_nowhere_and_harm_nobody() {
+    let (trap, came) = trap().await;
+    let inside = format!("https://127.0.0.1:{}/agent.json", trap.address.port());
+    let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+    let cases: Vec<(&str, Page)> = vec![
+        ("no JSON", Page::new(200, "<html>")),
+        ("cut", Page::new(200, "{\"name\":\"x\",\"url\":")),
+        ("two names", Page::new(200, r#"{"url":"https://a.example","url":"https://b.example"}"#)),
+        ("an array", Page::new(200, "[1]")),
+        ("nested", Page::new(200, deep)),
+        ("huge", Page::new(200, vec![b' '; 2 << 20])),
+        ("compressed", Page::new(200, "x").field("content-encoding", "gzip")),
+        ("wrong types", Page::json(&json!({"name": 1, "url": {"x": 1}, "transport": "https", "endpoint": []}))),
+        ("a socket", Page::json(&json!({"endpoint": "agent+unix:///run/docker.sock"}))),
+        ("a local agent", Page::json(&json!({"endpoint": "agent+local://shell"}))),
+        ("a file", Page::json(&json!({"endpoint": "file:///etc/passwd"}))),
+        ("a user", Page::json(&json!({"endpoint": "https://user:pass@a.example/"}))),
+        ("a fragment", Page::json(&json!({"endpoint": "https://a.example/#x"}))),
+        ("itself", Page::default()),
+        ("a redirect to itself", Page::default()),
+        ("a redirect nowhere", Page::new(302, "").field("location", "http://[")),
+    ];
+    let (site, gate) = with("names: {cache: {missing: 1s}}\n").await;
+    for (at, (why, page)) in cases.into_iter().enumerate() {
+        let name = site.name(&format!("/planner{at}"));
+        let page = match why {
+            "itself" => Page::json(&json!({"endpoint": name})),
+            "a redirect to itself" => Page::new(302, "").field("location", &format!("/planner{at}/agent.json")),
+            _ => page,
+        };
+        site.put(&format!("/planner{at}/agent.json"), page);
+        let found = uri(&gate, &name).await.is_ok();
+        assert_eq!(found["endpoint"], site.url(&format!("/planner{at}")), "{why}: {found}");
+        assert!(how(&found).contains(&"agent.json unusable".to_owned()), "{why}: {found}");
+    }
+    for (at, address) in [
+        "https://169.254.169.254/latest",
+        "https://10.0.0.1/",
+        "https://[fd00::1]/",
+        "http://a.example/",
+        "https://[::ffff:169.254.169.254]/",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        site.json(&format!("/e{at}/agent.json"), json!({"name": "x", "endpoint": address}));
+        site.put(&format!("/r{at}/agent.json"), Page::new(302, "").field("location", address));
+        let endpoint = uri(&gate, &site.name(&format!("/e{at}"))).await;
+        let redirect = uri(&gate, &site.name(&format!("/r{at}"))).await;
+        for answer in [&endpoint, &redirect] {
+            answer.is_fault(503, "AgentUnavailable");
+            answer.hides(&["169.254", "10.0.0.1", "fd00", "refused", "may not be reached"]);
+        }
+    }
+    // The range that lets the site be reached lets this be reached too: it is only no TLS.
+    site.put("/t/agent.json", Page::new(307, "").field("location", &inside));
+    uri(&gate, &site.name("/t")).await.is_fault(503, "AgentUnavailable");
+    assert!(came.load(Ordering::SeqCst) >= 1);
+}
+
+#[tokio::test]
+async fn what_is_refused_cannot_be_told_from_what_is_not_there() {
+    let authority = Authority::new("Sites");
+    let (trap, came) = trap().await;
+    let gate = build(&authority).section("names: {timeout: 5s}\n").start().await;
+    let strict = gateway().section("network:\n  allow: []\n").start().await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut told = std::collections::BTreeSet::new();
+    let mut hear = |answer: &Answer| {
+        let mut error = answer.is_fault(503, "AgentUnavailable");
+        error.as_object_mut().unwrap().remove("request_id");
+        told.insert(error.to_string());
+    };
+    hear(&uri(&gate, &format!("agent://localhost:{closed}/x")).await);
+    for name in ["169.254.169.254", "10.1.2.3", "192.168.0.1", "100.64.0.1", "[::1]", "[fd00::1]", "0.0.0.0"] {
+        hear(&uri(&strict, &format!("agent://{name}/x")).await);
+    }
+    hear(&uri(&strict, &format!("agent://127.0.0.1:{}/x", trap.address.port())).await);
+    hear(&uri(&strict, &format!("agent://localhost:{}/x", strict.address().port())).await);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(came.load(Ordering::SeqCst), 0, "nobody was asked");
+}
+
+#[tokio::test]
+async fn names_that_lead_in_a_circle_or_without_end_are_refused() {
+    let (site, gate) = with("").await;
+    for at in 0..8 {
+        site.json(&format!("/n{at}/agent.json"), json!({"name": "n", "endpoint": site.name(&format!("/n{}", at + 1))}));
+    }
+    site.json("/a/agent.json", json!({"name": "a", "endpoint": site.name("/b")}));
+    site.json("/b/agent.json", json!({"name": "b", "endpoint": site.name("/a")}));
+    uri(&gate, &site.name("/a")).await.is_fault(502, "AgentError");
+    uri(&gate, &site.name("/n0")).await.is_fault(502, "AgentError");
+    // Five names on the way are well.
+    let found = uri(&gate, &site.name("/n4")).await.is_ok();
+    assert_eq!(found["endpoint"], site.url("/n8"), "{found}");
+}
+
+#[tokio::test]
+async fn r62_documents_are_kept_as_long_as_they_say_and_asked_for_once() {
+    let (site, gate) = with("").await;
+    let slow = Page::json(&json!({"agents": {"p": "/p.json"}})).field("cache-control", "max-age=300");
+    site.put("/.well-known/agents.json", slow.after(Duration::from_millis(300)));
+    let descriptor =
+        |endpoint: &str| Page::json(&json!({"name": "p", "endpoint": endpoint})).field("cache-control", "no-cache");
+    site.put("/p.json", descriptor("/agent/1").field("etag", "\"1\""));
+    let name = site.name("/p");
+    let asked = (0..20).map(|_| uri(&gate, &name));
+    for answer in futures_util::future::join_all(asked).await {
+        assert_eq!(answer.is_ok()["endpoint"], site.url("/agent/1"));
+    }
+    assert_eq!(site.asked("/.well-known/agents.json"), 1, "however many ask, one is asked");
+    eventually("what must be asked for again is", async || {
+        uri(&gate, &name).await.is_ok();
+        site.asked("/p.json") >= 3
+    })
+    .await;
+    site.put("/p.json", descriptor("/agent/2").field("etag", "\"2\""));
+    eventually("what has changed is seen", async || {
+        uri(&gate, &name).await.is_ok()["endpoint"] == site.url("/agent/2")
+    })
+    .await;
+    assert_eq!(site.asked("/.well-known/agents.json"), 1);
+}
+
+#[tokio::test]
+async fn a_silent_domain_is_given_up_in_time() {
+    let authority = Authority::new("Sites");
+    let silent = crate::support::served::Raw::new(|stream, _| async move {
+        tokio::time::sleep(PATIENCE * 3).await;
+        drop(stream);
+    })
+    .await;
+    let gate = build(&authority).section("names: {timeout: 300ms}\n").start().await;
+    let answer = uri(&gate, &format!("agent://localhost:{}/x", silent.address.port())).await;
+    assert!(matches!(answer.status, 503 | 504), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn r95_a_body_that_is_no_question_is_told_what_is_wrong_with_it() {
+    let (_site, gate) = with("").await;
+    for (body, said) in [
+        (json!({}), "uri"),
+        (json!({"uri": 1}), "the request cannot be read"),
+        (json!({"uri": "http://a.example"}), "at character 1"),
+        (json!({"uri": "agent://user@a.example"}), "userinfo"),
+        (json!({"uri": "agent://a.example/../x"}), "at character 19"),
+        (json!({"uri": "agent://a.example?x=%ff"}), "query"),
+        (json!({"uri": "agent://a.example", "version": 1}), "the request cannot be read"),
+        (json!([]), "the request cannot be read"),
+    ] {
+        let error = resolve(&gate, &body).await.is_fault(400, "InvalidInput");
+        assert!(error["message"].as_str().unwrap().contains(said), "{body}: {error}");
+    }
+    send(gate.post("/resolve").header("content-type", "application/json").body("{"))
+        .await
+        .is_fault(400, "InvalidInput");
+    send(gate.request("GET", "/resolve").header("x-api-key", gate.key("team-a")))
+        .await
+        .is_fault(405, "MethodNotAllowed");
+    send(gate.request("POST", "/resolve").json(&json!({"uri": "agent://a"}))).await.is_fault(401, "Unauthorized");
+}
+
+#[tokio::test]
+async fn names_of_the_gateways_own_host_are_its_agents_as_far_as_the_caller_sees_them() {
+    let agent = json!({"id": "echo", "name": "Echo", "version": "2.1.0", "endpoint": "http://127.0.0.1:9/x",
+        "supportedVersions": {"1.4.0": "/v1"}, "operations": [{"name": "say"}, {"name": "sing"}]});
+    let hidden = json!({"id": "hidden", "name": "H", "endpoint": "http://127.0.0.1:9/x"});
+    let gate = gateway()
+        .document(agent)
+        .document(hidden)
+        .access("access:\n  grants:\n    - {callers: ['*'], agents: [echo]}\n")
+        .start()
+        .await;
+    let (host, base) = (gate.address().to_string(), gate.url(""));
+    let found = uri(&gate, &format!("agent://{host}/echo/say?text=hi")).await.is_ok();
+    assert_eq!(found["endpoint"], format!("{base}/agents/echo/invoke/say?text=hi"));
+    assert_eq!((&found["version"], how(&found)), (&json!("2.1.0"), vec!["own found".to_owned()]));
+    let found =
+        resolve(&gate, &json!({"uri": format!("agent://{host}/agents/echo/invoke"), "version": "1.x"})).await.is_ok();
+    assert_eq!(found["endpoint"], format!("{base}/agents/echo@1.4.0/invoke"));
+    let told: Vec<String> = ["hidden", "nobody"].map(|id| format!("agent://{host}/{id}")).to_vec();
+    let hidden = uri(&gate, &told[0]).await.is_fault(404, "NotFound");
+    let nobody = uri(&gate, &told[1]).await.is_fault(404, "NotFound");
+    assert_eq!(hidden["message"], nobody["message"]);
+    uri(&gate, &format!("agent://{host}/echo/dance")).await.is_fault(404, "CapabilityNotFound");
+    resolve(&gate, &json!({"uri": format!("agent://{host}/echo"), "version": "9"}))
+        .await
+        .is_fault(406, "NotAcceptable");
+}

@@ -1,0 +1,127 @@
+//! Versions (R66–R69): stated in the path, the query or the field; ranges; the one that was served is told.
+
+use super::*;
+
+async fn versioned() -> (Site, Gate) {
+    let authority = Authority::new("Sites");
+    let site = Site::start(&authority).await;
+    let agent = json!({
+        "id": "a", "name": "A", "version": "3.1.4", "endpoint": site.url("/agent/own"),
+        "supportedVersions": {"1.0.0": "/agent/v1", "1.4.2": "v1.4", "2.0.0": site.url("/agent/v2?x=1"),
+            "0.9.0": "https://elsewhere.example/x", "0.8.0": "//elsewhere.example/x", "0.7.0": "http://localhost/x"},
+    });
+    let plain = json!({"id": "plain", "name": "P", "endpoint": site.url("/agent/plain")});
+    let own = json!({"id": "own", "name": "O", "version": "1.0.0", "endpoint": site.url("/agent/own"), "operations": [
+        {"name": "op", "inputs": {"type": "object", "properties": {"version": {"type": "string"}}}}]});
+    let gate = build(&authority).document(agent).document(plain).document(own).start().await;
+    (site, gate)
+}
+
+#[tokio::test]
+async fn r68_a_version_is_stated_in_the_path_the_query_or_the_field() {
+    let (_site, gate) = versioned().await;
+    for (path, field, served, target) in [
+        ("/agents/a/invoke", None, "3.1.4", "/agent/own"),
+        ("/agents/a@1.0.0/invoke", None, "1.0.0", "/agent/v1"),
+        ("/agents/a@%5E1.0/invoke", None, "1.4.2", "/agent/v1.4"),
+        ("/agents/a/invoke?version=1.x", None, "1.4.2", "/agent/v1.4"),
+        ("/agents/a/invoke?version=%3E%3D1,+%3C3", None, "2.0.0", "/agent/v2?x=1"),
+        ("/agents/a/invoke", Some("2"), "2.0.0", "/agent/v2?x=1"),
+        ("/agents/a/invoke", Some("latest"), "3.1.4", "/agent/own"),
+        ("/agents/a@2.0.0/invoke?version=2.0.0", Some("2.0.0"), "2.0.0", "/agent/v2?x=1"),
+    ] {
+        let request = gate.post(path).json(&json!({"n": 1}));
+        let request = field.into_iter().fold(request, |request, field| request.header("x-agent-version", field));
+        let answer = send(request).await;
+        let body = answer.is_ok();
+        assert_eq!(answer.header("x-agent-version"), Some(served), "{path}");
+        assert_eq!((&body["target"], &body["version"]), (&json!(target), &json!(served)), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn r68_a_version_that_there_is_not_is_refused_with_those_that_there_are() {
+    let (site, gate) = versioned().await;
+    for (path, field) in [
+        ("/agents/a@1.0.1/invoke", None),
+        ("/agents/a/invoke?version=4", None),
+        ("/agents/a/invoke", Some("^5")),
+        ("/agents/a/invoke", Some("0.9.0")),
+        ("/agents/a/invoke", Some("0.8.0")),
+        ("/agents/a/invoke", Some("0.7.0")),
+    ] {
+        let request = gate.post(path).json(&json!({}));
+        let request = field.into_iter().fold(request, |request, field| request.header("x-agent-version", field));
+        let error = send(request).await.is_fault(406, "NotAcceptable");
+        let said = error["message"].as_str().unwrap();
+        assert!(said.contains("3.1.4") && said.contains("1.4.2") && !said.contains("it has: 0"), "{said}");
+    }
+    for (path, field) in [
+        ("/agents/a@one/invoke", "1.0.0"),
+        ("/agents/a/invoke?version=%ff", "1.0.0"),
+        ("/agents/a@1.0.0/invoke", "2.0.0"),
+        ("/agents/a/invoke?version=1.0.0", "1.0.1"),
+        ("/agents/a/invoke", "1..0"),
+    ] {
+        let request = gate.post(path).json(&json!({})).header("x-agent-version", field);
+        send(request).await.is_fault(400, "InvalidInput");
+    }
+    send(gate.post("/agents/nobody@1.0.0/invoke").json(&json!({}))).await.is_fault(404, "NotFound");
+    send(gate.request("POST", "/agents/a@9/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+    assert_eq!(site.asked("/agent/own"), 0, "nothing of it reached the agent");
+}
+
+#[tokio::test]
+async fn an_agent_that_tells_of_no_version_reads_the_callers_words_itself() {
+    let (_site, gate) = versioned().await;
+    let answer = send(gate.post("/agents/plain/invoke").json(&json!({})).header("x-agent-version", "7")).await;
+    assert_eq!((&answer.is_ok()["version"], answer.header("x-agent-version")), (&json!("7"), None));
+    send(gate.post("/agents/plain@7/invoke").json(&json!({}))).await.is_fault(406, "NotAcceptable");
+}
+
+#[tokio::test]
+async fn r49_a_version_in_the_query_is_input_only_where_the_schema_declares_it() {
+    let (_site, gate) = versioned().await;
+    let get = async |path: &str| send(gate.request("GET", path).header("x-api-key", gate.key("team-a"))).await;
+    let answer = get("/agents/a/invoke?version=1.0.0&city=Rio").await;
+    assert_eq!((&answer.is_ok()["body"], answer.header("x-agent-version")), (&json!({"city": "Rio"}), Some("1.0.0")));
+    let answer = get("/agents/own/invoke?version=draft").await;
+    assert_eq!(
+        (&answer.is_ok()["body"], answer.header("x-agent-version")),
+        (&json!({"version": "draft"}), Some("1.0.0"))
+    );
+}
+
+#[tokio::test]
+async fn r69_the_descriptor_says_how_versions_are_stated_and_where_each_is() {
+    let (_site, gate) = versioned().await;
+    let told = send(gate.request("GET", "/agents/a/agent.json").header("x-api-key", gate.key("team-a"))).await.is_ok();
+    assert_eq!(told["versionNegotiation"]["methods"], json!(["header", "query", "path"]));
+    assert_eq!(told["supportedVersions"]["1.4.2"], gate.url("/agents/a@1.4.2/invoke"));
+    let link = told["supportedVersions"]["1.0.0"].as_str().unwrap();
+    let path = link.strip_prefix(&gate.url("")).unwrap();
+    assert_eq!(send(gate.post(path).json(&json!({}))).await.is_ok()["target"], "/agent/v1");
+}
+
+#[tokio::test]
+async fn r67_versions_of_a_remote_descriptor_are_chosen_when_its_name_is_resolved() {
+    let (site, gate) = with("").await;
+    site.json(
+        "/p/agent.json",
+        json!({"name": "p", "version": "2.0.0", "endpoint": "/agent/p",
+        "supportedVersions": {"1.0.0": "/agent/old", "0.1.0": "https://elsewhere.example/"}}),
+    );
+    let ask = async |body: Value| resolve(&gate, &body).await;
+    let found = ask(json!({"uri": site.name("/p/x"), "version": "1"})).await.is_ok();
+    assert_eq!((&found["endpoint"], &found["version"]), (&json!(site.url("/agent/old/x")), &json!("1.0.0")));
+    for name in ["/p@1.x/x", "/p/x?version=%5E1.0"] {
+        let found = ask(json!({"uri": site.name(name)})).await.is_ok();
+        assert!(found["endpoint"].as_str().unwrap().starts_with(&site.url("/agent/old/x")), "{found}");
+    }
+    assert_eq!(ask(json!({"uri": site.name("/p")})).await.is_ok()["version"], "2.0.0");
+    for unknown in ["9", "0.1.0"] {
+        ask(json!({"uri": site.name("/p"), "version": unknown})).await.is_fault(406, "NotAcceptable");
+    }
+    ask(json!({"uri": site.name("/p"), "version": "one"})).await.is_fault(400, "InvalidInput");
+    ask(json!({"uri": site.name("/nothing"), "version": "1"})).await.is_fault(406, "NotAcceptable");
+}
