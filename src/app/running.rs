@@ -135,7 +135,14 @@ impl Running {
             End::Told => tokio::time::sleep(self.file.shutdown.delay.get()).await,
             End::Succeeded => drop(self.admin.stop.send_replace(true)),
         }
-        let drained = self.server.drain(self.file.shutdown.drain.get()).await;
+        let drain = self.file.shutdown.drain.get();
+        let tasks = self.parts.gateway.world.load().tasks.clone();
+        let tasks = async {
+            if let Some(desk) = tasks {
+                desk.drain(drain).await;
+            }
+        };
+        let (drained, ()) = tokio::join!(self.server.drain(drain), tasks);
         if drained.calls > 0 {
             tracing::warn!("{} calls did not finish within {} and were cut", drained.calls, self.file.shutdown.drain);
         }

@@ -82,6 +82,10 @@ pub const CALLS: &[&str] = &[
     "/agents/{id}/agent.json/{operation}",
 ];
 
+/// Where tasks are, and the methods that they take. The directory answers none of these either.
+pub const TASKS: &[(&str, &[Method])] =
+    &[("/tasks/{id}", &[Method::GET, Method::HEAD, Method::DELETE]), ("/tasks/{id}/events", &[Method::GET])];
+
 const READ: &[Method] = &[Method::GET, Method::HEAD];
 
 impl Face {

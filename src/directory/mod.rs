@@ -25,7 +25,7 @@ mod summary;
 
 pub use config::{Config, Endpoints, Provider};
 pub use credentials::Credentials;
-pub use face::{CALLS, Face, PATHS};
+pub use face::{CALLS, Face, PATHS, TASKS};
 pub use indexed::Indexed;
 
 use crate::{

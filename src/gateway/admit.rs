@@ -30,6 +30,16 @@ impl Admitted {
         &self.route
     }
 
+    /// The same, to be kept.
+    pub(super) fn shared(&self) -> &Arc<Route> {
+        &self.route
+    }
+
+    /// When its time is over.
+    pub(super) fn until(&self) -> tokio::time::Instant {
+        self.deadline.into()
+    }
+
     /// The operation that was asked for.
     pub(super) fn operation(&self) -> &Prepared {
         self.route.operation(self.operation)
@@ -61,6 +71,20 @@ impl Entry {
     }
 }
 
+/// A caller who may call this agent, and has no place among its calls yet.
+pub(super) struct Known {
+    pub(super) route: Arc<Route>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) standing: Option<Standing>,
+}
+
+impl Known {
+    /// With a place.
+    pub(super) fn with(self, permit: Permit) -> Entry {
+        Entry { route: self.route, caller: self.caller, standing: self.standing, permit }
+    }
+}
+
 /// What a request shows of its caller.
 pub(super) struct Shown<'a> {
     pub(super) headers: &'a HeaderMap,
@@ -72,6 +96,13 @@ impl Gateway {
     /// Steps 5 to 7: finds the agent, authenticates, authorises, limits. A miss is answered only after
     /// authentication, so that ids cannot be probed.
     pub(super) async fn enter(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Entry> {
+        let known = self.known(world, call, agent, shown).await?;
+        let permit = self.limits.enter(&known.route.limits).await?;
+        Ok(known.with(permit))
+    }
+
+    /// As [`Gateway::enter`], without a place among the agent's calls.
+    pub(super) async fn known(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Known> {
         let presented = Presented { headers: shown.headers, peer: shown.peer };
         let found = match self.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
@@ -105,8 +136,7 @@ impl Gateway {
         }
         let account = self.account(&caller, shown.address);
         let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
-        let permit = self.limits.enter(&route.limits).await?;
-        Ok(Entry { route, caller, standing, permit })
+        Ok(Known { route, caller, standing })
     }
 
     /// Asks the registries that are too large to copy for an agent that is not in the catalogue; only on behalf of

@@ -1,6 +1,6 @@
 //! What the head of a request says besides whom it is for: its time, its session, the input of a `GET`.
 
-use super::{admit::Admitted, call::Call, route::Route};
+use super::{admit::Admitted, call::Call, prefer, route::Route};
 use crate::{
     agent::AgentId,
     contract,
@@ -45,7 +45,8 @@ pub(super) fn query(head: &RequestHeader, route: &Route, named: Option<usize>) -
     if let Value::Object(members) = &mut input {
         // They name the session or task (R76) and are no part of the input, unless the schema says so.
         let declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
-        members.retain(|name, _| declared(name) || !AS_FIELDS.iter().any(|(parameter, _)| parameter == name));
+        let ours = |name: &str| name == prefer::CALLBACK || AS_FIELDS.iter().any(|(parameter, _)| *parameter == name);
+        members.retain(|name, _| declared(name) || !ours(name));
     }
     Ok(Bytes::from(input.to_string()))
 }

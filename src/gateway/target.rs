@@ -2,7 +2,7 @@
 
 use crate::{
     agent::AgentId,
-    directory::{CALLS, Face, PATHS},
+    directory::{CALLS, Face, PATHS, TASKS},
     fault::{Code, Fault, Result},
 };
 use http::Method;
@@ -16,6 +16,19 @@ pub(super) enum Target<'a> {
     Invoke(Invoke<'a>),
     /// The directory is asked; with the id in the path, which is empty where the face has none.
     Directory(Face, &'a str),
+    /// A task is asked for, or its events.
+    Task(Asked, &'a str),
+}
+
+/// What is asked of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// How it stands.
+    State,
+    /// Its events.
+    Events,
+    /// That it ends.
+    Cancel,
 }
 
 /// A call to an agent.
@@ -33,12 +46,14 @@ pub(super) struct Invoke<'a> {
 enum Place {
     Invoke,
     Face(Face),
+    Task(&'static [Method]),
 }
 
 static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
     let mut places = Router::new();
     let faces = PATHS.iter().map(|(path, face)| (*path, Place::Face(*face)));
-    for (path, place) in CALLS.iter().map(|path| (*path, Place::Invoke)).chain(faces) {
+    let tasks = TASKS.iter().map(|(path, methods)| (*path, Place::Task(methods)));
+    for (path, place) in CALLS.iter().map(|path| (*path, Place::Invoke)).chain(faces).chain(tasks) {
         // Two of the same are a defect, which a test would tell: every path leads where the table says.
         let _ = places.insert(path, place);
     }
@@ -53,6 +68,10 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
     let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
     let found = PLACES.at(path).map_err(|_| nothing())?;
     let (id, operation) = (found.params.get("id"), found.params.get("operation"));
+    if let Place::Task(methods) = found.value {
+        // What is no task's id is told from another's by nobody.
+        return task(method, methods, path).map(|asked| Target::Task(asked, id.unwrap_or_default()));
+    }
     if !id.is_none_or(AgentId::fits) || !operation.is_none_or(AgentId::fits) {
         return Err(nothing());
     }
@@ -64,7 +83,21 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
             let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", face.allow()));
             Err(fault.header("Allow", face.allow()))
         }
+        Place::Task(_) => Err(nothing()),
     }
+}
+
+fn task(method: &Method, methods: &[Method], path: &str) -> Result<Asked> {
+    if !methods.contains(method) {
+        let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
+        let allow = names.join(", ");
+        return Err(Fault::new(Code::MethodNotAllowed, format!("this path takes {allow}")).header("Allow", allow));
+    }
+    Ok(match *method {
+        Method::DELETE => Asked::Cancel,
+        _ if path.ends_with("/events") => Asked::Events,
+        _ => Asked::State,
+    })
 }
 
 fn from_query(method: &Method) -> Result<bool> {
@@ -77,7 +110,8 @@ fn from_query(method: &Method) -> Result<bool> {
     }
 }
 
-fn nothing() -> Fault {
+/// What is said where there is nothing.
+pub(super) fn nothing() -> Fault {
     Fault::new(Code::NotFound, "there is nothing at this path (agents are called at /agents/{id}/invoke)")
 }
 

@@ -23,7 +23,8 @@ const METADATA: [IpAddr; 3] = [
 pub struct AddressPolicy {
     allow: Vec<Cidr>,
     sockets: Vec<Glob>,
-    own: ArcSwap<Vec<SocketAddr>>,
+    own: Arc<ArcSwap<Vec<SocketAddr>>>,
+    public: bool,
 }
 
 impl AddressPolicy {
@@ -38,6 +39,13 @@ impl AddressPolicy {
         Self { sockets, ..self }
     }
 
+    /// The same policy for addresses that callers choose: private networks are refused as well unless they are listed,
+    /// and so is whatever else is not on the internet. The own listeners stay shared.
+    #[must_use]
+    pub fn public_only(&self) -> Self {
+        Self { allow: self.allow.clone(), sockets: Vec::new(), own: Arc::clone(&self.own), public: true }
+    }
+
     /// Tells the gateway's own listeners: they are refused even where `allow` lists them.
     pub fn refuse_own(&self, listeners: Vec<SocketAddr>) {
         self.own.store(Arc::new(listeners));
@@ -50,7 +58,7 @@ impl AddressPolicy {
 
     /// Whether `ip` may be reached at some port.
     pub fn permits(&self, ip: IpAddr) -> bool {
-        self.allow.iter().any(|range| range.contains(ip)) || !is_special(ip)
+        self.allow.iter().any(|range| range.contains(ip)) || !(is_special(ip) || self.public && is_private(ip))
     }
 
     /// Whether this very address may be reached.
@@ -74,6 +82,23 @@ fn is_same(own: &SocketAddr, at: SocketAddr) -> bool {
 /// Only an address of this machine can be bound to; asked only where the port already fits.
 fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Private, shared (RFC 6598), benchmarking and unique local addresses, and IPv6 forms that hold an IPv4 address.
+fn is_private(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let [first, second, ..] = ip.octets();
+            ip.is_private()
+                || (first == 100 && (64..128).contains(&second))
+                || (first == 192 && second == 0)
+                || (first == 198 && (18..20).contains(&second))
+        }
+        IpAddr::V6(ip) => {
+            let [first, second, ..] = ip.segments();
+            ip.is_unique_local() || first == 0x64 || first == 0x2002 || (first == 0x2001 && second < 0x200)
+        }
+    }
 }
 
 fn is_special(ip: IpAddr) -> bool {
