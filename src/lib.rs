@@ -10,9 +10,10 @@
 //! 7. **Limit** by caller, caller × agent, agent, quota and concurrency, before a byte of input is read.
 //! 8. **Contract.** Bounded read, parsed once, checked against the schema; an array becomes a batch.
 //! 9. **`Admitted`** is made, by `gateway` alone: what was not admitted cannot be forwarded.
-//! 10. **Transport.** Our credential instead of the caller's, within the deadline, retried only when safe.
-//! 11. **Reply.** Streamed through, or normalised: every fault leaves through one function and one table.
-//! 12. **Record.** One access-log line, counters by code.
+//! 10. **Once.** A call with an idempotency key that was made before is answered as it was, and stops here.
+//! 11. **Transport.** Our credential instead of the caller's, within the deadline, retried only when safe.
+//! 12. **Reply.** Streamed through, or normalised: every fault leaves through one function and one table.
+//! 13. **Record.** One access-log line, counters by code.
 //!
 //! # Rooms
 //! A room is a module here, and may name only rooms above it: `tests/it/tidy.rs` holds the table.
@@ -33,10 +34,12 @@ pub mod gateway;
 pub mod limit;
 pub mod names;
 pub mod net;
+pub mod once;
 pub mod registry;
 pub mod seal;
 pub mod search;
 pub mod store;
+pub mod task;
 pub mod telemetry;
 pub mod transport;
 pub mod unit;

@@ -13,7 +13,9 @@ use crate::{
     limit::Limits,
     names::Resolver,
     net::{self, AddressPolicy, Client},
+    once::Once,
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
+    task::{self, Desk},
     telemetry::{AccessLog, Metrics},
     transport::Transport,
 };
@@ -78,12 +80,14 @@ impl Parts {
             registry.reserve(Arc::new(move |id| served.load().get(id.as_str()).is_some()));
         }
         let directory = directory(file, &found, registry, &named).map_err(|whys| within("directory", whys))?;
+        let tasks = tasks(file, &policy, &metrics).await.map_err(|whys| within("tasks", whys))?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
         // Calls do not need the index, so it is not waited for long.
         found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
-        let world = ArcSwap::from_pointee(world(file, auth, directory, lazy.clone()));
+        let world =
+            ArcSwap::from_pointee(world(file, (auth, directory, lazy.clone()), (tasks, Once::new(&file.idempotency))));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
@@ -119,6 +123,12 @@ impl Parts {
         if let (Some(registry), Some(config)) = (&kept, &file.registry) {
             registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
         }
+        let (tasks, once) = (before.tasks.clone(), Arc::clone(&before.once));
+        if let (Some(desk), Some(config)) = (&tasks, &file.tasks) {
+            desk.reconfigure(config, &services(file, &policy, &gateway.metrics))
+                .map_err(|whys| within("tasks", whys))?;
+        }
+        once.reconfigure(&file.idempotency);
         // From here on nothing can fail: what was in force may go.
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = asked.clone();
@@ -129,7 +139,7 @@ impl Parts {
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
-        gateway.world.store(Arc::new(world(file, auth, directory, asked.0)));
+        gateway.world.store(Arc::new(world(file, (auth, directory, asked.0), (tasks, once))));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
@@ -189,12 +199,16 @@ fn lazy(
     Ok(asked.map(|(registries, memory)| Arc::new(Lazy::new(Arc::clone(catalogue), registries, memory))))
 }
 
-fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>, lazy: Option<Arc<Lazy<Route>>>) -> World {
+type Made = (Arc<Auth>, Arc<Directory>, Option<Arc<Lazy<Route>>>);
+
+fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): (Option<Arc<Desk>>, Arc<Once>)) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,
         lazy,
         directory,
+        tasks,
+        once,
         contract: file.contract.clone(),
         format: file.errors.format,
         key_header,
@@ -222,6 +236,7 @@ fn routes(file: &File, auth: &Arc<Auth>, (limits, transport, metrics): Lasting<'
         settings: rule.settings.clone(),
         rate: rule.rate,
         concurrency: rule.concurrency,
+        slow: rule.slow,
     });
     Routes {
         contract: file.contract.clone(),
@@ -255,6 +270,25 @@ async fn registry(file: &File, policy: &Arc<AddressPolicy>) -> Result<Option<Arc
     Registry::open(config, Arc::clone(policy)).await.map(|registry| Some(Arc::new(registry)))
 }
 
+/// The tasks, where there are any; a rehearsal looks at their settings only.
+async fn tasks(
+    file: &File,
+    policy: &Arc<AddressPolicy>,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<Arc<Desk>>, Vec<String>> {
+    let Some(config) = &file.tasks else { return Ok(None) };
+    let published = file.registry.as_ref().map(registry::PublishConfig::place);
+    if file.agents.rehearsal {
+        let problems = config.check(published);
+        return if problems.is_empty() { Ok(None) } else { Err(problems) };
+    }
+    Desk::open(config, published, &services(file, policy, metrics)).await.map(Some)
+}
+
+fn services<'a>(file: &'a File, policy: &Arc<AddressPolicy>, metrics: &Arc<Metrics>) -> task::Services<'a> {
+    task::Services { network: &file.network, policy: Arc::clone(policy), metrics: Arc::clone(metrics) }
+}
+
 fn feed(file: &File) -> registry::Config {
     let agents = &file.agents;
     registry::Config {
@@ -277,6 +311,13 @@ fn form(file: &File) -> Vec<String> {
         problems.extend(within(&format!("listen[{at}]"), listener.problems()));
     }
     problems.extend(within("contract", file.contract.problems()));
+    problems.extend(within("idempotency", file.idempotency.problems()));
+    problems.extend(within("tasks", file.tasks.iter().flat_map(task::Config::problems).collect()));
+    for (at, _) in file.agents.rules.iter().enumerate().filter(|(_, rule)| rule.slow == Some(true)) {
+        if file.tasks.is_none() {
+            problems.push(format!("agents.rules[{at}].async: needs the section tasks"));
+        }
+    }
     problems
 }
 

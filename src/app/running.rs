@@ -142,8 +142,14 @@ impl Running {
             }
             server.drain(drain).await
         };
+        let tasks = parts.gateway.world.load().tasks.clone();
+        let tasks = async {
+            if let Some(desk) = tasks {
+                desk.drain(drain).await;
+            }
+        };
         // Whoever looks for an agent at a broker finds at once that it is not available here any more.
-        let (drained, ()) = tokio::join!(ended, parts.bridge.stop(drain));
+        let (drained, (), ()) = tokio::join!(ended, tasks, parts.bridge.stop(drain));
         if drained.calls > 0 {
             tracing::warn!("{} calls did not finish within {} and were cut", drained.calls, file.shutdown.drain);
         }

@@ -4,7 +4,7 @@ use crate::{
     auth, bridge, contract, directory,
     fault::Format,
     gateway::listen,
-    limit, names, net, registry, telemetry,
+    limit, names, net, once, registry, task, telemetry,
     transport::Settings,
     unit::{FilePath, Glob, Rate, Size, Span},
 };
@@ -56,6 +56,12 @@ pub struct File {
     /// How much a caller may call.
     #[serde(default)]
     pub limits: limit::Config,
+    /// Calls that are answered later, and streams that are taken up again. Without this section there are none.
+    #[serde(default)]
+    pub tasks: Option<task::Config>,
+    /// Calls with an `Idempotency-Key`, which are made once.
+    #[serde(default)]
+    pub idempotency: once::Config,
     /// How bodies are checked.
     #[serde(default)]
     pub contract: contract::Config,
@@ -82,6 +88,7 @@ impl File {
             ("admin", self.admin == other.admin),
             ("access_log", self.access_log == other.access_log),
             ("shutdown", self.shutdown == other.shutdown),
+            ("tasks", tasks_place(&self.tasks) == tasks_place(&other.tasks)),
             ("registry", places(&self.registry) == places(&other.registry)),
         ];
         same.into_iter().filter(|(_, same)| !same).map(|(section, _)| section).collect()
@@ -91,6 +98,14 @@ impl File {
 /// Where published documents are kept, which is opened at the start only.
 fn places(registry: &Option<registry::PublishConfig>) -> impl PartialEq + '_ {
     registry.as_ref().map(|config| (&config.store, &config.database, &config.database_ca))
+}
+
+/// Whether there are tasks, where they are kept, and how many may run, which is settled at the start only.
+fn tasks_place(tasks: &Option<task::Config>) -> impl PartialEq + '_ {
+    tasks.as_ref().map(|config| {
+        let places = config.resume.as_ref().map(|resume| resume.most);
+        (&config.store, &config.database, &config.database_ca, config.most_running, places)
+    })
 }
 
 /// The operators' side.
@@ -192,6 +207,10 @@ pub struct Rule {
     /// Calls at once to each of them.
     #[serde(default)]
     pub concurrency: Option<NonZeroU32>,
+    /// Whether every call of them is answered with a task at once, as if its caller preferred that (RFC 7240); needs
+    /// the section tasks. Default: false.
+    #[serde(default, rename = "async")]
+    pub slow: Option<bool>,
 }
 
 /// How errors are written.

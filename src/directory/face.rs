@@ -88,6 +88,10 @@ pub const CALLS: &[&str] = &[
 /// Where several agents are called, one after the other. The directory only describes it.
 pub const PIPELINES: &str = "/pipelines/invoke";
 
+/// Where tasks are, and the methods that they take. The directory answers none of these either.
+pub const TASKS: &[(&str, &[Method])] =
+    &[("/tasks/{id}", &[Method::GET, Method::HEAD, Method::DELETE]), ("/tasks/{id}/events", &[Method::GET])];
+
 const READ: &[Method] = &[Method::GET, Method::HEAD];
 
 impl Face {

@@ -26,7 +26,7 @@ mod summary;
 
 pub use config::{Config, Endpoints, Provider};
 pub use credentials::Credentials;
-pub use face::{CALLS, Face, PATHS, PIPELINES};
+pub use face::{CALLS, Face, PATHS, PIPELINES, TASKS};
 pub use indexed::Indexed;
 
 use crate::{

@@ -71,9 +71,11 @@ codes! {
     MethodNotAllowed 405 [], Caller, false, "The method is not allowed here", "The path exists with another method.";
     NotAcceptable 406 [], Caller, false, "No acceptable format", "No format that `Accept` allows (R75).";
     Conflict 409 [], Caller, false, "The state does not allow this", "The agent reports a conflict of state (R91).";
+    Gone 410 [], Caller, false, "It is no longer there", "Events of a stream or task that are no longer kept (R80).";
     PreconditionFailed 412 [], Caller, false, "The document is not the one expected", "A write guarded by `If-Match` or `If-None-Match` whose document has another state.";
     PayloadTooLarge 413 [], Caller, false, "The body is too large", "A body beyond the bound in force.";
     UnsupportedMediaType 415 [], Caller, false, "The media type is not supported", "A body that is not in a format the agent takes.";
+    IdempotencyMismatch 422 [], Caller, false, "The idempotency key belongs to another call", "An `Idempotency-Key` that was sent with another body or operation (R45).";
     RateLimited 429 [], Caller, true, "Too many calls", "A rate or a quota is used up (R5).";
     AgentError 502 [500], Agent, false, "The agent failed", "The agent failed, or broke HTTP or its own contract (R38).";
     AgentUnavailable 503 [], Agent, true, "The agent is not available", "The agent is inactive, refuses connections or says so itself (R35, R39).";

@@ -31,6 +31,16 @@ impl Admitted {
         &self.route
     }
 
+    /// The same, to be kept.
+    pub(super) fn shared(&self) -> &Arc<Route> {
+        &self.route
+    }
+
+    /// When its time is over.
+    pub(super) fn until(&self) -> tokio::time::Instant {
+        self.deadline.into()
+    }
+
     /// The operation that was asked for.
     pub(super) fn operation(&self) -> &Prepared {
         self.route.operation(self.operation)
@@ -69,6 +79,23 @@ impl Entry {
     }
 }
 
+/// A caller who may call this agent, and has no place among its calls yet.
+pub(super) struct Known {
+    pub(super) route: Arc<Route>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) standing: Option<Standing>,
+    /// The version that is called; the latest until another is chosen.
+    pub(super) version: Option<Arc<Ready>>,
+}
+
+impl Known {
+    /// With a place.
+    pub(super) fn with(self, permit: Permit) -> Entry {
+        let Self { route, caller, standing, version } = self;
+        Entry { route, caller, standing, version, permit }
+    }
+}
+
 /// What a request shows of its caller.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
@@ -81,17 +108,23 @@ impl Gateway {
     /// Steps 5 to 7: finds the agent, authenticates, authorises, limits. A miss is answered only after
     /// authentication, so that ids cannot be probed.
     pub(super) async fn enter(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Entry> {
-        let (route, caller) = self.know(world, call, agent, shown).await?;
+        let known = self.known(world, call, agent, shown).await?;
+        let permit = self.limits.enter(&known.route.limits).await?;
+        Ok(known.with(permit))
+    }
+
+    /// As [`Gateway::enter`], without a place among the agent's calls.
+    pub(super) async fn known(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Known> {
+        let (route, caller) = self.identify(world, call, agent, shown).await?;
         call.is_for(&route);
         route.served()?;
         let account = self.account(&caller, shown.address);
         let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
-        let permit = self.limits.enter(&route.limits).await?;
-        Ok(Entry { route, caller, standing, version: None, permit })
+        Ok(Known { route, caller, standing, version: None })
     }
 
     /// Steps 5 and 6: the agent, for a caller who may call it.
-    pub(super) async fn know(
+    pub(super) async fn identify(
         &self,
         world: &World,
         call: &mut Call,

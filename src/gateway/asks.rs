@@ -1,6 +1,6 @@
 //! What the head of a request says besides whom it is for: its time, its session, the input of a `GET`.
 
-use super::{admit::Admitted, call::Call, route::Route, versions};
+use super::{admit::Admitted, call::Call, prefer, route::Route, versions};
 use crate::{
     agent::AgentId,
     contract,
@@ -48,7 +48,7 @@ pub(super) fn query(head: &RequestHeader, route: &Route, named: Option<usize>) -
         let declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
         let ours = |name: &str| {
             let version = name == "version" && !route.agent.versions.is_empty();
-            version || AS_FIELDS.iter().any(|(parameter, _)| *parameter == name)
+            version || name == prefer::CALLBACK || AS_FIELDS.iter().any(|(parameter, _)| *parameter == name)
         };
         members.retain(|name, _| declared(name) || !ours(name));
     }

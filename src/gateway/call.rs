@@ -113,6 +113,16 @@ impl Call {
         });
     }
 
+    /// A record of the same call's work, which goes on after the call was answered.
+    pub(super) fn beside(&self) -> Self {
+        let mut work = Self::arrive(&self.gateway, self.peer);
+        let agent = self.route.as_ref().map_or("", |(route, _)| route.agent.id.as_str());
+        work.is_errand(Some(&self.id), agent);
+        work.caller.clone_from(&self.caller);
+        work.route.clone_from(&self.route);
+        work
+    }
+
     /// The id under which the log has this call, and which the caller is told.
     pub(super) fn id(&self) -> &str {
         &self.id

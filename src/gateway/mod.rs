@@ -11,20 +11,26 @@ mod call;
 mod errand;
 mod events;
 mod fields;
+mod follow;
 mod forward;
 pub mod hygiene;
 mod input;
 mod judge;
+mod keyed;
+mod later;
 pub mod listen;
 mod local;
 mod normalise;
 mod pipeline;
+mod prefer;
 mod reply;
 mod route;
 mod serve;
 mod stream;
 mod target;
+mod tasks;
 mod versions;
+mod work;
 
 pub use bridge::Bridge;
 pub use route::{Route, RouteRule, Routes};
@@ -36,7 +42,9 @@ use crate::{
     directory::Directory,
     fault::{Fault, Format, Violation},
     limit::Limits,
+    once::Once,
     registry::{Catalogue, Lazy},
+    task::Desk,
     telemetry::{AccessLog, Event, Metrics, redact},
     transport::Transport,
     unit::Size,
@@ -53,6 +61,10 @@ pub struct World {
     pub lazy: Option<Arc<Lazy<Route>>>,
     /// What is told of the agents.
     pub directory: Arc<Directory>,
+    /// Calls that are answered later, and streams that are taken up again; none where that is not wanted.
+    pub tasks: Option<Arc<Desk>>,
+    /// Calls that are made once.
+    pub once: Arc<Once>,
     /// How bodies are checked.
     pub contract: contract::Config,
     /// The error format where the caller prefers none.

@@ -5,16 +5,19 @@ use super::{
     Gateway, Stop, World,
     admit::Admitted,
     call::{Call, Stage},
+    errand::Whole,
     fields::{REQUEST_ID, append, head_of, tell},
+    follow::Following,
     forward::Pump,
     judge::Judge,
     listen::{self, Connection, Outcome},
     normalise::may_hide_failure,
-    route::looks_like_json,
-    stream::{Onward, is_sequence},
+    route::{Route, looks_like_json},
+    stream::{Onward, is_events, is_sequence},
     versions::FIELD,
 };
 use crate::{
+    auth::Caller,
     directory,
     fault::{Code, Fault, Format},
     limit::Standing,
@@ -24,6 +27,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
+use std::sync::Arc;
 
 /// An answer this small is looked at before its head is passed on.
 const LOOKED_AT: usize = 64 << 10;
@@ -33,7 +37,8 @@ pub(super) struct Out<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) world: &'a World,
     pub(super) connection: &'a Connection,
-    pub(super) admitted: &'a Admitted,
+    pub(super) admitted: &'a Arc<Admitted>,
+    pub(super) caller: &'a Caller,
     pub(super) standing: Option<&'a Standing>,
 }
 
@@ -85,7 +90,18 @@ impl Out<'_> {
         reply: Reply,
         pump: Pump<'_>,
     ) -> std::result::Result<Outcome, Stop> {
-        let head = self.head(session, call, &reply, None);
+        let mut head = self.head(session, call, &reply, None);
+        let mut reply = reply;
+        if is_events(&reply.headers) && pump.is_done() {
+            match self.detach(call, &mut head, reply) {
+                Ok(follower) => {
+                    let Self { world, connection, .. } = *self;
+                    let following = Following { world, connection, follower, first: true };
+                    return Ok(following.run(session, call, head).await);
+                }
+                Err(back) => reply = *back,
+            }
+        }
         Ok(Onward { out: self, reply, pump }.run(session, call, head).await)
     }
 
@@ -102,7 +118,8 @@ impl Out<'_> {
         write(session, self.connection, call, head, body).await
     }
 
-    async fn whole(
+    /// Writes an answer of the agent's that is whole and judged.
+    pub(super) async fn whole(
         &self,
         session: &mut ServerSession,
         call: &mut Call,
@@ -128,18 +145,11 @@ impl Out<'_> {
     }
 
     fn fields(&self, call: &Call, status: StatusCode, mut headers: HeaderMap, length: Option<usize>) -> ResponseHeader {
-        tell(&mut headers, call, self.standing);
-        if let Some(length) = length {
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-        }
-        for (name, value) in &self.admitted.agent().fields {
-            headers.append(name, value.clone());
-        }
         // R68; an agent that says it itself knows better.
         if let Some(label) = self.admitted.version().and_then(|version| version.label.clone()) {
             headers.entry(FIELD).or_insert(label);
         }
-        head_of(status, headers)
+        with_fields(call, (self.admitted.agent(), self.standing), (status, headers), length)
     }
 
     fn judge(&self) -> Judge<'_> {
@@ -170,6 +180,36 @@ impl Out<'_> {
             }
         }
     }
+}
+
+/// The head of an answer of an agent's: what is told of the call, and of the agent.
+fn with_fields(
+    call: &Call,
+    (route, standing): (&Route, Option<&Standing>),
+    (status, mut headers): (StatusCode, HeaderMap),
+    length: Option<usize>,
+) -> ResponseHeader {
+    tell(&mut headers, call, standing);
+    if let Some(length) = length {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    for (name, value) in &route.fields {
+        headers.append(name, value.clone());
+    }
+    head_of(status, headers)
+}
+
+/// Writes an answer of an agent's that was kept; its fields are those that callers may read.
+pub(super) async fn again(
+    session: &mut ServerSession,
+    (connection, standing): (&Connection, Option<&Standing>),
+    call: &mut Call,
+    (route, whole): (&Route, Whole),
+) -> std::result::Result<Outcome, Stop> {
+    let Whole { status, headers, body } = whole;
+    let length = (status != StatusCode::NO_CONTENT).then_some(body.len());
+    let head = with_fields(call, (route, standing), (status, headers), length);
+    write(session, connection, call, head, body).await
 }
 
 /// Writes what the directory answers.

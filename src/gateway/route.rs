@@ -28,6 +28,8 @@ pub struct Route {
     pub(super) metrics: Arc<AgentMetrics>,
     /// Fields of every answer: deprecation and the like.
     pub(super) fields: Vec<(HeaderName, HeaderValue)>,
+    /// Calls of it become tasks, wherever there are tasks.
+    pub(super) slow: bool,
 }
 
 /// An operation, ready to be called.
@@ -53,6 +55,8 @@ pub struct RouteRule {
     pub rate: Option<Rate>,
     /// Calls at once to each.
     pub concurrency: Option<NonZeroU32>,
+    /// Whether calls of them are answered later.
+    pub slow: Option<bool>,
 }
 
 /// Makes routes; one for each configuration in force.
@@ -93,11 +97,12 @@ impl Compile for Routes {
             }
         }
         let mut settings = self.defaults.clone();
-        let (mut rate, mut concurrency) = (None, None);
+        let (mut rate, mut concurrency, mut slow) = (None, None, None);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
             settings = rule.settings.over(&settings);
             rate = rule.rate.or(rate);
             concurrency = rule.concurrency.or(concurrency);
+            slow = rule.slow.or(slow);
         }
         let way = match self.transport.route(&agent, &settings) {
             Ok(way) if problems.is_empty() => way,
@@ -115,6 +120,7 @@ impl Compile for Routes {
             metrics: self.metrics.agent(&agent),
             fields: fields(&agent),
             versions: Table::of(&agent),
+            slow: slow.unwrap_or(false),
             operations,
             way,
             agent,

@@ -2,13 +2,15 @@
 
 use super::{
     Gateway, Stop, World, accept,
-    admit::{Admitted, Entry, Shown},
+    admit::{Entry, Known, Shown},
     asks::{deadline, query, told_by_us},
     batch::Batch,
     body::{Incoming, Pace},
     call::{Call, Stage},
     forward::{Sending, Told, as_json},
     input::{self, Input, Reading},
+    keyed::Stood,
+    later::Later,
     listen::{self, Connection, Outcome, Service},
     reply::{self, Out},
     route::Route,
@@ -17,10 +19,13 @@ use super::{
 };
 use crate::{
     fault::{Code, Fault},
+    limit::Permit,
+    once,
+    task::Desk,
     transport::Passage,
 };
 use futures_util::FutureExt;
-use http::header;
+use http::{HeaderMap, header};
 use pingora_core::protocols::http::ServerSession;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
@@ -75,7 +80,7 @@ pub(super) async fn caught<T>(
 /// What serving one request needs besides the session.
 pub(super) struct Serving<'a> {
     pub(super) gateway: &'a Arc<Gateway>,
-    pub(super) world: &'a World,
+    pub(super) world: &'a Arc<World>,
     pub(super) connection: &'a Connection,
 }
 
@@ -92,28 +97,81 @@ impl Serving<'_> {
                 return Box::pin(self.local(session, call, (face, &id))).await;
             }
             Target::Pipeline => return Box::pin(self.pipeline(session, call)).await,
+            Target::Task(asked, id) => {
+                let id = id.to_owned();
+                return Box::pin(self.task(session, call, (asked, &id))).await;
+            }
         };
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
-        let mut entry = gateway.enter(world, call, agent, shown).await?;
-        let named = input::named(&entry.route, operation, &head.headers)?;
-        let declared = versions::declared(&entry.route, named);
+        let mut known = gateway.known(world, call, agent, shown).await?;
+        // Whoever waits for another call's answer needs no place among the agent's calls.
+        let key = if world.once.is_on() { once::key(&head.headers)?.map(str::to_owned) } else { None };
+        let permit = match key {
+            None => Some(gateway.limits.enter(&known.route.limits).await?),
+            Some(_) => None,
+        };
+        let named = input::named(&known.route, operation, &head.headers)?;
+        let declared = versions::declared(&known.route, named);
         let asked = versions::Asked::of(version, head.uri.query(), &head.headers, declared)?;
-        entry.version = entry.route.versions.choose(&asked)?;
-        if declares_output(&entry.route, named) {
+        known.version = known.route.versions.choose(&asked)?;
+        if declares_output(&known.route, named) {
             accept::acceptable(&head.headers)?;
         }
-        let until = deadline(call, &entry.route, &head.headers)?;
+        let until = deadline(call, &known.route, &head.headers)?;
         let pace = Pace { connection, until };
-        let reading = Reading { gateway, route: &entry.route, rules: &world.contract, named, read: &call.read };
+        let reading = Reading { gateway, route: &known.route, rules: &world.contract, named, read: &call.read };
         let (operation, input) = match from_query {
-            true => reading.bytes(query(head, &entry.route, named)?)?,
+            true => reading.bytes(query(head, &known.route, named)?)?,
             false => {
                 let mut incoming = Incoming::new(session, pace);
                 reading.body(&mut incoming).await?
             }
         };
         call.operates(operation);
-        self.forward(session, call, entry, Step { operation, input, pace, from_query }).await
+        let step = Step { operation, input, pace, from_query };
+        let later = self.wants_task(session, known.route.slow)?;
+        match (permit, key, later) {
+            (Some(permit), None, None) => self.forward(session, call, known.with(permit), step).await,
+            (permit, key, later) => Box::pin(self.apart(session, call, (known, permit, key), (step, later))).await,
+        }
+    }
+
+    /// Steps 9 to 12, for a call that goes on without its caller: one with a key, or one that is answered later.
+    async fn apart(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        (known, permit, key): (Known, Option<Permit>, Option<String>),
+        (mut step, later): (Step<'_>, Option<(Arc<Desk>, Later)>),
+    ) -> std::result::Result<Outcome, Stop> {
+        let Self { gateway, world, connection } = self;
+        let ticket = match key {
+            None => None,
+            Some(key) => match self.once(session, call, (&known, &key), &mut step).await? {
+                Stood::First(ticket) => Some(ticket),
+                Stood::Answered(outcome) => return Ok(outcome),
+            },
+        };
+        let permit = match permit {
+            Some(permit) => permit,
+            None => gateway.limits.enter(&known.route.limits).await?,
+        };
+        let entry = known.with(permit);
+        let (caller, standing) = (Arc::clone(&entry.caller), entry.standing);
+        let admitted = Arc::new(entry.admit(step.operation, step.pace.until));
+        let work = self.work(session, call, (Arc::clone(&admitted), Arc::clone(&caller)), step).await?;
+        if let Some((desk, later)) = later {
+            return self.later(session, call, (work, standing), (desk, later, ticket)).await;
+        }
+        let Some(ticket) = ticket else {
+            return Err(Fault::new(Code::Internal, "the gateway failed").detail("work without a reason").into());
+        };
+        let standing = standing.as_ref();
+        let out = Out { gateway, world, connection, admitted: &admitted, caller: &caller, standing };
+        let asked = Instant::now();
+        let answer = self.first(session, call, out, (work, ticket)).await;
+        call.count.agent_took = Some(asked.elapsed());
+        answer
     }
 
     /// Steps 9 to 11, for a call whose input is good.
@@ -128,15 +186,14 @@ impl Serving<'_> {
         let Step { operation, input, pace, from_query } = step;
         let caller = Arc::clone(&entry.caller);
         let standing = entry.standing;
-        let admitted: Admitted = entry.admit(operation, pace.until);
+        let admitted = Arc::new(entry.admit(operation, pace.until));
         // A copy: the session goes on to be read from and watched while the agent is called.
         let mut headers = session.req_header().headers.clone();
         if from_query || matches!(input, Input::Batch(_)) {
             as_json(&mut headers);
         }
         let fields = told_by_us(call, &admitted, session.req_header());
-        let host = session.req_header().uri.authority().map(|authority| authority.as_str().to_owned());
-        let host = host.or_else(|| headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
+        let host = host(session, &headers);
         let passage = Passage {
             peer: Some(connection.peer.ip()),
             secure: connection.secured.is_some(),
@@ -147,7 +204,8 @@ impl Serving<'_> {
         };
         let id = call.id().to_owned();
         let told = Told { id: &id, headers: &headers, passage };
-        let out = Out { gateway, world, connection, admitted: &admitted, standing: standing.as_ref() };
+        let standing = standing.as_ref();
+        let out = Out { gateway, world, connection, admitted: &admitted, caller: &caller, standing };
         let asked = Instant::now();
         if let Input::Batch(items) = input {
             let account = gateway.account(&caller, connection.peer.ip());
@@ -171,11 +229,18 @@ impl Serving<'_> {
     }
 }
 
-struct Step<'a> {
-    operation: usize,
-    input: Input,
-    pace: Pace<'a>,
-    from_query: bool,
+/// An input, and what it is for.
+pub(super) struct Step<'a> {
+    pub(super) operation: usize,
+    pub(super) input: Input,
+    pub(super) pace: Pace<'a>,
+    pub(super) from_query: bool,
+}
+
+/// The host that the caller asked for.
+pub(super) fn host(session: &ServerSession, headers: &HeaderMap) -> Option<String> {
+    let named = session.req_header().uri.authority().map(|authority| authority.as_str().to_owned());
+    named.or_else(|| headers.get(header::HOST)?.to_str().ok().map(str::to_owned))
 }
 
 fn declares_output(route: &Route, named: Option<usize>) -> bool {

@@ -125,7 +125,7 @@ impl Onward<'_> {
 }
 
 /// Whether an answer is a stream of events.
-fn is_events(headers: &HeaderMap) -> bool {
+pub(super) fn is_events(headers: &HeaderMap) -> bool {
     essence(headers).eq_ignore_ascii_case(b"text/event-stream")
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::AgentId,
-    directory::{CALLS, Face, PATHS, PIPELINES},
+    directory::{CALLS, Face, PATHS, PIPELINES, TASKS},
     fault::{Code, Fault, Result},
 };
 use http::Method;
@@ -18,6 +18,19 @@ pub(super) enum Target<'a> {
     Directory(Face, &'a str),
     /// Several agents are called, one after the other.
     Pipeline,
+    /// A task is asked for, or its events.
+    Task(Asked, &'a str),
+}
+
+/// What is asked of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// How it stands.
+    State,
+    /// Its events.
+    Events,
+    /// That it ends.
+    Cancel,
 }
 
 /// A call to an agent.
@@ -38,12 +51,14 @@ enum Place {
     Invoke,
     Face(Face),
     Pipeline,
+    Task(&'static [Method]),
 }
 
 static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
     let mut places = Router::new();
     let faces = PATHS.iter().map(|(path, face)| (*path, Place::Face(*face)));
-    for (path, place) in CALLS.iter().map(|path| (*path, Place::Invoke)).chain(faces) {
+    let tasks = TASKS.iter().map(|(path, methods)| (*path, Place::Task(methods)));
+    for (path, place) in CALLS.iter().map(|path| (*path, Place::Invoke)).chain(faces).chain(tasks) {
         // Two of the same are a defect, which a test would tell: every path leads where the table says.
         let _ = places.insert(path, place);
     }
@@ -64,6 +79,10 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
         Some((id, version)) if matches!(found.value, Place::Invoke) => (Some(id), Some(version)),
         _ => (id, None),
     };
+    if let Place::Task(methods) = found.value {
+        // What is no task's id is told from another's by nobody.
+        return task(method, methods, path).map(|asked| Target::Task(asked, id.unwrap_or_default()));
+    }
     if !id.is_none_or(AgentId::fits) || !operation.is_none_or(AgentId::fits) {
         return Err(nothing());
     }
@@ -79,7 +98,21 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
         Place::Pipeline => {
             Err(Fault::new(Code::MethodNotAllowed, "pipelines are invoked with POST").header("Allow", "POST"))
         }
+        Place::Task(_) => Err(nothing()),
     }
+}
+
+fn task(method: &Method, methods: &[Method], path: &str) -> Result<Asked> {
+    if !methods.contains(method) {
+        let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
+        let allow = names.join(", ");
+        return Err(Fault::new(Code::MethodNotAllowed, format!("this path takes {allow}")).header("Allow", allow));
+    }
+    Ok(match *method {
+        Method::DELETE => Asked::Cancel,
+        _ if path.ends_with("/events") => Asked::Events,
+        _ => Asked::State,
+    })
 }
 
 fn from_query(method: &Method) -> Result<bool> {
@@ -92,7 +125,8 @@ fn from_query(method: &Method) -> Result<bool> {
     }
 }
 
-fn nothing() -> Fault {
+/// What is said where there is nothing.
+pub(super) fn nothing() -> Fault {
     Fault::new(Code::NotFound, "there is nothing at this path (agents are called at /agents/{id}/invoke)")
 }
 

@@ -46,7 +46,7 @@ impl Resolver {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let client = Client::build(network, Arc::new(policy.outside()))?;
+        let client = Client::build(network, Arc::new(policy.public_only()))?;
         Ok(Self {
             map: config.read_map()?,
             library: Library::new(config, client),

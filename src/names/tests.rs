@@ -134,7 +134,7 @@ async fn maps_that_lead_in_a_circle_and_floods_of_names_are_refused() {
 #[test]
 fn private_networks_are_outside_unless_they_are_listed() {
     let policy = AddressPolicy::new(vec!["10.1.0.0/16".parse().unwrap()]);
-    let outside = policy.outside();
+    let outside = policy.public_only();
     for private in
         ["10.2.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "64:ff9b::c0a8:1", "::ffff:10.2.0.1"]
     {

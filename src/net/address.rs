@@ -24,8 +24,7 @@ pub struct AddressPolicy {
     allow: Vec<Cidr>,
     sockets: Vec<Glob>,
     own: Arc<ArcSwap<Vec<SocketAddr>>>,
-    /// Private networks are refused too.
-    outside: bool,
+    public: bool,
 }
 
 impl AddressPolicy {
@@ -40,11 +39,11 @@ impl AddressPolicy {
         Self { sockets, ..self }
     }
 
-    /// The same policy for places that a caller may choose: private networks have to be listed as well.
+    /// The same policy for addresses that callers choose: private networks are refused as well unless they are listed,
+    /// and so is whatever else is not on the internet. The own listeners stay shared.
     #[must_use]
-    pub fn outside(&self) -> Self {
-        let (allow, sockets) = (self.allow.clone(), self.sockets.clone());
-        Self { allow, sockets, own: Arc::clone(&self.own), outside: true }
+    pub fn public_only(&self) -> Self {
+        Self { allow: self.allow.clone(), sockets: Vec::new(), own: Arc::clone(&self.own), public: true }
     }
 
     /// Tells the gateway's own listeners: they are refused even where `allow` lists them.
@@ -59,8 +58,7 @@ impl AddressPolicy {
 
     /// Whether `ip` may be reached at some port.
     pub fn permits(&self, ip: IpAddr) -> bool {
-        let refused = is_special(ip) || self.outside && is_private(ip);
-        self.allow.iter().any(|range| range.contains(ip)) || !refused
+        self.allow.iter().any(|range| range.contains(ip)) || !(is_special(ip) || self.public && is_private(ip))
     }
 
     /// Whether this very address may be reached.
@@ -97,7 +95,7 @@ fn is_special(ip: IpAddr) -> bool {
 
 /// Networks that are somebody's own (RFC 1918, RFC 6598, RFC 4193), also behind a translator.
 fn is_private(ip: IpAddr) -> bool {
-    let own = |ip: Ipv4Addr| ip.is_private() || matches!(ip.octets(), [100, 64..128, ..] | [198, 18 | 19, ..]);
+    let own = |ip: Ipv4Addr| ip.is_private() || matches!(ip.octets(), [100, 64..128, ..] | [192, 0, 0, _] | [198, 18 | 19, ..]);
     match ip.to_canonical() {
         IpAddr::V4(ip) => own(ip),
         IpAddr::V6(ip) => {

@@ -124,6 +124,39 @@ impl Client {
         complete(url, request.basic_auth(user, Some(password.expose())).form(form.fields), bounds).await
     }
 
+    /// The status with which `url`, which somebody else chose, answers a POST of JSON; its body is not read.
+    ///
+    /// # Errors
+    /// The address is refused, or nothing answered in time.
+    pub async fn deliver(
+        &self,
+        url: &str,
+        headers: header::HeaderMap,
+        body: Vec<u8>,
+        time: Span,
+    ) -> Result<u16, FetchError> {
+        let failed = |why: String| FetchError::Failed { url: url.to_owned(), why };
+        let parsed = self.admit(url, Trust::Told)?;
+        let port = parsed.port_or_known_default().unwrap_or(443);
+        // The resolver of the client knows no port, and so not the gateway's own listeners.
+        let host = parsed.host_str().unwrap_or_default().to_owned();
+        resolve::resolve(&host, port, &self.policy).await.map_err(|why| failed(why.to_string()))?;
+        let request = self.told.post(parsed).headers(headers).body(body).timeout(time.get());
+        let response = request.send().await.map_err(|why| failed(chain(&why.without_url())))?;
+        Ok(response.status().as_u16())
+    }
+
+    /// Whether `url` may be delivered to, as far as its text tells.
+    ///
+    /// # Errors
+    /// What would be right.
+    pub fn vet_told(&self, url: &str) -> Result<(), String> {
+        self.admit(url, Trust::Told).map(drop).map_err(|why| match why {
+            FetchError::Refused { why, .. } => why,
+            other => other.to_string(),
+        })
+    }
+
     /// A GET of `url`, vetted and not sent yet.
     pub(super) fn request(&self, url: &Url, trust: Trust) -> Result<reqwest::RequestBuilder, FetchError> {
         Ok(self.client(trust).get(self.admit(url.as_str(), trust)?))

@@ -6,8 +6,10 @@ mod address;
 mod plan;
 mod postgres;
 mod sqlite;
+mod tasks;
 
 pub use address::Address;
+pub use tasks::{KeptTask, Tasks, open_tasks};
 
 use crate::fault::Result;
 use std::{fmt, path::PathBuf, sync::Arc};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 /// Each makes of the tables of one version those of the next. A step is never changed once it was released.
-pub(super) const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
     create table gatepost_documents (
         id text primary key, document text not null, owner text not null,
         created bigint not null, updated bigint not null, revision bigint not null unique);
@@ -20,7 +21,9 @@ pub(super) const MIGRATIONS: &[&str] = &["
         revision bigint primary key, id text not null, at bigint not null, by text not null, document text);
     create index gatepost_history_id on gatepost_history (id, revision);
     create table gatepost_removed (id text primary key, revision bigint not null unique);
-"];
+",
+    super::tasks::TABLES,
+];
 
 /// Made before the first migration: which version the tables have, which store this is, and where it stands.
 pub(super) const STATE: &str = "create table gatepost_state (
@@ -228,11 +231,11 @@ pub(super) fn past(at: i64, by: String, document: Option<String>) -> Past {
     Past { at: moment(at), by: by.into(), document: document.map(Into::into) }
 }
 
-fn moment(micros: i64) -> OffsetDateTime {
+pub(super) fn moment(micros: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-fn micros(moment: OffsetDateTime) -> i64 {
+pub(super) fn micros(moment: OffsetDateTime) -> i64 {
     i64::try_from(moment.unix_timestamp_nanos() / 1_000).unwrap_or_default()
 }
 

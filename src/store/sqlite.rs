@@ -58,9 +58,7 @@ impl Sqlite {
     /// Opens the file, or makes it; blocks.
     pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
         let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
-        // Made here rather than by SQLite: what agents are, and where, is not for everybody on this machine.
-        let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-        made.map_err(|why| unusable(&why))?;
+        create(path).map_err(|why| unusable(&why))?;
         let mut writer = connect(path).map_err(|why| unusable(&why))?;
         migrate(&mut writer).map_err(|why| unusable(&why))?;
         let reader = connect(path).map_err(|why| unusable(&why))?;
@@ -144,7 +142,12 @@ fn failed(why: impl fmt::Display) -> Fault {
     Fault::new(Code::Overloaded, "the registry's file cannot be used").retry_after(Duration::from_secs(5)).detail(why)
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+/// Made here rather than by SQLite: what agents are, and where, is not for everybody on this machine.
+pub(super) fn create(path: &Path) -> std::io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
+}
+
+pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "trusted_schema", false)?;
@@ -154,7 +157,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn migrate(connection: &mut Connection) -> std::result::Result<(), String> {
+pub(super) fn migrate(connection: &mut Connection) -> std::result::Result<(), String> {
     let told = |why: rusqlite::Error| why.to_string();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(told)?;
     let there = transaction.table_exists(None, "gatepost_state").map_err(told)?;
@@ -180,7 +183,7 @@ pub(super) fn newer(version: usize) -> String {
 }
 
 /// SQLite's own way of writing a numbered value.
-fn sql(text: &str) -> String {
+pub(super) fn sql(text: &str) -> String {
     text.replace('$', "?")
 }
 

@@ -36,6 +36,7 @@ pub struct Metrics {
     unknown: Arc<AgentMetrics>,
     in_flight: IntGauge,
     open: IntGauge,
+    tasks: IntGauge,
     connections: Box<[IntCounter]>,
     agents: Box<[IntGauge]>,
     config_ok: IntGauge,
@@ -69,6 +70,15 @@ events! {
     AcceptFailed "accept_failed" "Accepting failed for want of descriptors or memory.";
     CertificatesLoaded "certificates_loaded" "A listener's changed certificates were put in force.";
     CertificatesRefused "certificates_refused" "A listener's changed certificates were refused; the last good ones stay.";
+    TaskCompleted "task_completed" "A task ended with an answer.";
+    TaskFailed "task_failed" "A task ended with a failure.";
+    TaskCanceled "task_canceled" "A task was cancelled by its caller.";
+    TaskLost "task_lost" "A task was found whose gateway is gone; it was marked as failed.";
+    CallbackDelivered "callback_delivered" "The end of a task was told to its caller.";
+    CallbackFailed "callback_failed" "Telling the end of a task failed; it is tried again.";
+    CallbackGivenUp "callback_given_up" "Telling the end of a task failed for the last time.";
+    StreamResumed "stream_resumed" "A caller that had lost a stream took it up again.";
+    Replayed "replayed" "A call was answered with the first answer to its idempotency key.";
     LimitOverflow "limit_overflow" "A limiter held its most keys; a new one shared the overflow bucket.";
 }
 
@@ -90,6 +100,7 @@ impl Metrics {
             events: with.counters(names::EVENTS, "event", Event::NAMES)?,
             in_flight: with.gauge(names::IN_FLIGHT)?,
             open: with.gauge(names::OPEN)?,
+            tasks: with.gauge(names::TASKS)?,
             connections: with.counters(names::CONNECTIONS, "result", Connection::NAMES)?,
             agents: with.gauges(names::AGENTS, "state", AgentState::NAMES)?,
             config_ok: with.gauge(names::CONFIG_OK)?,
@@ -146,6 +157,11 @@ impl Metrics {
     /// Counts an open connection until the tally is dropped.
     pub fn connection_opens(&self) -> Tally {
         Tally::of(&self.open)
+    }
+
+    /// Counts a task that runs until the tally is dropped.
+    pub fn task_begins(&self) -> Tally {
+        Tally::of(&self.tasks)
     }
 
     /// Counts what became of a connection.

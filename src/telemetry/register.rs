@@ -15,6 +15,8 @@ pub(super) mod names {
     pub(in crate::telemetry) const IN_FLIGHT: Named =
         ("gatepost_calls_in_flight", "Calls that have begun and not ended.");
     pub(in crate::telemetry) const OPEN: Named = ("gatepost_connections_open", "Connections of callers that are open.");
+    pub(in crate::telemetry) const TASKS: Named =
+        ("gatepost_tasks_running", "Tasks that have begun here and not ended.");
     pub(in crate::telemetry) const CONNECTIONS: Named =
         ("gatepost_connections_total", "Connections of callers, by what became of them.");
     pub(in crate::telemetry) const AGENTS: Named = ("gatepost_agents", "Agents, by their state.");

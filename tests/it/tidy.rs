@@ -33,6 +33,8 @@ const ROOMS: &[(&str, Reach)] = &[
     ("seal", Rooms(&["fault", "unit"])),
     ("contract", Rooms(&["fault", "unit", "agent", "telemetry"])),
     ("store", Rooms(&["fault", "unit", "agent", "telemetry"])),
+    ("task", Rooms(&["fault", "unit", "telemetry", "net", "store"])),
+    ("once", Rooms(&["fault", "unit"])),
     ("search", Rooms(&["fault", "unit", "agent", "telemetry"])),
     (
         "registry",

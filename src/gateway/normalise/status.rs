@@ -107,6 +107,7 @@ pub(super) fn chosen(code: Code) -> Option<Code> {
         Code::Unauthorized | Code::PermissionDenied | Code::RateLimited | Code::MethodNotAllowed | Code::Internal => {
             None
         }
+        Code::Gone | Code::IdempotencyMismatch => None,
     }
 }
 

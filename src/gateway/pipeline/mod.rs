@@ -85,7 +85,7 @@ impl Serving<'_> {
         let mut most = Duration::ZERO;
         for (index, step) in pipeline.steps.iter().enumerate() {
             let place = |fault| at(fault, index, step, 0);
-            let found = self.gateway.know(self.world, call, &step.agent, self.shown(headers)).await;
+            let found = self.gateway.identify(self.world, call, &step.agent, self.shown(headers)).await;
             let (route, _) = found.map_err(place)?;
             route.served().map_err(place)?;
             input::named(&route, step.operation.as_deref(), headers).map_err(place)?;

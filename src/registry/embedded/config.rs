@@ -130,7 +130,7 @@ impl PublishConfig {
     }
 
     /// Where documents are kept.
-    pub(super) fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         match &self.database {
             None => Place::File(self.store.to_path_buf()),
             Some(address) => Place::Database {

@@ -4,55 +4,47 @@
 
 mod connect;
 mod listen;
+mod pooled;
 
 use super::{
     Address, Change, Kept, Mark, Past, Refused, Since, Store, Write, Written,
-    plan::{self, Cell, MIGRATIONS, Standing, Step},
-    sqlite::newer,
+    plan::{self, Cell, Standing, Step},
 };
 use crate::fault::{Code, Fault, Result};
 use bytes::BytesMut;
 use connect::Way;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Transaction};
+use deadpool_postgres::Transaction;
 use futures_util::future::try_join_all;
-use std::{fmt, future::Future, path::Path, sync::Arc, time::Duration};
+pub(super) use pooled::Pooled;
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 use time::OffsetDateTime;
-use tokio::{
-    sync::{OnceCell, watch},
-    task::JoinSet,
-};
+use tokio::{sync::watch, task::JoinSet};
 use tokio_postgres::{
     GenericClient, IsolationLevel, Row,
     types::{IsNull, ToSql, Type},
 };
 
-/// Connections at once, besides the one that listens.
-const CONNECTIONS: usize = 8;
 /// How long one question may take, its connection included.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Held while tables are made, so that of several gateways that start at once one makes them.
-const MIGRATING: i64 = 0x6761_7465_706f_7374;
 
 type Outcome = std::result::Result<Written, Refused>;
 
 /// A database, reached when it is needed.
 pub(super) struct Postgres {
-    pool: Pool,
-    /// Whether the tables are known to be there.
-    ready: OnceCell<()>,
+    pooled: Pooled,
     changes: Arc<watch::Sender<u64>>,
     _listening: JoinSet<()>,
 }
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Postgres").field("status", &self.pool.status()).finish_non_exhaustive()
+        to.debug_struct("Postgres").field("status", &self.pooled.pool.status()).finish_non_exhaustive()
     }
 }
 
 /// Why a question was not answered.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+pub(super) enum Trouble {
     #[error("no connection: {0}")]
     Pool(#[from] deadpool_postgres::PoolError),
     #[error("{}", told(.0))]
@@ -75,7 +67,7 @@ fn told(why: &tokio_postgres::Error) -> String {
 
 impl From<Trouble> for Fault {
     fn from(why: Trouble) -> Self {
-        Fault::new(Code::Overloaded, "the registry cannot be reached").retry_after(Duration::from_secs(2)).detail(why)
+        Fault::new(Code::Overloaded, "the database cannot be reached").retry_after(Duration::from_secs(2)).detail(why)
     }
 }
 
@@ -83,21 +75,12 @@ impl Postgres {
     /// Prepares to reach the database, and tries once.
     pub(super) async fn open(address: &Address, authorities: Option<&Path>) -> std::result::Result<Self, String> {
         let way = Way::new(address, authorities)?;
-        let recycling_method = RecyclingMethod::Verified;
-        let manager = Manager::from_config(way.config.clone(), way.tls.clone(), ManagerConfig { recycling_method });
-        let pool = Pool::builder(manager)
-            .max_size(CONNECTIONS)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(PATIENCE))
-            .create_timeout(Some(PATIENCE))
-            .recycle_timeout(Some(PATIENCE / 5))
-            .build()
-            .map_err(|why| why.to_string())?;
+        let pooled = Pooled::new(address, authorities)?;
         let changes = Arc::new(watch::Sender::new(0));
         let mut listening = JoinSet::new();
         listening.spawn(listen::listen(way, Arc::clone(&changes)));
-        let store = Self { pool, ready: OnceCell::new(), changes, _listening: listening };
-        match store.bounded(async { store.client().await.map(drop) }).await {
+        let store = Self { pooled, changes, _listening: listening };
+        match store.pooled.bounded(async { store.pooled.client().await.map(drop) }).await {
             Err(Trouble::Newer(why)) => return Err(why),
             Err(why) => {
                 tracing::warn!(%why, "the registry's database cannot be reached; it is asked again when needed")
@@ -107,21 +90,8 @@ impl Postgres {
         Ok(store)
     }
 
-    async fn bounded<T>(
-        &self,
-        question: impl Future<Output = std::result::Result<T, Trouble>> + Send,
-    ) -> std::result::Result<T, Trouble> {
-        tokio::time::timeout(PATIENCE, question).await.unwrap_or(Err(Trouble::Time))
-    }
-
-    async fn client(&self) -> std::result::Result<Object, Trouble> {
-        let mut client = self.pool.get().await?;
-        self.ready.get_or_try_init(|| migrate(&mut client)).await?;
-        Ok(client)
-    }
-
     async fn write_one(&self, write: &Write) -> std::result::Result<(Outcome, bool), Trouble> {
-        let mut client = self.client().await?;
+        let mut client = self.pooled.client().await?;
         let transaction = client.transaction().await?;
         let next = transaction.query_one(&transaction.prepare_cached(plan::NEXT).await?, &[]).await?;
         let current = get(&*transaction, &write.id).await?;
@@ -154,7 +124,7 @@ impl Postgres {
     }
 
     async fn since_mark(&self, mark: Option<&Mark>, most: usize) -> std::result::Result<Since, Trouble> {
-        let mut client = self.client().await?;
+        let mut client = self.pooled.client().await?;
         // One moment for both questions: what was forgotten, and what is there.
         let builder = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
         let transaction = builder.start().await?;
@@ -177,7 +147,7 @@ pub(super) fn check(address: &Address, authorities: Option<&Path>) -> std::resul
 #[async_trait::async_trait]
 impl Store for Postgres {
     async fn write(&self, write: Write) -> Result<Outcome> {
-        let (outcome, changed) = self.bounded(self.write_one(&write)).await?;
+        let (outcome, changed) = self.pooled.bounded(self.write_one(&write)).await?;
         if changed {
             // Told at once, not only when the notice comes round.
             self.changes.send_modify(|count| *count += 1);
@@ -186,21 +156,21 @@ impl Store for Postgres {
     }
 
     async fn get(&self, id: &str) -> Result<Option<Kept>> {
-        let asked = async { Ok(get(&**self.client().await?, id).await?) };
-        Ok(self.bounded(asked).await?)
+        let asked = async { Ok(get(&**self.pooled.client().await?, id).await?) };
+        Ok(self.pooled.bounded(asked).await?)
     }
 
     async fn since(&self, mark: Option<&Mark>, most: usize) -> Result<Since> {
-        Ok(self.bounded(self.since_mark(mark, most)).await?)
+        Ok(self.pooled.bounded(self.since_mark(mark, most)).await?)
     }
 
     async fn history(&self, id: &str, most: usize) -> Result<Vec<Past>> {
         let asked = async {
-            let rows = self.client().await?.query(plan::HISTORY, &[&id, &plan::count(most)]).await?;
+            let rows = self.pooled.client().await?.query(plan::HISTORY, &[&id, &plan::count(most)]).await?;
             let past = |row: &Row| Ok(plan::past(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
             rows.iter().map(past).collect()
         };
-        Ok(self.bounded(asked).await?)
+        Ok(self.pooled.bounded(asked).await?)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -217,28 +187,6 @@ async fn run(transaction: &Transaction<'_>, steps: &[Step]) -> std::result::Resu
     }
     try_join_all(prepared.iter().map(|(statement, values)| transaction.execute(statement, values))).await?;
     Ok(())
-}
-
-async fn migrate(client: &mut Object) -> std::result::Result<(), Trouble> {
-    let transaction = client.transaction().await?;
-    transaction.execute("select pg_advisory_xact_lock($1)", &[&MIGRATING]).await?;
-    let there = transaction.query_one("select to_regclass('gatepost_state') is not null", &[]).await?;
-    if !there.try_get::<_, bool>(0)? {
-        transaction.batch_execute(plan::STATE).await?;
-        transaction.execute(plan::FIRST, &[&uuid::Uuid::new_v4().to_string()]).await?;
-    }
-    let version: i64 = transaction.query_one(plan::VERSION, &[]).await?.try_get(0)?;
-    let version = usize::try_from(version).unwrap_or(usize::MAX);
-    let Some(missing) = MIGRATIONS.get(version..) else {
-        return Err(Trouble::Newer(newer(version)));
-    };
-    for step in missing {
-        transaction.batch_execute(step).await?;
-    }
-    if !missing.is_empty() {
-        transaction.execute(plan::MIGRATED, &[&plan::count(MIGRATIONS.len())]).await?;
-    }
-    Ok(transaction.commit().await?)
 }
 
 async fn get(client: &impl GenericClient, id: &str) -> std::result::Result<Option<Kept>, tokio_postgres::Error> {

@@ -1,0 +1,197 @@
+//! Streams that can be taken up again: the agent is read apart from its caller, who follows what is kept of the events,
+//! now or after it has lost them (R80).
+
+use super::{
+    Stop, World,
+    admit::Admitted,
+    call::{Call, Stage},
+    forward::Pump,
+    later::owner,
+    listen::{self, Connection, Outcome},
+    reply::Out,
+    work::pour,
+};
+use crate::{
+    fault::{Code, Fault},
+    task::{self, Desk, Follower, Live, New, Next},
+    transport::Reply,
+};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, header};
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::ResponseHeader;
+use std::{sync::Arc, time::Duration};
+
+const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
+
+impl Out<'_> {
+    /// Reads the agent apart from the caller, where streams can be taken up again and there is room for one more;
+    /// gives the reply back otherwise.
+    pub(super) fn detach(&self, call: &Call, head: &mut ResponseHeader, reply: Reply) -> Result<Follower, Box<Reply>> {
+        let Some(desk) = &self.world.tasks else { return Err(Box::new(reply)) };
+        let new = New {
+            owner: owner(self.caller, self.connection.peer.ip()),
+            agent: self.admitted.agent().agent.id.as_str(),
+            operation: &self.admitted.operation().name,
+            request: call.id(),
+            time: Duration::ZERO,
+            callback: None,
+        };
+        let Some(live) = desk.stream(&new) else { return Err(Box::new(reply)) };
+        let Ok(follower) = live.follow(0) else { return Err(Box::new(reply)) };
+        let id = live.id();
+        // An agent's own task id is what its caller expects there.
+        if !head.headers.contains_key(&TASK_ID) {
+            insert(head, TASK_ID, &id);
+        }
+        if let Ok(link) = HeaderValue::try_from(format!("</tasks/{id}/events>; rel=\"monitor\"")) {
+            let _ = head.append_header(header::LINK, link);
+        }
+        head.remove_header(&header::CONTENT_LENGTH);
+        tokio::spawn(read_on((Arc::clone(desk), live), reply, Arc::clone(self.admitted)));
+        Ok(follower)
+    }
+}
+
+/// Reads the agent to its end, or until nobody has followed for too long.
+async fn read_on((desk, live): (Arc<Desk>, Arc<Live>), mut reply: Reply, admitted: Arc<Admitted>) {
+    let window = desk.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
+    let outcome = tokio::select! {
+        biased;
+        () = live.canceled() => task::Outcome::Canceled,
+        () = live.abandoned(window) => task::Outcome::Canceled,
+        poured = pour(&mut reply, &live, 0) => match poured {
+            Ok(_) => {
+                let body = Bytes::new();
+                let media = "text/event-stream".into();
+                task::Outcome::Answered(task::Answer { status: reply.status.as_u16(), media, body, cut: true })
+            }
+            Err(fault) => task::Outcome::Failed(fault),
+        },
+    };
+    // Its place among the agent's calls is free before anybody reads of the end.
+    drop((reply, admitted));
+    desk.close(&live, &outcome);
+}
+
+fn insert(head: &mut ResponseHeader, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        let _ = head.insert_header(name, value);
+    }
+}
+
+/// An answer that follows events.
+pub(super) struct Following<'a> {
+    pub(super) world: &'a World,
+    pub(super) connection: &'a Connection,
+    pub(super) follower: Follower,
+    /// The caller of the call itself, whose record says how the call ended.
+    pub(super) first: bool,
+}
+
+impl Following<'_> {
+    /// Writes the head, and events until there are no more.
+    pub(super) async fn run(
+        mut self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        mut head: ResponseHeader,
+    ) -> Outcome {
+        let status = head.status.as_u16();
+        if session.req_header().version == http::Version::HTTP_11 {
+            let _ = head.insert_header(header::TRANSFER_ENCODING, "chunked");
+        }
+        listen::before_answer(session, self.connection).await;
+        listen::write_through(session);
+        session.set_write_timeout(Some(self.connection.limits.body_idle.get()));
+        if session.write_response_header(Box::new(head)).await.is_err() {
+            call.stage = Stage::Gone(status);
+            return Outcome::Aborted;
+        }
+        let (mut between, mut pump) = (true, Pump::done());
+        loop {
+            let next = match self.next(session, &mut pump, between).await {
+                Ok(next) => next,
+                Err(_) => {
+                    call.stage = Stage::Gone(status);
+                    return Outcome::Aborted;
+                }
+            };
+            let bytes = match next {
+                Some(Next::Bytes(bytes, ends)) => {
+                    between = ends;
+                    bytes
+                }
+                None => Bytes::from_static(b": keep-alive\n\n"),
+                Some(Next::End) => return self.end(session, call, status, between).await,
+                Some(Next::Lost) => return lost(session, call, status, between).await,
+            };
+            call.count.bytes_out += bytes.len() as u64;
+            if session.write_response_body(bytes, false).await.is_err() {
+                call.stage = Stage::Gone(status);
+                return Outcome::Aborted;
+            }
+        }
+    }
+
+    /// What comes next; nothing where it is time for a comment.
+    async fn next(
+        &mut self,
+        session: &mut ServerSession,
+        pump: &mut Pump<'_>,
+        between: bool,
+    ) -> Result<Option<Next>, Stop> {
+        let keep_alive = self.world.stream_keep_alive;
+        let comments = between && !keep_alive.is_zero();
+        let idle = tokio::time::sleep(if comments { keep_alive } else { Duration::from_secs(86_400) });
+        tokio::pin!(idle);
+        loop {
+            tokio::select! {
+                biased;
+                next = self.follower.next() => return Ok(Some(next)),
+                () = &mut idle, if comments => return Ok(None),
+                moved = pump.step(session) => {
+                    moved?;
+                    // A comment tells a caller that listens on from one that has left.
+                    if comments && pump.is_silent() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn end(&self, session: &mut ServerSession, call: &mut Call, status: u16, between: bool) -> Outcome {
+        call.stage = match self.follower.live().outcome() {
+            Some(task::Outcome::Failed(fault)) if self.first => Stage::Broken(status, fault),
+            _ => Stage::Answered(status),
+        };
+        // Nobody is to take half an event for the end of a whole stream.
+        if !between {
+            return Outcome::Aborted;
+        }
+        match session.write_response_body(Bytes::new(), true).await {
+            Ok(()) => Outcome::Complete,
+            Err(_) => {
+                call.stage = Stage::Gone(status);
+                Outcome::Aborted
+            }
+        }
+    }
+}
+
+/// A follower that was too slow is told so.
+async fn lost(session: &mut ServerSession, call: &mut Call, status: u16, between: bool) -> Outcome {
+    let fault = gone();
+    let event = Bytes::from(fault.event(call.id()));
+    call.stage = Stage::Broken(status, fault);
+    match between && session.write_response_body(event, true).await.is_ok() {
+        true => Outcome::Complete,
+        false => Outcome::Aborted,
+    }
+}
+
+/// The refusal of a place that is no longer kept.
+pub(super) fn gone() -> Fault {
+    Fault::new(Code::Gone, "what follows this event is no longer kept (begin again, or look at the task)")
+}

@@ -1,0 +1,224 @@
+//! Calls that are answered later: the task is kept before its caller reads of it, and goes on without it (R79).
+
+use super::{
+    Stop,
+    admit::Admitted,
+    asks::told_by_us,
+    body::{Incoming, Pace},
+    call::{Call, Stage},
+    errand::Whole,
+    fields::append,
+    forward::{Pump, as_json},
+    input::Input,
+    listen::Outcome,
+    prefer::{self, CALLBACK_FIELD, Prefer},
+    reply,
+    serve::{Serving, Step},
+    work::Work,
+};
+use crate::{
+    auth::{Caller, CallerKind},
+    directory,
+    fault::Fault,
+    limit::Standing,
+    once::{Answer, Ticket},
+    task::{self, Desk, Live, New},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use pingora_core::protocols::http::ServerSession;
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+/// How a call becomes a task.
+pub(super) struct Later {
+    pub(super) prefer: Prefer,
+    pub(super) callback: Option<String>,
+}
+
+impl Serving<'_> {
+    /// Whether a call is to be answered later: its caller prefers that, names an address that is told, or the agent is
+    /// configured so.
+    pub(super) fn wants_task(&self, session: &ServerSession, slow: bool) -> Result<Option<(Arc<Desk>, Later)>, Fault> {
+        let Some(desk) = &self.world.tasks else { return Ok(None) };
+        let head = session.req_header();
+        let prefer = Prefer::read(&head.headers);
+        let callback = prefer::callback(head)?;
+        let wanted = slow || prefer.wants_task() || callback.is_some();
+        Ok(wanted.then(|| (Arc::clone(desk), Later { prefer, callback })))
+    }
+
+    /// Begins a task, and answers with it, or with its result where that is there in time.
+    pub(super) async fn later(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        (work, standing): (Work, Option<Standing>),
+        (desk, later, ticket): (Arc<Desk>, Later, Option<Ticket>),
+    ) -> Result<Outcome, Stop> {
+        let Later { prefer, callback } = later;
+        let owner = owner(&work.caller, work.peer);
+        let operation = Arc::clone(&work.admitted.operation().name);
+        let route = Arc::clone(work.admitted.shared());
+        let new = New {
+            owner,
+            agent: route.agent.id.as_str(),
+            operation: &operation,
+            request: call.id(),
+            time: work.admitted.until().saturating_duration_since(tokio::time::Instant::now()),
+            callback: callback.as_deref(),
+        };
+        let live = desk.begin(new).await?;
+        let record = call.beside();
+        tokio::spawn(go_on((Arc::clone(&desk), Arc::clone(&live)), work, record));
+        let wait = prefer.wait.unwrap_or_default().min(desk.config().max_wait.get());
+        if !wait.is_zero() && in_time(session, &live, wait).await? {
+            match live.outcome() {
+                Some(task::Outcome::Answered(answer)) if !answer.cut => {
+                    let whole = whole(answer, &live);
+                    keep(ticket, (whole.status, &whole.headers, &whole.body));
+                    return reply::again(session, (self.connection, standing.as_ref()), call, (&route, whole)).await;
+                }
+                Some(task::Outcome::Failed(fault)) => {
+                    if let Some(ticket) = ticket {
+                        ticket.answered(Answer::Failed(fault.clone()));
+                    }
+                    return Err(fault.into());
+                }
+                _ => {}
+            }
+        }
+        let answer = accepted(&desk, &live, prefer);
+        keep(ticket, (answer.status, &answer.headers, &answer.body));
+        reply::local(session, self.connection, call, (answer, standing)).await
+    }
+
+    /// The call as work, whose input is whole.
+    pub(super) async fn work(
+        &self,
+        session: &mut ServerSession,
+        call: &Call,
+        (admitted, caller): (Arc<Admitted>, Arc<Caller>),
+        step: Step<'_>,
+    ) -> Result<Work, Stop> {
+        let Self { gateway, world, connection } = self;
+        let mut headers = session.req_header().headers.clone();
+        if step.from_query || matches!(step.input, Input::Batch(_)) {
+            as_json(&mut headers);
+        }
+        headers.remove(CALLBACK_FIELD);
+        let fields = told_by_us(call, &admitted, session.req_header());
+        let input = whole_input(session, step.input, step.pace, world.contract.max_body.get()).await?;
+        Ok(Work {
+            host: super::serve::host(session, &headers),
+            gateway: Arc::clone(gateway),
+            world: Arc::clone(world),
+            admitted,
+            caller,
+            peer: connection.peer.ip(),
+            secure: connection.secured.is_some(),
+            headers,
+            fields,
+            id: call.id().to_owned(),
+            input,
+        })
+    }
+}
+
+/// Whose tasks and keys these are. Whoever showed no credential is told from others by the address.
+pub(super) fn owner(caller: &Caller, address: IpAddr) -> Arc<str> {
+    match caller.kind {
+        CallerKind::Anonymous => format!("{} at {address}", caller.id).into(),
+        _ => Arc::clone(&caller.id),
+    }
+}
+
+/// An input that was not looked at is read now: whoever may leave cannot be streamed from.
+pub(super) async fn whole_input(
+    session: &mut ServerSession,
+    input: Input,
+    pace: Pace<'_>,
+    most: usize,
+) -> Result<Input, Stop> {
+    let Input::Stream(first) = input else { return Ok(input) };
+    if first.is_empty() && session.is_body_empty() {
+        return Ok(Input::Whole(first));
+    }
+    let mut incoming = Incoming::new(session, pace);
+    if !first.is_empty() {
+        incoming.put_back(first);
+    }
+    Ok(Input::Whole(incoming.whole(most).await?))
+}
+
+/// Runs a task to its end, whichever comes first.
+async fn go_on((desk, live): (Arc<Desk>, Arc<Live>), mut work: Work, mut record: Call) {
+    let _running = work.gateway.metrics.task_begins();
+    // The agent is to answer itself, not to say that it will.
+    work.headers.remove("prefer");
+    let most = desk.config().max_result.get();
+    let began = std::time::Instant::now();
+    let outcome = tokio::select! {
+        biased;
+        () = live.canceled() => task::Outcome::Canceled,
+        outcome = work.run_as_task(&live, most) => outcome,
+    };
+    record.count.agent_took = Some(began.elapsed());
+    record.stage = match &outcome {
+        task::Outcome::Answered(answer) => {
+            record.count.bytes_out = answer.body.len() as u64;
+            Stage::Answered(answer.status)
+        }
+        task::Outcome::Failed(fault) => Stage::Refused(fault.clone()),
+        task::Outcome::Canceled => Stage::Gone(0),
+    };
+    drop(record);
+    desk.end(&live, &outcome).await;
+}
+
+/// Whether the task ended within `wait`; the caller is watched meanwhile.
+async fn in_time(session: &mut ServerSession, live: &Live, wait: Duration) -> Result<bool, Stop> {
+    let ended = tokio::time::timeout(wait, live.ended());
+    tokio::pin!(ended);
+    let mut pump = Pump::done();
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut ended => return Ok(ended.is_ok()),
+            moved = pump.step(session) => moved?,
+        }
+    }
+}
+
+/// Whoever sends the key of the call again finds the same task.
+fn keep(ticket: Option<Ticket>, (status, headers, body): (StatusCode, &HeaderMap, &Bytes)) {
+    if let Some(ticket) = ticket {
+        ticket.answered(Answer::Whole { status, headers: headers.clone(), body: body.clone() });
+    }
+}
+
+fn whole(answer: task::Answer, live: &Live) -> Whole {
+    let mut headers = HeaderMap::new();
+    if let Ok(media) = HeaderValue::from_str(&answer.media) {
+        headers.insert(header::CONTENT_TYPE, media);
+    }
+    append(&mut headers, "x-task-id", &live.id());
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    Whole { status, headers, body: answer.body }
+}
+
+/// 202, with where to look and when (R79).
+fn accepted(desk: &Desk, live: &Live, prefer: Prefer) -> directory::Answer {
+    let poll = desk.config().poll.get();
+    let task = live.task();
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    append(&mut headers, "location", &format!("/tasks/{}", task.id));
+    append(&mut headers, "retry-after", &poll.as_secs().max(1).to_string());
+    append(&mut headers, "x-task-id", &task.id);
+    append(&mut headers, "link", &format!("</tasks/{}/events>; rel=\"monitor\"", task.id));
+    if let Some(applied) = prefer.applied() {
+        append(&mut headers, "preference-applied", &applied);
+    }
+    directory::Answer { status: StatusCode::ACCEPTED, headers, body: Bytes::from(task.view(poll).to_string()) }
+}

@@ -1,0 +1,79 @@
+//! Whether a caller wants its answer later (RFC 7240), and where it wants to be told.
+
+use crate::{
+    fault::{Code, Fault, Result},
+    net::Url,
+};
+use http::HeaderMap;
+use pingora_http::RequestHeader;
+use std::time::Duration;
+
+/// The query parameter that names where a task's end is to be told, besides the field.
+pub(super) const CALLBACK: &str = "callbackUrl";
+/// The field that does.
+pub(super) const CALLBACK_FIELD: &str = "x-callback-url";
+
+/// What the caller prefers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Prefer {
+    /// `respond-async`.
+    pub(super) later: bool,
+    /// `wait`: how long it would wait for an answer at once.
+    pub(super) wait: Option<Duration>,
+}
+
+impl Prefer {
+    /// Reads `Prefer`; what is not understood is left out, and of two that differ the first counts (RFC 7240 §2).
+    pub(super) fn read(headers: &HeaderMap) -> Self {
+        let mut prefer = Self::default();
+        let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+        for preference in values.flat_map(|value| value.split(',')) {
+            let preference = preference.split(';').next().unwrap_or_default();
+            let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
+            let (name, value) = (name.trim(), value.trim().trim_matches('"'));
+            if name.eq_ignore_ascii_case("respond-async") {
+                prefer.later = true;
+            } else if name.eq_ignore_ascii_case("wait") && prefer.wait.is_none() {
+                let plain = !value.is_empty() && value.len() <= 9 && value.bytes().all(|byte| byte.is_ascii_digit());
+                prefer.wait = value.parse().ok().filter(|_| plain).map(Duration::from_secs);
+            }
+        }
+        prefer
+    }
+
+    /// Whether the answer may come later.
+    pub(super) fn wants_task(self) -> bool {
+        self.later || self.wait.is_some()
+    }
+
+    /// What of it was done (RFC 7240 §3).
+    pub(super) fn applied(self) -> Option<String> {
+        let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));
+        match (self.later, wait) {
+            (false, None) => None,
+            (true, None) => Some("respond-async".to_owned()),
+            (false, Some(wait)) => Some(wait),
+            (true, Some(wait)) => Some(format!("respond-async, {wait}")),
+        }
+    }
+}
+
+/// Where the caller wants to be told of the end: the field `X-Callback-Url`, or the query parameter `callbackUrl`. The
+/// body is the agent's, and is not looked into.
+///
+/// # Errors
+/// `InvalidInput` where there are two that differ.
+pub(super) fn callback(head: &RequestHeader) -> Result<Option<String>> {
+    let field = head.headers.get_all(CALLBACK_FIELD).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
+    let query = head.uri.query().filter(|query| query.contains(CALLBACK));
+    // Only the query is read: the rest makes it a URL.
+    let url = query.and_then(|query| Url::parse(&format!("http://localhost/?{query}")).ok());
+    let pairs = url.iter().flat_map(Url::query_pairs).filter(|(name, _)| name == CALLBACK);
+    let mut named: Vec<String> = field.chain(pairs.map(|(_, value)| value.into_owned())).collect();
+    named.dedup();
+    let callback = named.pop();
+    match named.is_empty() {
+        true => Ok(callback),
+        false => Err(Fault::new(Code::InvalidInput, "several callback URLs are named (name one)")),
+    }
+}

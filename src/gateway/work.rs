@@ -1,0 +1,173 @@
+//! A call to an agent that goes on whether or not its caller listens: it owns everything that it needs.
+
+use super::{
+    Gateway, Stop, World,
+    admit::Admitted,
+    batch::Batch,
+    errand::Whole,
+    forward::Told,
+    input::Input,
+    judge::Judge,
+    serve::caught,
+    stream::{is_events, is_sequence},
+};
+use crate::{
+    auth::Caller,
+    fault::{Code, Fault, Result},
+    task::{Answer, Live, Outcome},
+    transport::{Beginning, Body, Passage, Reply},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+/// How much longer than its deadline a call may hold its place.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A call with everything that it needs.
+pub(super) struct Work {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) world: Arc<World>,
+    pub(super) admitted: Arc<Admitted>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) peer: IpAddr,
+    pub(super) secure: bool,
+    pub(super) host: Option<String>,
+    pub(super) headers: HeaderMap,
+    pub(super) fields: Vec<(HeaderName, HeaderValue)>,
+    pub(super) id: String,
+    /// The input; whole, or a batch.
+    pub(super) input: Input,
+}
+
+/// What came of it.
+pub(super) enum Got {
+    /// An answer that is whole, and judged.
+    Whole(Whole),
+    /// An answer that is passed on piece by piece; it is not judged.
+    Passes(Reply),
+}
+
+impl Work {
+    /// Makes the call; an answer of at most `most` bytes that is no stream is read and judged.
+    ///
+    /// # Errors
+    /// Whatever the caller would be answered.
+    pub(super) async fn run(mut self, most: usize) -> Result<Got> {
+        let until = self.admitted.until() + GRACE;
+        let late = || Err(Stop::Fault(Fault::new(Code::Timeout, "The agent did not finish in time.")));
+        let ran = async {
+            let run = async { self.answer(most).await.map_err(Stop::Fault) };
+            tokio::time::timeout_at(until, run).await.unwrap_or_else(|_| late())
+        };
+        caught(ran).await.map_err(fault)
+    }
+
+    async fn answer(&mut self, most: usize) -> Result<Got> {
+        let mut reply = match self.send().await? {
+            Got::Passes(reply) if !is_sequence(&reply.headers) => reply,
+            got => return Ok(got),
+        };
+        let Beginning { bytes, complete } = reply.body.beginning(most).await?;
+        if !complete {
+            return Ok(Got::Passes(reply));
+        }
+        let judge = Judge { gateway: &self.gateway, rules: &self.world.contract, admitted: &self.admitted };
+        judge.verdict(&reply, &bytes, true)?;
+        if reply.status.is_success() && !bytes.is_empty() {
+            judge.contract(&bytes)?;
+        }
+        Ok(Got::Whole(Whole { status: reply.status, headers: reply.headers, body: bytes }))
+    }
+
+    /// Sends the input; a batch is answered whole.
+    async fn send(&mut self) -> Result<Got> {
+        let input = std::mem::replace(&mut self.input, Input::Stream(Bytes::new()));
+        let passage = Passage {
+            peer: Some(self.peer),
+            secure: self.secure,
+            host: self.host.as_deref(),
+            key_header: self.world.key_header.as_ref(),
+            trusted: false,
+            fields: &self.fields,
+        };
+        let told = Told { id: &self.id, headers: &self.headers, passage };
+        let (gateway, admitted) = (&self.gateway, &*self.admitted);
+        match input {
+            Input::Batch(items) => {
+                let account = gateway.account(&self.caller, self.peer);
+                let (rules, own) = (&self.world.contract, tokio::sync::Mutex::default());
+                let body = Batch { gateway, admitted, account, told, rules, own }.run(items, &self.id).await;
+                let mut headers = HeaderMap::new();
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                Ok(Got::Whole(Whole { status: StatusCode::OK, headers, body }))
+            }
+            Input::Whole(bytes) | Input::Stream(bytes) => {
+                gateway.send(admitted, told, Body::from(bytes)).await.map(Got::Passes)
+            }
+        }
+    }
+
+    /// Makes the call for a task: a stream's events are told as they come.
+    pub(super) async fn run_as_task(self, live: &Live, most: usize) -> Outcome {
+        let judges = (Arc::clone(&self.gateway), Arc::clone(&self.world), Arc::clone(&self.admitted));
+        let late = self.admitted.until() + GRACE;
+        let ran = async {
+            match self.run(most).await? {
+                Got::Whole(whole) => Ok(kept(&whole.headers, (whole.status, whole.body), false)),
+                Got::Passes(mut reply) if is_events(&reply.headers) => {
+                    let judge = Judge { gateway: &judges.0, rules: &judges.1.contract, admitted: &judges.2 };
+                    if !reply.status.is_success() {
+                        judge.whole(&mut reply).await?;
+                    }
+                    let (body, cut) = pour(&mut reply, live, most).await?;
+                    Ok(kept(&reply.headers, (reply.status, body), cut))
+                }
+                Got::Passes(mut reply) => {
+                    let Beginning { bytes, complete } = reply.body.beginning(most).await?;
+                    if !complete {
+                        return Err(Fault::new(Code::AgentError, "the agent's answer is too large to be kept"));
+                    }
+                    Ok(kept(&reply.headers, (reply.status, bytes), false))
+                }
+            }
+        };
+        let ran = caught(async {
+            let timed = tokio::time::timeout_at(late, ran).await;
+            let timed = timed.unwrap_or_else(|_| Err(Fault::new(Code::Timeout, "The agent did not finish in time.")));
+            timed.map_err(Stop::Fault)
+        });
+        match ran.await.map_err(fault) {
+            Ok(answer) => Outcome::Answered(answer),
+            Err(fault) => Outcome::Failed(fault),
+        }
+    }
+}
+
+fn kept(headers: &HeaderMap, (status, body): (StatusCode, Bytes), cut: bool) -> Answer {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+    Answer { status: status.as_u16(), media: media.into(), body, cut }
+}
+
+/// A stop as a fault; work has nobody who could leave.
+fn fault(stop: Stop) -> Fault {
+    match stop {
+        Stop::Fault(fault) => fault,
+        Stop::Gone => Fault::new(Code::Internal, "the gateway failed").detail("work that nobody waits for stopped"),
+    }
+}
+
+/// Moves a stream of events to whoever follows; keeps at most `most` bytes of its text, and says whether that is not
+/// all of it.
+pub(super) async fn pour(reply: &mut Reply, live: &Live, most: usize) -> Result<(Bytes, bool)> {
+    let (mut text, mut cut) = (Vec::new(), false);
+    while let Some(bytes) = reply.body.chunk().await.transpose()? {
+        cut |= text.len() + bytes.len() > most;
+        if !cut {
+            text.extend_from_slice(&bytes);
+        }
+        live.push(&bytes).await;
+    }
+    live.rest().await;
+    Ok((text.into(), cut))
+}

@@ -1,0 +1,128 @@
+//! Tasks in the file of SQLite that documents are in, through a connection and a thread of their own. Transactions that
+//! wait together are made durable together, and each is answered only then.
+
+use super::{Came, Engine, KeptTask, Line, kept, returns};
+use crate::{
+    fault::{Code, Fault, Result},
+    store::sqlite::{connect, create, migrate, sql},
+};
+use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
+use std::{fmt, path::Path, thread, time::Duration};
+use tokio::sync::{mpsc, oneshot};
+
+/// Transactions that may wait.
+const WAITING: usize = 512;
+/// Transactions that are made durable together.
+const TOGETHER: usize = 64;
+
+type Ran = std::result::Result<Came, String>;
+
+struct Asked {
+    lines: Vec<Line>,
+    answer: oneshot::Sender<Ran>,
+}
+
+/// An open file.
+pub(super) struct File {
+    asked: mpsc::Sender<Asked>,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("File").finish_non_exhaustive()
+    }
+}
+
+impl File {
+    /// Opens the file, or makes it; blocks.
+    pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
+        let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
+        create(path).map_err(|why| unusable(&why))?;
+        let mut connection = connect(path).map_err(|why| unusable(&why))?;
+        migrate(&mut connection).map_err(|why| unusable(&why))?;
+        let (asked, waiting) = mpsc::channel(WAITING);
+        let work = move || run_all(connection, waiting);
+        thread::Builder::new().name("store-tasks".to_owned()).spawn(work).map_err(|why| unusable(&why))?;
+        Ok(Self { asked })
+    }
+}
+
+#[async_trait::async_trait]
+impl Engine for File {
+    const BEAT: &'static str = "insert into gatepost_keepers (id, seen)
+        values ($1, cast(unixepoch('subsec') * 1000000 as integer))
+        on conflict (id) do update set seen = excluded.seen";
+    const DEAD: &'static str =
+        "delete from gatepost_keepers where seen <= cast(unixepoch('subsec') * 1000000 as integer) - $1";
+
+    async fn run(&self, lines: Vec<Line>) -> Result<Came> {
+        let busy =
+            || Fault::new(Code::Overloaded, "the store of tasks is too busy").retry_after(Duration::from_secs(1));
+        let failed = |why| {
+            let fault = Fault::new(Code::Overloaded, "the store of tasks cannot be used");
+            fault.retry_after(Duration::from_secs(5)).detail(why)
+        };
+        let (answer, answered) = oneshot::channel();
+        self.asked.try_send(Asked { lines, answer }).map_err(|_| busy())?;
+        answered.await.map_err(|_| busy())?.map_err(|why: String| failed(why))
+    }
+}
+
+fn run_all(mut connection: Connection, mut waiting: mpsc::Receiver<Asked>) {
+    let mut batch = Vec::with_capacity(TOGETHER);
+    while waiting.blocking_recv_many(&mut batch, TOGETHER) > 0 {
+        // Where the batch fails as a whole it was undone as a whole, and everybody is told so.
+        let ran = run_batch(&mut connection, &batch).unwrap_or_else(|why| vec![Err(why.to_string()); batch.len()]);
+        for (asked, ran) in batch.drain(..).zip(ran) {
+            // Whoever asked may have gone; the change stands all the same.
+            drop(asked.answer.send(ran));
+        }
+    }
+}
+
+fn run_batch(connection: &mut Connection, batch: &[Asked]) -> rusqlite::Result<Vec<Ran>> {
+    let reads = |asked: &Asked| asked.lines.iter().all(|line| line.text.starts_with("select"));
+    let behavior = match batch.iter().all(reads) {
+        true => TransactionBehavior::Deferred,
+        false => TransactionBehavior::Immediate,
+    };
+    let mut transaction = connection.transaction_with_behavior(behavior)?;
+    let mut all = Vec::with_capacity(batch.len());
+    for asked in batch {
+        // What is refused, or fails alone, is undone alone.
+        let savepoint = transaction.savepoint()?;
+        let ran = run_one(&savepoint, &asked.lines);
+        if matches!(ran, Ok(Ok(_))) {
+            savepoint.commit()?;
+        } else {
+            savepoint.finish()?;
+        }
+        all.push(ran.map_err(|why| why.to_string()));
+    }
+    transaction.commit()?;
+    Ok(all)
+}
+
+fn run_one(connection: &Connection, lines: &[Line]) -> rusqlite::Result<Came> {
+    let mut last = (Vec::new(), 0);
+    for line in lines {
+        let mut statement = connection.prepare_cached(&sql(line.text))?;
+        let values = params_from_iter(&line.values);
+        last = if returns(line.text) {
+            let rows: Vec<KeptTask> = statement.query_map(values, task)?.collect::<rusqlite::Result<_>>()?;
+            let count = rows.len() as u64;
+            (rows, count)
+        } else {
+            (Vec::new(), statement.execute(values)? as u64)
+        };
+        if let (Some(refused), 0) = (line.unless, last.1) {
+            return Ok(Err(refused));
+        }
+    }
+    Ok(Ok(last))
+}
+
+fn task(row: &Row<'_>) -> rusqlite::Result<KeptTask> {
+    let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(6)?];
+    Ok(kept(texts, (row.get(3)?, row.get(4)?, row.get(5)?)))
+}

@@ -1,0 +1,301 @@
+//! A task or stream that runs here: its events, kept within bounds for whoever follows, and what has become of it.
+
+use super::{
+    events::{Cutter, Piece, own},
+    record::{Outcome, State, Task},
+    shelf::{Room, Shelf},
+};
+use bytes::Bytes;
+use serde_json::Value;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+/// Something that runs here, or has ended a moment ago.
+#[derive(Debug)]
+pub struct Live {
+    pub(super) owner: Arc<str>,
+    room: Room,
+    inner: Mutex<Inner>,
+    changed: watch::Sender<u64>,
+    canceled: watch::Sender<bool>,
+    /// Places among the streams that are kept, or the tasks that run.
+    _place: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+struct Inner {
+    task: Task,
+    outcome: Option<Outcome>,
+    cutter: Cutter,
+    shelf: Shelf,
+    followers: usize,
+    /// Since when nobody follows.
+    alone: Instant,
+    ended: Option<Instant>,
+    saved: bool,
+}
+
+/// What a follower finds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A whole event, or a part of one that is very long; and whether the event ends with it.
+    Bytes(Bytes, bool),
+    /// Nothing follows.
+    End,
+    /// What would follow is no longer kept.
+    Lost,
+}
+
+impl Live {
+    pub(super) fn new(task: Task, owner: Arc<str>, room: Room, place: OwnedSemaphorePermit) -> Self {
+        let now = Instant::now();
+        let inner = Inner {
+            task,
+            outcome: None,
+            cutter: Cutter::default(),
+            shelf: Shelf::new(room),
+            followers: 0,
+            alone: now,
+            ended: None,
+            saved: false,
+        };
+        Self {
+            owner,
+            room,
+            inner: Mutex::new(inner),
+            changed: watch::Sender::new(0),
+            canceled: watch::Sender::new(false),
+            _place: place,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// How it stands.
+    pub fn task(&self) -> Task {
+        self.lock().task.clone()
+    }
+
+    /// Its id.
+    pub fn id(&self) -> Arc<str> {
+        Arc::clone(&self.lock().task.id)
+    }
+
+    /// How it ended, once it has.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.lock().outcome.clone()
+    }
+
+    /// Resolves when it has ended.
+    pub async fn ended(&self) {
+        let mut changed = self.changed.subscribe();
+        while self.lock().ended.is_none() && changed.changed().await.is_ok() {}
+    }
+
+    /// Asks that the agent be left.
+    pub fn cancel(&self) {
+        self.canceled.send_replace(true);
+    }
+
+    /// Resolves when that was asked.
+    pub async fn canceled(&self) {
+        let mut canceled = self.canceled.subscribe();
+        // The sender lives as long as this does.
+        if canceled.wait_for(|canceled| *canceled).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Resolves when nobody has followed for `window`.
+    pub async fn abandoned(&self, window: Duration) {
+        loop {
+            let (followers, alone) = {
+                let inner = self.lock();
+                (inner.followers, inner.alone)
+            };
+            let left = window.saturating_sub(alone.elapsed());
+            match followers {
+                0 if left.is_zero() => return,
+                0 => tokio::time::sleep(left).await,
+                _ => {
+                    let mut changed = self.changed.subscribe();
+                    if self.lock().followers > 0 && changed.changed().await.is_err() {
+                        return std::future::pending().await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a piece of the agent's stream; waits where that would lose what nobody has read.
+    pub async fn push(&self, bytes: &[u8]) {
+        let pieces = {
+            let mut inner = self.lock();
+            inner.task.streamed = true;
+            inner.cutter.push(bytes, self.room.size)
+        };
+        for piece in pieces {
+            self.keep(piece).await;
+        }
+    }
+
+    /// The agent's stream is at its end.
+    pub async fn rest(&self) {
+        let piece = self.lock().cutter.rest();
+        if let Some(piece) = piece {
+            self.keep(piece).await;
+        }
+    }
+
+    /// An event of the gateway's own.
+    pub fn say(&self, name: &str, data: &Value) {
+        let mut inner = self.lock();
+        let number = inner.cutter.number();
+        inner.shelf.put(Piece { number, ends: true, bytes: own(number, name, data) });
+        drop(inner);
+        self.tell();
+    }
+
+    async fn keep(&self, piece: Piece) {
+        let mut changed = self.changed.subscribe();
+        loop {
+            {
+                let mut inner = self.lock();
+                if !self.room.lossless || inner.shelf.fits(&piece) {
+                    inner.shelf.put(piece);
+                    break;
+                }
+            }
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+        self.tell();
+    }
+
+    /// It is over. `last` says so to followers, unless the stream needs no word.
+    pub(super) fn end(
+        &self,
+        outcome: &Outcome,
+        keep: Duration,
+        last: impl FnOnce(&Task) -> Option<(&'static str, Value)>,
+    ) -> Option<Task> {
+        let mut inner = self.lock();
+        if inner.ended.is_some() {
+            return None;
+        }
+        inner.task.ends(outcome, keep);
+        inner.outcome = Some(outcome.clone());
+        if let Some((name, data)) = last(&inner.task).filter(|_| inner.shelf.is_between()) {
+            let number = inner.cutter.number();
+            inner.shelf.put(Piece { number, ends: true, bytes: own(number, name, &data) });
+        }
+        inner.task.last = inner.shelf.last();
+        inner.ended = Some(Instant::now());
+        let task = inner.task.clone();
+        drop(inner);
+        self.tell();
+        Some(task)
+    }
+
+    pub(super) fn is_working(&self) -> bool {
+        self.lock().task.state == State::Working
+    }
+
+    /// Whether it is a stream, of which nothing is kept.
+    pub(super) fn is_stream(&self) -> bool {
+        self.room.lossless
+    }
+
+    pub(super) fn saved(&self) {
+        self.lock().saved = true;
+    }
+
+    /// Its end is not kept yet.
+    pub(super) fn is_unsaved(&self) -> bool {
+        let inner = self.lock();
+        inner.ended.is_some() && !inner.saved
+    }
+
+    /// Nobody needs it any longer: it ended, that is kept, and nobody has followed for `window`.
+    pub(super) fn is_done(&self, window: Duration) -> bool {
+        let inner = self.lock();
+        let past = |since: Instant| since.elapsed() >= window;
+        inner.saved && inner.followers == 0 && past(inner.alone) && inner.ended.is_some_and(past)
+    }
+
+    /// Follows it from behind the event `after`; 0 is the beginning.
+    ///
+    /// # Errors
+    /// What follows that event is no longer kept, or there was no such event.
+    pub fn follow(self: &Arc<Self>, after: u64) -> Result<Follower, ()> {
+        let mut inner = self.lock();
+        let next = inner.shelf.behind(after)?;
+        inner.followers += 1;
+        drop(inner);
+        self.tell();
+        Ok(Follower { live: Arc::clone(self), next, changed: self.changed.subscribe() })
+    }
+}
+
+/// Somebody who follows; when this is dropped, nobody does.
+#[derive(Debug)]
+pub struct Follower {
+    live: Arc<Live>,
+    next: u64,
+    changed: watch::Receiver<u64>,
+}
+
+impl Follower {
+    /// What comes next. Nothing is lost when this is dropped half-way.
+    pub async fn next(&mut self) -> Next {
+        loop {
+            // Seen before the look: whatever changes after it is waited for.
+            self.changed.mark_unchanged();
+            if let Some(next) = self.look() {
+                return next;
+            }
+            if self.changed.changed().await.is_err() {
+                return Next::End;
+            }
+        }
+    }
+
+    fn look(&mut self) -> Option<Next> {
+        let mut inner = self.live.lock();
+        match inner.shelf.read(self.next) {
+            Ok(Some((bytes, ends))) => {
+                self.next += 1;
+                drop(inner);
+                self.live.tell();
+                Some(Next::Bytes(bytes, ends))
+            }
+            Ok(None) => inner.ended.is_some().then_some(Next::End),
+            Err(()) => Some(Next::Lost),
+        }
+    }
+
+    /// What is followed.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let mut inner = self.live.lock();
+        inner.followers -= 1;
+        inner.alone = Instant::now();
+        drop(inner);
+        self.live.tell();
+    }
+}
