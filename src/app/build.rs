@@ -182,6 +182,7 @@ fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>, lazy: Option<A
         format: file.errors.format,
         key_header,
         max_stream: file.agents.max_stream,
+        sockets: file.websocket.clone(),
         stream_keep_alive: file.agents.stream_keep_alive.get(),
     }
 }
@@ -260,6 +261,7 @@ fn form(file: &File) -> Vec<String> {
         problems.extend(within(&format!("listen[{at}]"), listener.problems()));
     }
     problems.extend(within("contract", file.contract.problems()));
+    problems.extend(within("websocket", file.websocket.problems()));
     problems
 }
 

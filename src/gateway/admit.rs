@@ -61,6 +61,9 @@ impl Entry {
     }
 }
 
+/// An agent, and a caller who may call it.
+pub(super) type Known = (Arc<Route>, Arc<Caller>);
+
 /// What a request shows of its caller.
 pub(super) struct Shown<'a> {
     pub(super) headers: &'a HeaderMap,
@@ -72,10 +75,37 @@ impl Gateway {
     /// Steps 5 to 7: finds the agent, authenticates, authorises, limits. A miss is answered only after
     /// authentication, so that ids cannot be probed.
     pub(super) async fn enter(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Entry> {
+        let (route, caller) = match self.known(world, agent, &shown).await {
+            Ok(known) => known,
+            Err((caller, fault)) => {
+                if let Some(caller) = &caller {
+                    call.is_from(caller);
+                }
+                return Err(fault);
+            }
+        };
+        call.is_from(&caller);
+        call.is_for(&route);
+        if route.agent.status == Status::Inactive {
+            return Err(Fault::new(Code::AgentUnavailable, "the agent is not active"));
+        }
+        let account = self.account(&caller, shown.address);
+        let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
+        let permit = self.limits.enter(&route.limits).await?;
+        Ok(Entry { route, caller, standing, permit })
+    }
+
+    /// Steps 5 and 6: the agent, and a caller who may call it. A refusal says who was refused, where that is known.
+    pub(super) async fn known(
+        &self,
+        world: &World,
+        agent: &str,
+        shown: &Shown<'_>,
+    ) -> std::result::Result<Known, (Option<Arc<Caller>>, Fault)> {
         let presented = Presented { headers: shown.headers, peer: shown.peer };
         let found = match self.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
-            None => self.seek(world, agent, &presented).await?,
+            None => self.seek(world, agent, &presented).await.map_err(|fault| (None, fault))?,
         };
         // Between two configurations a route may still carry the grants of the one before.
         let fresh = found
@@ -86,27 +116,15 @@ impl Gateway {
             authentication: &route.agent.authentication,
             grants: fresh.as_ref().unwrap_or(&route.grants),
         });
-        let caller = match world.auth.authorise(&presented, asked).await {
-            Ok(caller) => caller,
-            Err(refusal) => {
-                if let Some(caller) = &refusal.caller {
-                    call.is_from(caller);
-                }
-                return Err(refusal.fault);
+        let caller = world.auth.authorise(&presented, asked).await;
+        let caller = caller.map_err(|refusal| (refusal.caller, refusal.fault))?;
+        match found {
+            Some(route) => Ok((route, caller)),
+            None => {
+                let fault = Fault::new(Code::Internal, "the gateway failed");
+                Err((Some(caller), fault.detail("a caller was let in to no agent")))
             }
-        };
-        call.is_from(&caller);
-        let Some(route) = found else {
-            return Err(Fault::new(Code::Internal, "the gateway failed").detail("a caller was let in to no agent"));
-        };
-        call.is_for(&route);
-        if route.agent.status == Status::Inactive {
-            return Err(Fault::new(Code::AgentUnavailable, "the agent is not active"));
         }
-        let account = self.account(&caller, shown.address);
-        let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
-        let permit = self.limits.enter(&route.limits).await?;
-        Ok(Entry { route, caller, standing, permit })
     }
 
     /// Asks the registries that are too large to copy for an agent that is not in the catalogue; only on behalf of

@@ -40,6 +40,8 @@ pub(super) struct Call {
     route: Option<(Arc<Route>, Option<usize>)>,
     caller: Option<Arc<Caller>>,
     browses: bool,
+    /// Another goes on with it, and will write its record.
+    moved: bool,
     pub(super) stage: Stage,
     pub(super) count: Count,
     _flight: Tally,
@@ -76,6 +78,7 @@ impl Call {
             route: None,
             caller: None,
             browses: false,
+            moved: false,
             stage: Stage::Open,
             count: Count::default(),
         }
@@ -137,6 +140,14 @@ impl Call {
         }
     }
 
+    /// Takes the call to where it goes on after its request was answered; what is left here writes no record.
+    pub(super) fn go_on(&mut self) -> Self {
+        let mut left = Self::arrive(&self.gateway, self.peer);
+        left.moved = true;
+        left.stage = Stage::Answered(101);
+        std::mem::replace(self, left)
+    }
+
     /// An id where the request had no readable head.
     pub(super) fn ensure_id(&mut self) {
         if self.id.is_empty() {
@@ -154,6 +165,9 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        if self.moved {
+            return;
+        }
         let (status, fault, aborted) = match &self.stage {
             Stage::Open if std::thread::panicking() => (0, None, "panicked"),
             Stage::Open => (0, None, "cancelled"),

@@ -12,6 +12,7 @@ use super::{
     listen::{self, Connection, Outcome, Service},
     reply::{self, Out},
     route::Route,
+    socket,
     target::{self, Invoke, Target},
 };
 use crate::{
@@ -75,7 +76,7 @@ pub(super) async fn caught<T>(
 pub(super) struct Serving<'a> {
     pub(super) gateway: &'a Arc<Gateway>,
     pub(super) world: &'a World,
-    pub(super) connection: &'a Connection,
+    pub(super) connection: &'a Arc<Connection>,
 }
 
 impl Serving<'_> {
@@ -84,6 +85,10 @@ impl Serving<'_> {
         gateway.limits.address(connection.peer.ip())?;
         let head = session.req_header();
         let Invoke { agent, operation, from_query } = match target::read(&head.method, head.uri.path())? {
+            Target::Invoke(invoke) if socket::is_asked(head) => {
+                let invoke = socket::owned(&invoke);
+                return Box::pin(self.socket(session, call, invoke)).await;
+            }
             Target::Invoke(invoke) => invoke,
             // Boxed, so that a call's future stays small.
             Target::Directory(face, id) => {

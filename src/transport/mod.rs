@@ -12,6 +12,7 @@ mod mqtt;
 mod reply;
 mod settings;
 mod way;
+mod websocket;
 
 pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
@@ -19,6 +20,7 @@ pub use headers::{Passage, incoming_headers};
 pub use reply::{Beginning, Reply, ReplyBody};
 pub use settings::{Bounds, Credential, Settings, Timeouts, Tls};
 pub use way::Way;
+pub use websocket::{Came, Frames, Io, Leg, LegBounds, Lost, Opened, Peer, Settings as WebSocketSettings, Socket};
 
 use self::http::Http;
 use crate::{
@@ -103,13 +105,16 @@ impl Transport {
     pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
         match &agent.endpoint {
             Endpoint::Http(_) | Endpoint::Unix { .. } => self.http.target(agent, settings).map(Route::Http),
+            Endpoint::WebSocket(_) => websocket::way(&self.http, agent, settings).map(Route::Other),
             Endpoint::Mqtt(_) => Ok(Route::Other(mqtt::unsupported(settings))),
         }
     }
 
     /// What keeps `settings` from being used for any agent: files and secrets that are not there.
     pub fn check(&self, settings: &Settings) -> Vec<String> {
-        http::problems(settings)
+        let mut problems = http::problems(settings);
+        problems.extend(settings.websocket.problems());
+        problems
     }
 
     /// Makes the call and waits for the head of the answer.
@@ -120,6 +125,17 @@ impl Transport {
         match admitted.route() {
             Route::Http(target) => self.http.call(target, request, admitted.deadline()).await,
             Route::Other(way) => way.call(request, admitted.deadline()).await,
+        }
+    }
+
+    /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.
+    ///
+    /// # Errors
+    /// The agent cannot be reached, or does not shake hands in time.
+    pub async fn socket(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Option<Opened>, Fault> {
+        match admitted.route() {
+            Route::Http(_) => Ok(None),
+            Route::Other(way) => way.socket(request, admitted.deadline()).await.transpose(),
         }
     }
 
