@@ -35,7 +35,9 @@ impl Fault {
         let mut object = self.error_object(request_id);
         let problem = self.problem(request_id);
         for name in ["type", "title", "status", "detail"] {
-            if let (Some(error), Some(value)) = (object.get_mut("error").and_then(Value::as_object_mut), problem.get(name)) {
+            if let (Some(error), Some(value)) =
+                (object.get_mut("error").and_then(Value::as_object_mut), problem.get(name))
+            {
                 error.insert(name.to_owned(), value.clone());
             }
         }

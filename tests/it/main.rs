@@ -24,3 +24,5 @@ mod registry_store;
 mod streams;
 mod support;
 mod tidy;
+mod websocket;
+mod websocket_callers;

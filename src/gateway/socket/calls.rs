@@ -85,7 +85,8 @@ impl Sitting {
             let done = match came {
                 Came::Text(text) => self.answer(text.as_str(), &mut line).await,
                 Came::Binary(_) => {
-                    let fault = Fault::new(Code::UnsupportedMediaType, "this agent takes text (send JSON as a text message)");
+                    let fault =
+                        Fault::new(Code::UnsupportedMediaType, "this agent takes text (send JSON as a text message)");
                     line.say(Form::Plain.fault(&fault, self.call.id())).await
                 }
                 over => Err(over),
@@ -223,4 +224,3 @@ enum Told {
     Text(Option<String>),
     Bytes(Bytes),
 }
-

@@ -82,9 +82,7 @@ impl Handshake {
         for name in &offered {
             let field = match (name.strip_prefix(BEARER), name.strip_prefix(KEY)) {
                 (Some(token), _) => (header::AUTHORIZATION, format!("Bearer {token}")),
-                (_, Some(key)) => {
-                    (key_header.cloned().unwrap_or(HeaderName::from_static("x-api-key")), key.to_owned())
-                }
+                (_, Some(key)) => (key_header.cloned().unwrap_or(HeaderName::from_static("x-api-key")), key.to_owned()),
                 _ => continue,
             };
             if let (false, Ok(value)) = (self.headers.contains_key(&field.0), HeaderValue::try_from(field.1)) {

@@ -97,8 +97,9 @@ fn envelope(text: &str) -> Option<Envelope<'_>> {
 /// # Errors
 /// It is no JSON-RPC, or names no operation.
 pub(super) fn checked(text: &str, route: &Route) -> Result<Option<(Option<usize>, Bytes)>> {
-    let envelope = envelope(text)
-        .ok_or_else(|| Fault::new(Code::InvalidInput, "the message is not JSON-RPC 2.0 (this agent takes nothing else)"))?;
+    let envelope = envelope(text).ok_or_else(|| {
+        Fault::new(Code::InvalidInput, "the message is not JSON-RPC 2.0 (this agent takes nothing else)")
+    })?;
     let Some(method) = envelope.method.as_deref() else {
         return Ok(None);
     };

@@ -7,6 +7,7 @@ use super::{
     message::{self, Form},
 };
 use crate::{
+    agent::Status,
     fault::{Code, Fault, Result, public_text},
     gateway::{
         admit::{Admitted, Shown},
@@ -15,7 +16,6 @@ use crate::{
         normalise::may_hide_failure,
         route::Route,
     },
-    agent::Status,
     transport::{Came, Frames, Leg, Lost, Reply, ReplyBody, Socket},
 };
 use bytes::Bytes;
@@ -60,7 +60,7 @@ impl Sitting {
                     continue;
                 }
                 Turn::Caller(Came::Closed(close)) => {
-                    agent.end(Some((close.map_or(1000, |(code, _)| code), ""))).await;
+                    tokio::spawn(agent.end(Some((close.map_or(1000, |(code, _)| code), ""))));
                     return End::Order(None);
                 }
                 Turn::Caller(Came::Lost(lost)) => break End::Caller(lost),
@@ -89,7 +89,8 @@ impl Sitting {
             }
             since = Instant::now();
         };
-        agent.end(Some((1001, ""))).await;
+        // Nobody waits for its word: the caller is told at once.
+        tokio::spawn(agent.end(Some((1001, ""))));
         end
     }
 
@@ -99,13 +100,13 @@ impl Sitting {
         let either = poll_fn(|task| {
             caller.poll_flush(task);
             agent.poll_flush(task);
-            if agent.queued() == 0
-                && caller.queued() < MOST_QUEUED
+            let (to_agent, to_caller) = (agent.queued() == 0, caller.queued() == 0);
+            if (caller.is_lost() || to_agent && caller.queued() < MOST_QUEUED)
                 && let Poll::Ready(came) = caller.poll_next(task)
             {
                 return Poll::Ready(Turn::Caller(came));
             }
-            if caller.queued() == 0
+            if (agent.is_lost() || to_caller)
                 && let Poll::Ready(came) = agent.poll_next(task)
             {
                 return Poll::Ready(Turn::Agent(came));
@@ -215,8 +216,9 @@ impl Sitting {
         match code {
             1000 | 1001 | 1012 | 1013 | 3000..=4999 => End::Order(Some((code, ""))),
             code => {
-                let fault = Fault::new(Code::AgentError, "The agent closed the connection.");
-                self.failed(caller, fault.detail(format_args!("the agent closed with {code}: {reason}"))).await
+                let detail = format!("the agent closed with {code}: {reason}");
+                let fault = Fault::new(Code::AgentError, "The agent closed the connection.").detail(detail);
+                self.failed(caller, fault).await
             }
         }
     }

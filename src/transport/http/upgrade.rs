@@ -7,13 +7,7 @@ use super::{
 };
 use crate::{
     fault::{Code, Fault},
-    transport::{
-        Reply,
-        body::Outgoing,
-        headers::Passage,
-        reply::ReplyBody,
-        websocket::Io,
-    },
+    transport::{Reply, body::Outgoing, headers::Passage, reply::ReplyBody, websocket::Io},
 };
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
@@ -22,7 +16,12 @@ use hyper::{
     client::conn::http1,
 };
 use hyper_util::rt::TokioIo;
-use std::{fmt::Display, future::poll_fn, pin::{Pin, pin}, sync::Arc};
+use std::{
+    fmt::Display,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+};
 use tokio::time::{Instant, timeout_at};
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 
@@ -98,7 +97,8 @@ fn handshake(
     let mut message = exchange.message(Outgoing::Whole(None), Version::HTTP_11)?;
     let fields = message.headers_mut();
     // They speak of a body or an answer that there is not; and the gateway is no web page.
-    let idle = [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT, header::ACCEPT_ENCODING, header::ORIGIN];
+    let idle =
+        [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT, header::ACCEPT_ENCODING, header::ORIGIN];
     idle.into_iter().for_each(|name| drop(fields.remove(name)));
     if offer.lasting {
         fields.remove("x-request-timeout");
@@ -141,7 +141,8 @@ fn proper(headers: &HeaderMap, key: &str, offered: Option<&HeaderValue>) -> Resu
     if !says(&header::UPGRADE, "websocket") || !says(&header::CONNECTION, "upgrade") {
         return Err(improper("Upgrade or Connection does not name it"));
     }
-    let accepted = only(&header::SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| *accept == derive_accept_key(key.as_bytes()));
+    let accepted =
+        only(&header::SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| *accept == derive_accept_key(key.as_bytes()));
     if !accepted {
         return Err(improper("Sec-WebSocket-Accept is not the answer to the key"));
     }

@@ -40,12 +40,14 @@ pub(super) struct Answers {
     bounds: Bounds,
     deadline: Instant,
     lines: VecDeque<String>,
-    pub(super) seen: u32,
+    seen: u32,
+    /// Messages that belong to nobody.
+    skipped: u32,
 }
 
 impl Answers {
     pub(super) fn new(leg: Leg, manner: Manner, (id, bounds, deadline): (&str, Bounds, Instant)) -> Self {
-        Self { leg, manner, id: id.to_owned(), bounds, deadline, lines: VecDeque::new(), seen: 0 }
+        Self { leg, manner, id: id.to_owned(), bounds, deadline, lines: VecDeque::new(), seen: 0, skipped: 0 }
     }
 
     /// The next part.
@@ -58,7 +60,16 @@ impl Answers {
                 self.seen = self.seen.saturating_add(1);
                 match self.read(&line)? {
                     Some(part) => return Ok(part),
-                    None => continue,
+                    None => {
+                        self.skipped += 1;
+                        if self.skipped > self.manner.max_messages {
+                            return Err(Fault::new(
+                                Code::AgentError,
+                                "The agent sent too many messages without an answer.",
+                            ));
+                        }
+                        continue;
+                    }
                 }
             }
             let patience = if self.seen == 0 { self.bounds.first_byte } else { self.bounds.idle };
@@ -77,7 +88,11 @@ impl Answers {
                 Came::Closed(close) => return Err(closed(close.as_ref())),
                 Came::Lost(lost) => {
                     let fault = lost.fault();
-                    return Err(if self.seen > 0 { fault.detail(format_args!("{lost:?}, in the middle")) } else { fault });
+                    return Err(if self.seen > 0 {
+                        fault.detail(format_args!("{lost:?}, in the middle"))
+                    } else {
+                        fault
+                    });
                 }
             }
         }
@@ -130,11 +145,13 @@ fn rpc(line: &str, id: &str) -> Result<Option<Part>> {
         Rpc { method: Some(method), id: None, params, .. } => {
             Ok(Some(Part::One(Some(method.into_owned()), bytes(params))))
         }
-        Rpc { method: None, id: Some(Value::String(own)), error, result, .. } if own == id => Ok(match (error, result) {
-            (Some(error), _) => Some(failure(&error)),
-            (None, Some(result)) => Some(Part::Last(bytes(Some(result)))),
-            (None, None) => Some(Part::Last(bytes(None))),
-        }),
+        Rpc { method: None, id: Some(Value::String(own)), error, result, .. } if own == id => {
+            Ok(match (error, result) {
+                (Some(error), _) => Some(failure(&error)),
+                (None, Some(result)) => Some(Part::Last(bytes(Some(result)))),
+                (None, None) => Some(Part::Last(bytes(None))),
+            })
+        }
         Rpc { .. } => Ok(None),
     }
 }
@@ -156,6 +173,7 @@ pub(super) fn is_failure(part: &[u8]) -> bool {
     let Ok(members) = serde_json::from_slice::<Map<String, Value>>(part) else {
         return false;
     };
-    let told = members.get("error").is_some_and(|error| error.is_object() || error.as_str().is_some_and(|e| !e.is_empty()));
+    let told =
+        members.get("error").is_some_and(|error| error.is_object() || error.as_str().is_some_and(|e| !e.is_empty()));
     told && members.keys().all(|name| BESIDE.contains(&name.as_str()))
 }

@@ -2,6 +2,7 @@
 //! and sent, and the end in order. What the messages mean is not known here; extensions are never agreed on.
 
 use super::lost::{Lost, Peer};
+use futures_util::{Sink, Stream};
 use std::{
     fmt,
     future::poll_fn,
@@ -9,7 +10,6 @@ use std::{
     task::{Context, Poll, ready},
     time::Duration,
 };
-use futures_util::{Sink, Stream};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Instant, timeout, timeout_at},
@@ -135,6 +135,11 @@ impl Leg {
     /// Messages that the peer has not taken yet.
     pub fn queued(&self) -> u32 {
         self.queued
+    }
+
+    /// Whether [`Leg::poll_next`] has bad news, which does not need to be read from the peer.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_some()
     }
 
     /// When [`Leg::tick`] has to be called at the latest.

@@ -10,7 +10,8 @@ mod settings;
 
 pub use leg::{Came, Io, Leg, LegBounds};
 pub use lost::{Lost, Peer};
-pub use settings::{Frames, Pick, Settings};
+use settings::Pick;
+pub use settings::{Frames, Settings};
 
 use super::{
     Bounds, Reply, ReplyBody, Request, Way,
@@ -65,18 +66,19 @@ pub(super) struct AgentSocket {
     declare_error: HashSet<Box<str>>,
 }
 
-pub(super) fn way(
-    http: &Arc<Http>,
-    agent: &Agent,
-    settings: &super::Settings,
-) -> Result<Arc<dyn Way>, Vec<String>> {
+pub(super) fn way(http: &Arc<Http>, agent: &Agent, settings: &super::Settings) -> Result<Arc<dyn Way>, Vec<String>> {
     let target = http.target(agent, settings)?;
     let declares = |operation: &&crate::agent::Operation| {
         let outputs = operation.outputs.as_deref();
         outputs.and_then(|schema| schema.get("properties")?.get("error")).is_some()
     };
     let declare_error = agent.operations.iter().filter(declares).map(|operation| (&*operation.name).into()).collect();
-    Ok(Arc::new(AgentSocket { http: Arc::clone(http), target, manner: Manner::from(&settings.websocket), declare_error }))
+    Ok(Arc::new(AgentSocket {
+        http: Arc::clone(http),
+        target,
+        manner: Manner::from(&settings.websocket),
+        declare_error,
+    }))
 }
 
 impl fmt::Debug for AgentSocket {
@@ -191,7 +193,7 @@ struct Pump {
     answers: Answers,
     wants: Wants,
     declares_error: bool,
-    pieces: mpsc::Sender<Result<Bytes, Fault>>,
+    pieces: Pieces,
 }
 
 impl Pump {
@@ -202,11 +204,11 @@ impl Pump {
                 Ok(Part::One(name, data)) => (name, data, false),
                 Ok(Part::Last(data)) => (None, data, true),
                 Ok(Part::End) => break (1000, ""),
-                Ok(Part::Failure(_, told)) => break self.fail(failed(&told)).await,
-                Err(fault) => break self.fail(fault).await,
+                Ok(Part::Failure(_, told)) => break fail(&self.pieces, failed(&told)).await,
+                Err(fault) => break fail(&self.pieces, fault).await,
             };
             if !self.declares_error && is_failure(&data) {
-                break self.fail(failed(&data)).await;
+                break fail(&self.pieces, failed(&data)).await;
             }
             let piece = piece(self.wants, name.as_deref(), &data);
             if self.pieces.send(Ok(piece)).await.is_err() {
@@ -224,12 +226,14 @@ impl Pump {
         drop(self.pieces);
         self.answers.leg.end(Some(farewell)).await;
     }
+}
 
-    async fn fail(&self, fault: Fault) -> (u16, &'static str) {
-        // A caller who has left needs no reason.
-        drop(self.pieces.send(Err(fault)).await);
-        (1000, "")
-    }
+type Pieces = mpsc::Sender<Result<Bytes, Fault>>;
+
+async fn fail(pieces: &Pieces, fault: Fault) -> (u16, &'static str) {
+    // A caller who has left needs no reason.
+    drop(pieces.send(Err(fault)).await);
+    (1000, "")
 }
 
 /// A failure in the middle of a stream; its words are the log's (R41).

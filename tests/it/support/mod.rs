@@ -9,6 +9,7 @@ pub mod oidc;
 pub mod postgres;
 pub mod reply;
 pub mod served;
+pub mod websocket;
 
 use std::time::Duration;
 
