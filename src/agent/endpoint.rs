@@ -5,7 +5,7 @@ use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
 
 /// The schemes of endpoints.
-const KINDS: &str = "http, https, agent, agent+https, agent+unix, mqtt, mqtts";
+const KINDS: &str = "http, https, agent, agent+https, agent+unix, ws, wss, agent+ws, agent+wss, mqtt, mqtts";
 
 /// An agent's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub enum Endpoint {
         /// The HTTP path, `/` unless given.
         path: String,
     },
+    /// `wss://` or `ws://`, with `agent+` before it or not: a WebSocket (R51, RFC 6455 §3). The URI is one of the two.
+    WebSocket(Uri),
     /// `mqtts://` or `mqtt://`: a broker, and as the path the topic on which the agent takes its input (R107).
     Mqtt(Uri),
     /// `agent://name/path`: whatever the name leads to when a call is made (R52).
@@ -30,6 +32,7 @@ impl Endpoint {
     pub fn is_private_wire(&self) -> bool {
         match self {
             Self::Http(uri) => uri.scheme_str() == Some("https"),
+            Self::WebSocket(uri) => uri.scheme_str() == Some("wss"),
             Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
             // What a name leads to is https, or an operator's own word.
             Self::Unix { .. } | Self::Name(_) => true,
@@ -49,6 +52,8 @@ impl FromStr for Endpoint {
             Some(("agent", _)) => name(text),
             Some(("agent+https", rest)) => http(&format!("https://{rest}")),
             Some(("http" | "https", _)) => http(text),
+            Some(("agent+wss" | "wss", rest)) => websocket(&format!("wss://{rest}")),
+            Some(("agent+ws" | "ws", rest)) => websocket(&format!("ws://{rest}")),
             Some(("mqtt" | "mqtts", _)) => mqtt(text),
             Some((scheme, _)) => Err(format!("endpoints of kind '{scheme}' are not supported ({KINDS})")),
             None => Err(format!("the endpoint must be an absolute URL ({KINDS})")),
@@ -68,6 +73,14 @@ fn name(text: &str) -> Result<Endpoint, String> {
         None => Ok(Endpoint::Name(uri)),
         Some(_) => Err("an agent:// endpoint has no fragment".to_owned()),
     }
+}
+
+/// RFC 6455 §3: a WebSocket has no fragment.
+fn websocket(text: &str) -> Result<Endpoint, String> {
+    if text.contains('#') {
+        return Err("a websocket endpoint has no fragment (wss://host/path)".to_owned());
+    }
+    Ok(Endpoint::WebSocket(url(text)?))
 }
 
 /// A topic holds neither of the wildcards `+` and `#`, and needs no query.
@@ -116,7 +129,7 @@ fn unix(rest: &str) -> Result<Endpoint, String> {
 impl fmt::Display for Endpoint {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http(uri) | Self::Mqtt(uri) => uri.fmt(to),
+            Self::Http(uri) | Self::WebSocket(uri) | Self::Mqtt(uri) => uri.fmt(to),
             Self::Name(uri) => uri.fmt(to),
             Self::Unix { socket, path } => write!(to, "agent+unix://{}#{path}", socket.display()),
         }

@@ -213,6 +213,7 @@ fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): (Option<Arc<
         format: file.errors.format,
         key_header,
         max_stream: file.agents.max_stream,
+        sockets: file.websocket.clone(),
         stream_keep_alive: file.agents.stream_keep_alive.get(),
     }
 }
@@ -318,6 +319,7 @@ fn form(file: &File) -> Vec<String> {
             problems.push(format!("agents.rules[{at}].async: needs the section tasks"));
         }
     }
+    problems.extend(within("websocket", file.websocket.problems()));
     problems
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     auth, bridge, contract, directory,
     fault::Format,
-    gateway::listen,
+    gateway::{listen, socket},
     limit, names, net, once, registry, task, telemetry,
     transport::Settings,
     unit::{FilePath, Glob, Rate, Size, Span},
@@ -28,6 +28,9 @@ pub struct File {
     /// Where operators connect: metrics, health, state.
     #[serde(default)]
     pub admin: Admin,
+    /// Callers with a WebSocket of their own.
+    #[serde(default)]
+    pub websocket: socket::Config,
     /// The agents and how they are reached.
     #[serde(default)]
     pub agents: Agents,

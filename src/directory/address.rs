@@ -34,7 +34,7 @@ impl<'a> Veil<'a> {
     /// is always hidden.
     pub(super) fn over(agent: &'a Agent, base: &'a str, endpoints: Endpoints) -> Self {
         let host = match &agent.endpoint {
-            Endpoint::Http(uri) | Endpoint::Mqtt(uri) => {
+            Endpoint::Http(uri) | Endpoint::WebSocket(uri) | Endpoint::Mqtt(uri) => {
                 Cow::Borrowed(uri.host().unwrap_or_default().trim_end_matches('.'))
             }
             Endpoint::Unix { socket, .. } => socket.to_string_lossy(),

@@ -63,7 +63,7 @@ macro_rules! codes {
 }
 
 codes! {
-    InvalidInput 400 [411, 414, 431, 505], Caller, false, "The request is not valid", "A malformed request, or a body that breaks the agent's schema (R32).";
+    InvalidInput 400 [411, 414, 426, 431, 505], Caller, false, "The request is not valid", "A malformed request, or a body that breaks the agent's schema (R32).";
     Unauthorized 401 [], Caller, false, "A valid credential is required", "No credential, or none that holds (R37).";
     PermissionDenied 403 [], Caller, false, "The caller may not do this", "A valid credential that lacks a scope or a grant (R95).";
     NotFound 404 [], Caller, false, "There is no such agent", "An unknown agent, or one that the caller may not see (R37).";

@@ -2,6 +2,7 @@
 //! A fault knows its wire forms; who writes them, and where, is `gateway`'s.
 
 mod code;
+mod message;
 mod public;
 mod rpc;
 mod wire;

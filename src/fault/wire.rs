@@ -45,7 +45,7 @@ impl Fault {
     }
 
     /// RFC 9457 problem details; `code` is the same word as in the other forms.
-    fn problem(&self, request_id: &str) -> Value {
+    pub(super) fn problem(&self, request_id: &str) -> Value {
         let row = self.code().row();
         let mut problem = Map::new();
         problem.insert("type".into(), format!("urn:problem-type:gatepost:{}", row.name).into());

@@ -96,6 +96,9 @@ impl Known {
     }
 }
 
+/// An agent, and a caller who may call it.
+pub(super) type Identified = (Arc<Route>, Arc<Caller>);
+
 /// What a request shows of its caller.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
@@ -130,11 +133,29 @@ impl Gateway {
         call: &mut Call,
         agent: &str,
         shown: Shown<'_>,
-    ) -> Result<(Arc<Route>, Arc<Caller>)> {
+    ) -> Result<Identified> {
+        let identified = self.look(world, agent, &shown).await;
+        let caller = match &identified {
+            Ok((_, caller)) => Some(caller),
+            Err((caller, _)) => caller.as_ref(),
+        };
+        if let Some(caller) = caller {
+            call.is_from(caller);
+        }
+        identified.map_err(|(_, fault)| fault)
+    }
+
+    /// The same for whoever has no call to record it in: a refusal says who was refused, where that is known.
+    pub(super) async fn look(
+        &self,
+        world: &World,
+        agent: &str,
+        shown: &Shown<'_>,
+    ) -> std::result::Result<Identified, (Option<Arc<Caller>>, Fault)> {
         let presented = Presented { headers: shown.headers, peer: shown.peer };
         let found = match self.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
-            None => self.seek(world, agent, &presented).await?,
+            None => self.seek(world, agent, &presented).await.map_err(|fault| (None, fault))?,
         };
         // Between two configurations a route may still carry the grants of the one before.
         let fresh = found
@@ -145,19 +166,14 @@ impl Gateway {
             authentication: &route.agent.authentication,
             grants: fresh.as_ref().unwrap_or(&route.grants),
         });
-        let caller = match world.auth.authorise(&presented, asked).await {
-            Ok(caller) => caller,
-            Err(refusal) => {
-                if let Some(caller) = &refusal.caller {
-                    call.is_from(caller);
-                }
-                return Err(refusal.fault);
-            }
-        };
-        call.is_from(&caller);
+        let caller = world.auth.authorise(&presented, asked).await;
+        let caller = caller.map_err(|refusal| (refusal.caller, refusal.fault))?;
         match found {
             Some(route) => Ok((route, caller)),
-            None => Err(Fault::new(Code::Internal, "the gateway failed").detail("a caller was let in to no agent")),
+            None => {
+                let fault = Fault::new(Code::Internal, "the gateway failed");
+                Err((Some(caller), fault.detail("a caller was let in to no agent")))
+            }
         }
     }
 

@@ -44,6 +44,8 @@ pub(super) struct Call {
     browses: bool,
     /// The input, where it was read whole.
     pub(super) read: OnceLock<Bytes>,
+    /// Another goes on with it, and will write its record.
+    moved: bool,
     pub(super) stage: Stage,
     pub(super) count: Count,
     _flight: Tally,
@@ -81,6 +83,7 @@ impl Call {
             caller: None,
             browses: false,
             read: OnceLock::new(),
+            moved: false,
             stage: Stage::Open,
             count: Count::default(),
         }
@@ -157,6 +160,14 @@ impl Call {
         }
     }
 
+    /// Takes the call to where it goes on after its request was answered; what is left here writes no record.
+    pub(super) fn go_on(&mut self) -> Self {
+        let mut left = Self::arrive(&self.gateway, self.peer);
+        left.moved = true;
+        left.stage = Stage::Answered(101);
+        std::mem::replace(self, left)
+    }
+
     /// An id where the request had no readable head.
     pub(super) fn ensure_id(&mut self) {
         if self.id.is_empty() {
@@ -174,6 +185,9 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        if self.moved {
+            return;
+        }
         let (status, fault, aborted) = match &self.stage {
             Stage::Open if std::thread::panicking() => (0, None, "panicked"),
             Stage::Open => (0, None, "cancelled"),

@@ -17,7 +17,7 @@ use crate::{
     transport::{Body, Passage, Reply},
 };
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::{sync::Arc, time::Instant};
 
 /// What is to be asked of an agent, and by whom.
@@ -61,9 +61,22 @@ impl Gateway {
     /// # Errors
     /// Whatever a request would be answered.
     pub(super) async fn errand(self: &Arc<Self>, world: &World, errand: Errand<'_>) -> Result<Fetched> {
+        self.errand_accepting(world, errand, HeaderValue::from_static("application/json")).await
+    }
+
+    /// The same, for whoever takes other answers than JSON, too: `accept` says which.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) async fn errand_accepting(
+        self: &Arc<Self>,
+        world: &World,
+        errand: Errand<'_>,
+        accept: HeaderValue,
+    ) -> Result<Fetched> {
         let mut call = Call::arrive(self, Some(errand.shown.address));
         call.is_errand(errand.id, errand.agent);
-        match self.run(world, &mut call, errand).await {
+        match self.run(world, &mut call, (errand, accept)).await {
             Ok((admitted, reply, asked)) => Ok(Fetched { call, admitted, reply, asked }),
             Err(fault) => {
                 call.stage = Stage::Refused(fault.clone());
@@ -80,7 +93,12 @@ impl Gateway {
         self.errand(world, errand).await?.whole(self, world).await
     }
 
-    async fn run(&self, world: &World, call: &mut Call, errand: Errand<'_>) -> Result<(Admitted, Reply, Instant)> {
+    async fn run(
+        &self,
+        world: &World,
+        call: &mut Call,
+        (errand, accept): (Errand<'_>, HeaderValue),
+    ) -> Result<(Admitted, Reply, Instant)> {
         let Errand { shown, passage, agent, operation, input, until, .. } = errand;
         let shown_headers = shown.headers;
         call.count.bytes_in = input.len() as u64;
@@ -99,6 +117,7 @@ impl Gateway {
         let admitted = entry.admit(operation, until.map_or(most, |until| until.min(most)));
         let mut headers = shown_headers.clone();
         as_json(&mut headers);
+        headers.insert(header::ACCEPT, accept);
         let fields: Vec<_> = named_by_us(call, &admitted).collect();
         let told = Told { id: call.id(), headers: &headers, passage: Passage { fields: &fields, ..passage } };
         let asked = Instant::now();

@@ -26,6 +26,7 @@ mod prefer;
 mod reply;
 mod route;
 mod serve;
+pub mod socket;
 mod stream;
 mod target;
 mod tasks;
@@ -73,6 +74,8 @@ pub struct World {
     pub key_header: Option<HeaderName>,
     /// Bytes of a body that is streamed unchecked.
     pub max_stream: Size,
+    /// Callers with a WebSocket of their own.
+    pub sockets: socket::Config,
     /// Between two keep-alive comments on an idle event stream; zero for none.
     pub stream_keep_alive: Duration,
 }

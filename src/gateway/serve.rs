@@ -14,6 +14,7 @@ use super::{
     listen::{self, Connection, Outcome, Service},
     reply::{self, Out},
     route::Route,
+    socket,
     target::{self, Invoke, Target},
     versions,
 };
@@ -81,7 +82,7 @@ pub(super) async fn caught<T>(
 pub(super) struct Serving<'a> {
     pub(super) gateway: &'a Arc<Gateway>,
     pub(super) world: &'a Arc<World>,
-    pub(super) connection: &'a Connection,
+    pub(super) connection: &'a Arc<Connection>,
 }
 
 impl Serving<'_> {
@@ -90,6 +91,10 @@ impl Serving<'_> {
         gateway.limits.address(connection.peer.ip())?;
         let head = session.req_header();
         let Invoke { agent, version, operation, from_query } = match target::read(&head.method, head.uri.path())? {
+            Target::Invoke(invoke) if socket::is_asked(head) => {
+                let invoke = socket::owned(&invoke);
+                return Box::pin(self.socket(session, call, invoke)).await;
+            }
             Target::Invoke(invoke) => invoke,
             // Boxed, so that a call's future stays small.
             Target::Directory(face, id) => {

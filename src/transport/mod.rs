@@ -13,6 +13,7 @@ mod named;
 mod reply;
 mod settings;
 mod way;
+mod websocket;
 
 pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
@@ -20,6 +21,7 @@ pub use headers::{Passage, incoming_headers};
 pub use reply::{Beginning, Reply, ReplyBody};
 pub use settings::{Bounds, Credential, MqttLogin, Settings, Timeouts, Tls};
 pub use way::Way;
+pub use websocket::{Came, Frames, Io, Leg, LegBounds, Lost, Opened, Peer, Settings as WebSocketSettings, Socket};
 
 use self::http::Http;
 use crate::{
@@ -138,12 +140,13 @@ impl Transport {
                 let named = || Route::Other(named::Named::new(uri, agent, settings, self));
                 if problems.is_empty() { Ok(named()) } else { Err(problems) }
             }
+            Endpoint::WebSocket(_) => websocket::way(&self.http, agent, settings).map(Route::Other),
         }
     }
 
     /// What keeps `settings` from being used for any agent: files and secrets that are not there.
     pub fn check(&self, settings: &Settings) -> Vec<String> {
-        [http::problems(settings), mqtt::problems(settings)].concat()
+        [http::problems(settings), mqtt::problems(settings), settings.websocket.problems()].concat()
     }
 
     /// Makes the call and waits for the head of the answer.
@@ -158,6 +161,17 @@ impl Transport {
         match route {
             Route::Http(target) => self.http.call(target, request, deadline).await,
             Route::Other(way) => way.call(request, deadline).await,
+        }
+    }
+
+    /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.
+    ///
+    /// # Errors
+    /// The agent cannot be reached, or does not shake hands in time.
+    pub async fn socket(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Option<Opened>, Fault> {
+        match admitted.route() {
+            Route::Http(_) => Ok(None),
+            Route::Other(way) => way.socket(request, admitted.deadline()).await.transpose(),
         }
     }
 

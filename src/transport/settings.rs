@@ -32,6 +32,13 @@ pub struct Settings {
     /// How many unused connections are kept per host. Default: 256; 0 opens one for each call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_connections: Option<usize>,
+    /// How agents over WebSocket (`wss`, `agent+wss`) are spoken to.
+    #[serde(skip_serializing_if = "is_default")]
+    pub websocket: super::WebSocketSettings,
+}
+
+fn is_default(settings: &super::WebSocketSettings) -> bool {
+    *settings == super::WebSocketSettings::default()
 }
 
 /// How long each part of a call may take. What is exceeded ends the call with 504.
@@ -118,6 +125,7 @@ impl Settings {
             insecure_plaintext: self.insecure_plaintext.or(base.insecure_plaintext),
             keep_alive: self.keep_alive.or(base.keep_alive),
             idle_connections: self.idle_connections.or(base.idle_connections),
+            websocket: self.websocket.over(&base.websocket),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a kind of transport is: one agent, and how a call reaches it.
 
-use super::{Bounds, Reply, Request};
+use super::{Bounds, Opened, Reply, Request};
 use crate::fault::Fault;
 use std::{fmt, num::NonZeroU32};
 use tokio::time::Instant;
@@ -23,4 +23,12 @@ pub trait Way: fmt::Debug + Send + Sync {
     /// # Errors
     /// The agent cannot be reached, does not answer before `deadline`, or answers what is no answer.
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault>;
+
+    /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.
+    ///
+    /// # Errors
+    /// The agent cannot be reached, or does not shake hands before `deadline`.
+    async fn socket(&self, _: Request<'_>, _: Instant) -> Option<Result<Opened, Fault>> {
+        None
+    }
 }

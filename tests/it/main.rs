@@ -28,3 +28,5 @@ mod registry_store;
 mod streams;
 mod support;
 mod tidy;
+mod websocket;
+mod websocket_callers;

@@ -122,8 +122,8 @@ fn wire(session: &Http1) -> Option<&Wire> {
 
 /// Ends an HTTP/1 request; the wire comes back if the connection can serve another.
 pub(super) async fn finish1(mut session: Box<Http1>, outcome: Outcome, connection: &Connection) -> Option<Wire> {
-    let whole =
-        outcome == Outcome::Complete && session.response_written().is_some_and(|head| !head.status.is_informational());
+    let whole = matches!(outcome, Outcome::Complete)
+        && session.response_written().is_some_and(|head| !head.status.is_informational());
     if !whole {
         // Dropped without an end: a chunked response must not get its last chunk.
         return None;
@@ -142,7 +142,7 @@ pub(super) async fn finish1(mut session: Box<Http1>, outcome: Outcome, connectio
 
 /// Ends a stream of HTTP/2.
 pub(super) async fn finish2(mut session: ServerSession, outcome: Outcome) {
-    if outcome == Outcome::Aborted || session.response_written().is_none() {
+    if !matches!(outcome, Outcome::Complete) || session.response_written().is_none() {
         return session.shutdown().await;
     }
     // The response is whole. A stream that is dropped while its body still comes is reset, which some

@@ -56,6 +56,12 @@ impl Connection {
         *self.stop.borrow()
     }
 
+    /// Resolves when the gateway goes away.
+    pub async fn stopping(&self) {
+        // A server that is gone says no more, too.
+        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+    }
+
     pub(super) fn bounds(&self) -> Bounds {
         Bounds { head: self.limits.max_head.get(), fields: self.limits.max_headers }
     }

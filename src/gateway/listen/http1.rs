@@ -65,8 +65,13 @@ async fn request<S: Service>(
         session.set_keepalive(None);
     }
     session.set_write_timeout(Some(connection.limits.body_idle.get()));
-    let outcome = service.serve(&mut session, connection).await;
-    finish(session, outcome, connection).await
+    match service.serve(&mut session, connection).await {
+        Outcome::Switched(tunnel) => {
+            tunnel.run(session).await;
+            None
+        }
+        outcome => finish(session, outcome, connection).await,
+    }
 }
 
 async fn refuse<S: Service>(

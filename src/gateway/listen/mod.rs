@@ -17,6 +17,7 @@ mod server;
 mod socket;
 mod stream;
 mod tls;
+mod tunnel;
 pub mod upgrade;
 mod wire;
 
@@ -26,18 +27,21 @@ pub use config::{Config, Limits, Tls};
 pub use connection::{Connection, Secured};
 pub use server::{Drained, Server};
 pub use socket::{Listener, bind_all, check_files};
+pub use tunnel::Tunnel;
 
 use crate::fault::Fault;
 use pingora_core::protocols::http::ServerSession;
 use std::sync::Arc;
 
 /// How a request ended, which decides what becomes of its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Outcome {
     /// The response was written to its end.
     Complete,
     /// The response could not be completed: the caller must see a broken one, never a short whole.
     Aborted,
+    /// 101 was answered: what follows is another protocol's, for which this is. HTTP/1 only.
+    Switched(Tunnel),
 }
 
 /// What answers requests.

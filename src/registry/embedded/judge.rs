@@ -141,7 +141,7 @@ fn schemas(agent: &Agent) -> Vec<Violation> {
 /// Why the gateway would not reach an agent there.
 async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy) -> Option<String> {
     let uri = match endpoint {
-        Endpoint::Http(uri) => uri,
+        Endpoint::Http(uri) | Endpoint::WebSocket(uri) => uri,
         // The broker would have to believe the gateway, which has credentials for configured brokers only.
         Endpoint::Mqtt(_) => return Some("is over MQTT: an operator names the broker under agents.from".to_owned()),
         // What it leads to is vetted whenever it is resolved.
@@ -157,7 +157,7 @@ async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy
         }
     };
     let host = uri.host().unwrap_or_default();
-    let secure = uri.scheme_str() == Some("https");
+    let secure = endpoint.is_private_wire();
     if !secure && !is_here(host) && !config.insecure_plaintext {
         return Some("is plain http beyond this machine (use https)".to_owned());
     }

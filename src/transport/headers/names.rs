@@ -20,7 +20,7 @@ pub(super) fn ours(name: &str) -> bool {
             | "forwarded"
             | "max-forwards"
             | "x-request-timeout"
-    )
+    ) || name.starts_with("sec-websocket-")
 }
 
 /// Whether a caller's field ends at the gateway.

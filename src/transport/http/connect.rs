@@ -12,6 +12,7 @@ use crate::{
 };
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
 use std::{
     io,
     sync::{Arc, atomic::Ordering},
@@ -63,6 +64,29 @@ pub(super) async fn connect(target: &Target, policy: &AddressPolicy, deadline: I
         }
     };
     timeout_at(until, work).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// A connection of its own, which is never shared, and on which TLS offers nothing but HTTP/1.1: only that can be left
+/// for another protocol.
+pub(super) async fn alone(target: &Target, policy: &AddressPolicy, deadline: Instant) -> Result<Wire, Fault> {
+    let pool = &target.pool;
+    let until = deadline.min(Instant::now() + target.bounds.connect);
+    let late = |_| failure::too_late(format_args!("connecting to {} took too long", pool.key.place));
+    let work = async {
+        let Place::Tcp { host, port } = &pool.key.place else {
+            return Err(failure::unreachable(&Unreachable::Socket { at: pool.key.place.to_string() }));
+        };
+        let socket = dial(host, *port, policy, until).await?;
+        let Some(security) = &pool.security else {
+            return Ok(Wire::new(Carrier::Tcp(socket)).0);
+        };
+        let mut config = ClientConfig::clone(&security.profile.live().config);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let stream = TlsConnector::from(Arc::new(config)).connect(security.name.clone(), socket).await;
+        let stream = stream.map_err(|why| failure::securing(&pool.key.place, &why))?;
+        Ok(Wire::new(Carrier::Tls(Box::new(stream))).0)
+    };
+    timeout_at(until, work).await.map_err(late)?
 }
 
 async fn open(pool: &Arc<Pool>, policy: &AddressPolicy, until: Instant) -> Result<Way, Fault> {

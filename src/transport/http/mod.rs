@@ -10,10 +10,12 @@ mod message;
 mod pool;
 mod target;
 mod tls;
+mod upgrade;
 mod wire;
 
 pub(super) use answer::Answer;
 pub use target::Target;
+pub(super) use upgrade::{Offer, Switched};
 
 use super::{
     headers::Own,

@@ -48,9 +48,14 @@ pub(super) struct Parts {
 pub(super) fn parts(endpoint: &Endpoint) -> Result<Parts, String> {
     let unusable = |why: &dyn std::fmt::Display| format!("endpoint: cannot be called ({why})");
     match endpoint {
-        Endpoint::Http(uri) => {
+        Endpoint::Http(uri) | Endpoint::WebSocket(uri) => {
             let authority = uri.authority().cloned().ok_or_else(|| unusable(&"it has no host"))?;
-            let scheme = uri.scheme().cloned().ok_or_else(|| unusable(&"it has no scheme"))?;
+            // A WebSocket begins as a request of HTTP (RFC 6455 §3).
+            let scheme = match uri.scheme_str() {
+                Some("https" | "wss") => Scheme::HTTPS,
+                Some("http" | "ws") => Scheme::HTTP,
+                _ => return Err(unusable(&"it has no scheme")),
+            };
             let default = if scheme == Scheme::HTTPS { 443 } else { 80 };
             let port = authority.port_u16().unwrap_or(default);
             let host = authority.host().to_ascii_lowercase().into();

@@ -11,6 +11,7 @@ pub mod reply;
 pub mod served;
 pub mod worker;
 pub mod site;
+pub mod websocket;
 
 use std::time::Duration;
 

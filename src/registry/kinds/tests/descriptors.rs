@@ -77,6 +77,7 @@ fn r53_r54_the_endpoint_is_the_plainest_hint() {
         (json!({"transport": {"endpoint": "https://b.example/"}}), "https://b.example/"),
         (json!({"transport": {"protocol": "https", "url": "https://c.example/"}}), "https://c.example/"),
         (json!({"url": "agent+https://d.example/"}), "agent+https://d.example/"),
+        (json!({"url": "agent+wss://d.example/"}), "agent+wss://d.example/"),
         (json!({"url": "agent://e.example/plan"}), "https://e.example/plan"),
     ] {
         let mut descriptor = planner();
@@ -84,7 +85,6 @@ fn r53_r54_the_endpoint_is_the_plainest_hint() {
         assert_eq!(read(&descriptor).unwrap()["endpoint"], endpoint);
     }
     for (url, told) in [
-        ("agent+wss://a.example/", "'agent+wss' are not supported"),
         ("agent+local://a", "'agent+local' are not supported"),
         ("agent+matrix://@bot:a.example", "'agent+matrix' are not supported"),
         ("agent://did:web:a.example:b", "endpoint"),

@@ -1,0 +1,51 @@
+//! The forms of a fault inside messages, where there is no status line: the error object with what problem+json says
+//! (R92, R93), and the error of JSON-RPC 2.0 (R94).
+
+use super::{Code, Fault};
+use serde_json::{Value, json};
+
+impl Code {
+    /// The code of JSON-RPC 2.0 (§5.1): its own where it has one, else one of the range that it leaves to servers.
+    pub const fn rpc(self) -> i64 {
+        match self {
+            Self::InvalidInput => -32602,
+            Self::CapabilityNotFound => -32601,
+            Self::Internal => -32603,
+            Self::Unauthorized => -32041,
+            Self::PermissionDenied => -32043,
+            Self::NotFound => -32044,
+            Self::MethodNotAllowed => -32045,
+            Self::NotAcceptable => -32046,
+            Self::Conflict => -32049,
+            Self::PreconditionFailed => -32052,
+            Self::PayloadTooLarge => -32053,
+            Self::UnsupportedMediaType => -32055,
+            Self::RateLimited => -32069,
+            Self::AgentError => -32072,
+            Self::AgentUnavailable => -32073,
+            Self::Timeout => -32074,
+            Self::Overloaded => -32075,
+        }
+    }
+}
+
+impl Fault {
+    /// `{"error":{…}}` as a message of its own: the error object, and beside it `type`, `title`, `status` and `detail`.
+    pub fn message_object(&self, request_id: &str) -> Value {
+        let mut object = self.error_object(request_id);
+        let problem = self.problem(request_id);
+        for name in ["type", "title", "status", "detail"] {
+            if let (Some(error), Some(value)) =
+                (object.get_mut("error").and_then(Value::as_object_mut), problem.get(name))
+            {
+                error.insert(name.to_owned(), value.clone());
+            }
+        }
+        object
+    }
+
+    /// The `error` of a JSON-RPC response; its `data` are problem details (R90).
+    pub fn rpc_error(&self, request_id: &str) -> Value {
+        json!({"code": self.code().rpc(), "message": self.message(), "data": self.problem(request_id)})
+    }
+}

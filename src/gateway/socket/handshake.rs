@@ -1,0 +1,133 @@
+//! A caller's handshake (RFC 6455 §4.2.1): whether a request asks for a WebSocket, whether it may, and what it offers.
+//! Nothing is answered here and nobody is authenticated.
+
+use super::Config;
+use crate::fault::{Code, Fault, Result};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use pingora_http::RequestHeader;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+/// The subprotocol that a caller offers beside a credential, since a browser takes no answer without a choice.
+const PLAIN: &str = "gatepost";
+
+/// Subprotocols that are credentials, for callers who can write no other field: scripts in browsers (R98).
+const BEARER: &str = "gatepost.bearer.";
+const KEY: &str = "gatepost.key.";
+
+/// A handshake that is in order.
+pub(super) struct Handshake {
+    /// `Sec-WebSocket-Accept`.
+    pub(super) accept: String,
+    /// The caller's fields, its credential in its usual place, and what of the subprotocols is for the agent.
+    pub(super) headers: HeaderMap,
+    plain: bool,
+}
+
+/// Whether a request asks for a WebSocket: no other request is looked at as one.
+pub(in crate::gateway) fn is_asked(head: &RequestHeader) -> bool {
+    if head.method != Method::GET {
+        return false;
+    }
+    match head.version {
+        Version::HTTP_11 => says(&head.headers, &header::UPGRADE, "websocket"),
+        Version::HTTP_2 => head.headers.contains_key(header::SEC_WEBSOCKET_KEY),
+        _ => false,
+    }
+}
+
+impl Handshake {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is missing or wrong; 426 for another version, 403 for a page of another site.
+    pub(super) fn read(head: &RequestHeader, config: &Config, key_header: Option<&HeaderName>) -> Result<Self> {
+        let refuse = |text: &'static str| Err(Fault::new(Code::InvalidInput, text));
+        let headers = &head.headers;
+        if head.version == Version::HTTP_2 {
+            return refuse("a WebSocket is opened over HTTP/1.1 (RFC 8441 is not served)");
+        }
+        if !says(headers, &header::CONNECTION, "upgrade") {
+            return refuse("the handshake has no 'Connection: Upgrade'");
+        }
+        let body = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
+        if body || headers.contains_key(header::TRANSFER_ENCODING) {
+            return refuse("a handshake has no body");
+        }
+        if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some("13") {
+            let fault = Fault::new(Code::InvalidInput, "this version of WebSocket is not spoken (13 is)").status(426);
+            return Err(fault.header("Sec-WebSocket-Version", "13").header("Upgrade", "websocket"));
+        }
+        let key = only(headers, &header::SEC_WEBSOCKET_KEY).unwrap_or_default();
+        if !STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == 16) {
+            return refuse("Sec-WebSocket-Key is not one value of 16 bytes in base64");
+        }
+        origin(headers, config)?;
+        let mut handshake = Self { accept: derive_accept_key(key.as_bytes()), headers: headers.clone(), plain: false };
+        handshake.protocols(key_header)?;
+        Ok(handshake)
+    }
+
+    /// Takes credentials out of the subprotocols, and leaves there what an agent may be offered.
+    fn protocols(&mut self, key_header: Option<&HeaderName>) -> Result<()> {
+        let mut offered = Vec::new();
+        for value in self.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL) {
+            let Ok(text) = value.to_str() else {
+                return Err(Fault::new(Code::InvalidInput, "Sec-WebSocket-Protocol is not a list of names"));
+            };
+            offered.extend(text.split(',').map(|name| name.trim().to_owned()));
+        }
+        self.headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+        self.plain = offered.iter().any(|name| name == PLAIN);
+        for name in &offered {
+            let field = match (name.strip_prefix(BEARER), name.strip_prefix(KEY)) {
+                (Some(token), _) => (header::AUTHORIZATION, format!("Bearer {token}")),
+                (_, Some(key)) => (key_header.cloned().unwrap_or(HeaderName::from_static("x-api-key")), key.to_owned()),
+                _ => continue,
+            };
+            if let (false, Ok(value)) = (self.headers.contains_key(&field.0), HeaderValue::try_from(field.1)) {
+                self.headers.insert(field.0, value);
+            }
+        }
+        offered.retain(|name| !name.is_empty() && !name.starts_with("gatepost"));
+        if let Ok(names) = HeaderValue::try_from(offered.join(", "))
+            && !offered.is_empty()
+        {
+            self.headers.insert(header::SEC_WEBSOCKET_PROTOCOL, names);
+        }
+        Ok(())
+    }
+
+    /// The subprotocol to answer with: the agent's choice, or ours where it was offered.
+    pub(super) fn chosen(&self, by_agent: Option<HeaderValue>) -> Option<HeaderValue> {
+        by_agent.or_else(|| self.plain.then(|| HeaderValue::from_static(PLAIN)))
+    }
+}
+
+/// A page of another site must not use what this browser's user may do here (cross-site WebSocket hijacking).
+fn origin(headers: &HeaderMap, config: &Config) -> Result<()> {
+    if !headers.contains_key(header::ORIGIN) || config.origins.iter().any(|known| known == "*") {
+        return Ok(());
+    }
+    let refused = || Fault::new(Code::PermissionDenied, "this web page may not open a WebSocket here");
+    let origin = only(headers, &header::ORIGIN).ok_or_else(refused)?;
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let own = origin.split_once("://").map(|(scheme, place)| (scheme, place)).is_some_and(|(scheme, place)| {
+        let usual = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
+        let bare = |place: &str| place.strip_suffix(usual).unwrap_or(place).to_ascii_lowercase();
+        host.is_some_and(|host| bare(host) == bare(place))
+    });
+    let known = config.origins.iter().any(|known| known.eq_ignore_ascii_case(origin));
+    if own || known { Ok(()) } else { Err(refused().detail(origin)) }
+}
+
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).into_iter();
+    let first = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(first)
+}
+
+fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case(word))
+}

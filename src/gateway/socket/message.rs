@@ -1,0 +1,170 @@
+//! A caller's message: an input, or a request of JSON-RPC 2.0 around one; and the forms of its answers.
+
+use super::super::route::Route;
+use crate::fault::{Code, Fault, Result};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// The method that names no operation in particular.
+const UNNAMED: &str = "invoke";
+
+/// A message.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// The operation that it names.
+    pub(super) operation: Option<String>,
+    /// The input.
+    pub(super) input: Bytes,
+    /// How it is answered.
+    pub(super) form: Form,
+}
+
+/// How a message is answered.
+#[derive(Clone, Debug)]
+pub(super) enum Form {
+    /// By the answer itself.
+    Plain,
+    /// By a response to this id.
+    Rpc(Box<RawValue>),
+    /// As above, by an agent that speaks JSON-RPC itself; what it answers passes as it is.
+    Passed(Box<RawValue>),
+    /// Not at all: a notification.
+    Silent,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Cow<'a, str>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Response<'a> {
+    jsonrpc: &'static str,
+    id: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    jsonrpc: &'static str,
+    method: &'static str,
+    params: EventParams<'a>,
+}
+
+#[derive(Serialize)]
+struct EventParams<'a> {
+    id: &'a RawValue,
+    data: &'a RawValue,
+}
+
+/// Reads a message. JSON-RPC is taken apart where its method is an operation of the agent, or `invoke`; otherwise the
+/// agent may speak JSON-RPC itself (A2A, MCP), and gets it whole.
+pub(super) fn read(text: &str, route: &Route) -> Message {
+    let whole = || Bytes::from(text.to_owned());
+    let Some(envelope) = envelope(text) else {
+        return Message { operation: None, input: whole(), form: Form::Plain };
+    };
+    let id = envelope.id.filter(|id| !id.get().starts_with(['{', '['])).map(ToOwned::to_owned);
+    let method = envelope.method.as_deref().unwrap_or_default();
+    if method != UNNAMED && route.named(method).is_none() {
+        return Message { operation: None, input: whole(), form: id.map_or(Form::Silent, Form::Passed) };
+    }
+    let operation = route.named(method).map(|_| method.to_owned());
+    let input = Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned());
+    Message { operation, input, form: id.map_or(Form::Silent, Form::Rpc) }
+}
+
+fn envelope(text: &str) -> Option<Envelope<'_>> {
+    let envelope = serde_json::from_str::<Envelope<'_>>(text).ok();
+    envelope.filter(|envelope| envelope.jsonrpc == "2.0")
+}
+
+/// The input within a message for an agent that speaks JSON-RPC, with the operation that it names: a response to the
+/// agent has none. Nothing else passes where inputs are checked.
+///
+/// # Errors
+/// It is no JSON-RPC, or names no operation.
+pub(super) fn checked(text: &str, route: &Route) -> Result<Option<(Option<usize>, Bytes)>> {
+    let envelope = envelope(text).ok_or_else(|| {
+        Fault::new(Code::InvalidInput, "the message is not JSON-RPC 2.0 (this agent takes nothing else)")
+    })?;
+    let Some(method) = envelope.method.as_deref() else {
+        return Ok(None);
+    };
+    let named = route.named(method);
+    if named.is_none() && method != UNNAMED {
+        return Err(Fault::new(Code::CapabilityNotFound, "this agent has no operation of the method's name"));
+    }
+    Ok(Some((named, Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned()))))
+}
+
+/// The form in which a message is to be refused.
+pub(super) fn form(text: &str) -> Form {
+    let id = envelope(text).and_then(|envelope| envelope.id.map(ToOwned::to_owned));
+    id.map_or(Form::Plain, Form::Rpc)
+}
+
+impl Form {
+    /// An answer that is whole.
+    pub(super) fn answer(&self, body: &str) -> Option<String> {
+        match self {
+            Self::Silent => None,
+            Self::Plain => Some(body.to_owned()),
+            Self::Passed(_) if envelope(body).is_some() => Some(body.to_owned()),
+            Self::Rpc(id) | Self::Passed(id) => Some(response(id, Some(&json(body)), None)),
+        }
+    }
+
+    /// A part of an answer that is streamed.
+    pub(super) fn part(&self, data: &str) -> Option<String> {
+        match self {
+            Self::Silent => None,
+            Self::Plain => Some(data.to_owned()),
+            Self::Passed(_) if envelope(data).is_some() => Some(data.to_owned()),
+            Self::Rpc(id) | Self::Passed(id) => {
+                let event = Event { jsonrpc: "2.0", method: "event", params: EventParams { id, data: &json(data) } };
+                serde_json::to_string(&event).ok()
+            }
+        }
+    }
+
+    /// What follows the last part.
+    pub(super) fn end(&self, configured: Option<&str>) -> Option<String> {
+        match self {
+            Self::Silent | Self::Passed(_) => None,
+            Self::Plain => configured.map(str::to_owned),
+            Self::Rpc(id) => Some(response(id, Some(&json("null")), None)),
+        }
+    }
+
+    /// A failure.
+    pub(super) fn fault(&self, fault: &Fault, request_id: &str) -> Option<String> {
+        match self {
+            Self::Silent => None,
+            Self::Plain => Some(fault.message_object(request_id).to_string()),
+            Self::Rpc(id) | Self::Passed(id) => Some(response(id, None, Some(fault.rpc_error(request_id)))),
+        }
+    }
+}
+
+fn response(id: &RawValue, result: Option<&RawValue>, error: Option<serde_json::Value>) -> String {
+    serde_json::to_string(&Response { jsonrpc: "2.0", id, result, error }).unwrap_or_default()
+}
+
+/// `text` as JSON: itself, or a string of it where it is none.
+fn json(text: &str) -> Box<RawValue> {
+    let own = serde_json::from_str::<Box<RawValue>>(text.trim_ascii()).ok();
+    own.or_else(|| serde_json::value::to_raw_value(text).ok()).unwrap_or_default()
+}

@@ -1,0 +1,234 @@
+//! Callers with a WebSocket of their own (R43, R80, R82): a request that asks for one is found, authenticated,
+//! authorised and limited like any call, and a refusal is an ordinary answer; only then is it switched. An agent with
+//! a WebSocket gets the messages as they are; of any other agent each message is a call. A socket is one call in log
+//! and metrics, written when it ends.
+
+mod calls;
+mod config;
+mod handshake;
+mod message;
+mod relay;
+mod stream;
+
+pub use config::Config;
+pub(super) use handshake::is_asked;
+
+use super::{
+    Gateway, Stop, World,
+    admit::{Admitted, Shown},
+    asks::{deadline, told_by_us},
+    call::{Call, Stage},
+    fields::{head_of, tell},
+    input,
+    judge::Judge,
+    listen::{self, Connection, Outcome, Tunnel},
+    serve::Serving,
+    target::Invoke,
+};
+use crate::{
+    fault::{Code, Fault, Result},
+    limit::Standing,
+    transport::{Body, Io, Leg, LegBounds, Lost, Opened, Passage, Peer, Reply, Request, Socket},
+};
+use handshake::Handshake;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::RequestHeader;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// What a socket needs for as long as it lives.
+pub(super) struct Sitting {
+    gateway: Arc<Gateway>,
+    connection: Arc<Connection>,
+    call: Call,
+    /// The credentials that count, and what else the caller said in fields.
+    headers: HeaderMap,
+    host: Option<String>,
+    agent: String,
+    operation: Option<String>,
+    config: Config,
+    until: Instant,
+}
+
+/// Why a socket ends.
+enum End {
+    /// Somebody closed it in order, or it was time; what is said to the caller.
+    Order(Option<(u16, &'static str)>),
+    /// The caller is of no more use.
+    Caller(Lost),
+    /// The agent is; the caller has been told.
+    Agent(Fault),
+}
+
+impl Serving<'_> {
+    /// Steps 5 to 9 for a request that asks for a WebSocket, and the switch.
+    pub(super) async fn socket(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        (agent, operation): (String, Option<String>),
+    ) -> std::result::Result<Outcome, Stop> {
+        let Self { gateway, world, connection } = self;
+        let head = session.req_header().clone();
+        let handshake = Handshake::read(&head, &world.sockets, world.key_header.as_ref())?;
+        let headers = &handshake.headers;
+        let shown = Shown { headers, peer: connection.certificate(), address: connection.peer.ip() };
+        let entry = gateway.enter(world, call, &agent, shown).await?;
+        let named = input::named(&entry.route, operation.as_deref(), headers)?;
+        if let Some(operation) = named {
+            call.operates(operation);
+        }
+        let until = deadline(call, &entry.route, headers)?;
+        let standing = entry.standing;
+        let admitted = entry.admit(named.unwrap_or_default(), until);
+        let host = head.uri.authority().map(|authority| authority.as_str().to_owned());
+        let host = host.or_else(|| headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
+        let opened = tokio::select! {
+            biased;
+            opened = self.open(call, &admitted, (&head, headers, host.as_deref())) => opened?,
+            () = listen::gone(session) => return Err(Stop::Gone),
+        };
+        let socket = match opened {
+            None => None,
+            Some(Opened::Socket(socket)) => Some(socket),
+            Some(Opened::Refused(reply)) => return Err(self.refusal(&admitted, reply).await.into()),
+        };
+        let protocol = handshake.chosen(socket.as_ref().and_then(|socket| socket.protocol.clone()));
+        self.switch(session, call, &admitted, (&handshake.accept, protocol, standing)).await?;
+        let sitting = Sitting {
+            gateway: Arc::clone(gateway),
+            connection: Arc::clone(connection),
+            call: call.go_on(),
+            headers: handshake.headers,
+            host,
+            agent,
+            operation,
+            config: world.sockets.clone(),
+            until: Instant::now() + world.sockets.lifetime.get(),
+        };
+        // Of an agent without a WebSocket each message is a call, which takes its own place among the agent's calls.
+        let place = socket.map(|socket| (socket, admitted));
+        Ok(Outcome::Switched(Tunnel::new(move |io, early| Box::pin(sitting.run(io, early, place)))))
+    }
+
+    /// The agent's own WebSocket, if it has one.
+    async fn open(
+        &self,
+        call: &Call,
+        admitted: &Admitted,
+        (head, headers, host): (&RequestHeader, &HeaderMap, Option<&str>),
+    ) -> Result<Option<Opened>> {
+        let fields = told_by_us(call, admitted, head);
+        let passage = passage(self.connection, self.world, host);
+        let request = Request {
+            id: call.id(),
+            operation: &admitted.operation().name,
+            method: Method::GET,
+            path: None,
+            headers,
+            body: Body::Empty,
+            passage: Passage { fields: &fields, ..passage },
+        };
+        self.gateway.transport.socket(admitted, request).await
+    }
+
+    /// What an agent's refusal of the handshake means.
+    async fn refusal(&self, admitted: &Admitted, mut reply: Reply) -> Fault {
+        let judge = Judge { gateway: self.gateway, rules: &self.world.contract, admitted };
+        let passed = judge.whole(&mut reply).await;
+        passed.err().unwrap_or_else(|| Fault::new(Code::AgentError, "The agent did not open a WebSocket."))
+    }
+
+    /// Answers 101: what follows on this connection is no HTTP any more.
+    async fn switch(
+        &self,
+        session: &mut ServerSession,
+        call: &Call,
+        admitted: &Admitted,
+        (accept, protocol, standing): (&str, Option<HeaderValue>, Option<Standing>),
+    ) -> std::result::Result<(), Stop> {
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        if let Ok(accept) = HeaderValue::from_str(accept) {
+            headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+        }
+        if let Some(protocol) = protocol {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+        }
+        tell(&mut headers, call, standing.as_ref());
+        for (name, value) in &admitted.agent().fields {
+            headers.append(name, value.clone());
+        }
+        listen::write_through(session);
+        session.set_write_timeout(Some(self.connection.limits.body_idle.get()));
+        let head = head_of(StatusCode::SWITCHING_PROTOCOLS, headers);
+        session.write_response_header(Box::new(head)).await.map_err(|_| Stop::Gone)
+    }
+}
+
+/// What agents are told about a caller.
+fn passage<'a>(connection: &Connection, world: &'a World, host: Option<&'a str>) -> Passage<'a> {
+    Passage {
+        peer: Some(connection.peer.ip()),
+        secure: connection.secured.is_some(),
+        host,
+        key_header: world.key_header.as_ref(),
+        trusted: false,
+        fields: &[],
+    }
+}
+
+impl Sitting {
+    /// Serves the socket to its end, and leaves its record.
+    async fn run(mut self, io: Box<dyn Io>, early: Vec<u8>, place: Option<(Socket, Admitted)>) {
+        let bounds = LegBounds {
+            max_message: self.config.max_message.get(),
+            ping: self.config.ping.get(),
+            pong: self.config.pong.get(),
+            write: self.connection.limits.body_idle.get(),
+        };
+        let mut caller = Leg::new(io, Peer::Caller, early, bounds).await;
+        let end = match place {
+            Some((socket, admitted)) => self.relay(&mut caller, socket, &admitted).await,
+            None => self.calls(&mut caller).await,
+        };
+        (self.call.count.bytes_in, self.call.count.bytes_out) = (caller.received, caller.sent);
+        let (stage, farewell) = match end {
+            End::Order(farewell) => (Stage::Answered(101), farewell),
+            End::Caller(Lost::Gone) => (Stage::Gone(101), None),
+            End::Caller(lost) => (Stage::Broken(101, blamed(&lost)), lost.farewell()),
+            End::Agent(fault) => (Stage::Broken(101, fault), Some((1011, "the agent failed"))),
+        };
+        self.call.stage = stage;
+        caller.end(farewell).await;
+    }
+
+    /// When nothing has happened for too long, or the socket is too old.
+    fn over(&self, since: Instant) -> (Instant, (u16, &'static str)) {
+        let idle = since + self.config.idle.get();
+        if idle < self.until { (idle, (1001, "idle for too long")) } else { (self.until, (1001, "open for too long")) }
+    }
+}
+
+/// What is said to callers when the gateway goes away.
+const GOING: (u16, &str) = (1001, "the gateway goes away");
+
+/// Nothing here waits longer, lest a clock be set far ahead.
+const FAR: Duration = Duration::from_secs(3600);
+
+/// A caller that broke the protocol, in the words of the log.
+fn blamed(lost: &Lost) -> Fault {
+    let code = match lost {
+        Lost::TooLarge => Code::PayloadTooLarge,
+        Lost::Silent | Lost::Slow => return Fault::new(Code::Timeout, "the caller did not answer").status(408),
+        _ => Code::InvalidInput,
+    };
+    Fault::new(code, "the caller broke the protocol of WebSocket").detail(format_args!("{lost:?}"))
+}
+
+/// The agent and the operation of an invocation, out of the head that they are borrowed from.
+pub(super) fn owned(invoke: &Invoke<'_>) -> (String, Option<String>) {
+    (invoke.agent.to_owned(), invoke.operation.map(str::to_owned))
+}

@@ -1,0 +1,90 @@
+//! A streamed answer cut into its messages: the data of an event, or a line. What is held of one is bounded.
+
+use crate::fault::{Code, Fault, Result};
+use bytes::BytesMut;
+use http::{HeaderMap, header};
+
+/// How a body is cut.
+#[derive(Debug)]
+pub(super) struct Cutter {
+    events: bool,
+    held: BytesMut,
+    /// Of the event that is not over yet.
+    data: Option<String>,
+    most: usize,
+    after_cr: bool,
+}
+
+impl Cutter {
+    /// For a body with these fields; at most `most` bytes a message.
+    pub(super) fn of(headers: &HeaderMap, most: usize) -> Self {
+        let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+        let essence = media.split(';').next().unwrap_or_default().trim();
+        let events = essence.eq_ignore_ascii_case("text/event-stream");
+        Self { events, held: BytesMut::new(), data: None, most, after_cr: false }
+    }
+
+    /// Takes what arrived; gives the messages that are complete.
+    ///
+    /// # Errors
+    /// One is too large, or is not UTF-8.
+    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<Vec<String>> {
+        let mut whole = Vec::new();
+        for &byte in chunk {
+            // A line ends with LF, CR LF or, in a stream of events, CR alone.
+            let ends = match byte {
+                b'\n' if std::mem::replace(&mut self.after_cr, false) => continue,
+                b'\n' => true,
+                b'\r' if self.events => {
+                    self.after_cr = true;
+                    true
+                }
+                _ => false,
+            };
+            if ends {
+                let line = self.held.split();
+                whole.extend(self.line(&line)?);
+                continue;
+            }
+            self.after_cr = false;
+            self.held.extend_from_slice(&[byte]);
+            if self.held.len() + self.data.as_ref().map_or(0, String::len) > self.most {
+                return Err(Fault::new(Code::AgentError, "A part of the agent's answer is too large."));
+            }
+        }
+        Ok(whole)
+    }
+
+    /// What is left at the end: a last line needs no end, an event that has none is not one (HTML, "event streams").
+    ///
+    /// # Errors
+    /// It is not UTF-8.
+    pub(super) fn rest(&mut self) -> Result<Option<String>> {
+        let line = self.held.split();
+        if self.events || line.is_empty() { Ok(None) } else { self.line(&line) }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<Option<String>> {
+        let Ok(text) = std::str::from_utf8(line) else {
+            return Err(Fault::new(Code::AgentError, "The agent's answer is not text in UTF-8."));
+        };
+        if !self.events {
+            let text = text.trim_matches(['\r', ' ', '\t', '\u{1e}']);
+            return Ok((!text.is_empty()).then(|| text.to_owned()));
+        }
+        if text.is_empty() {
+            return Ok(self.data.take());
+        }
+        if let Some(value) = text.strip_prefix("data:").or_else(|| (text == "data").then_some("")) {
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                None => self.data = Some(value.to_owned()),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,130 @@
+//! What an agent is sent: the input in the agent's own form, one message. And what the caller wants back.
+
+use super::settings::Frames;
+use crate::fault::{Code, Fault, Result};
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// The method of JSON-RPC where the operation has no name (R14).
+const UNNAMED: &str = "invoke";
+
+/// The message for an agent.
+///
+/// # Errors
+/// The input is nothing that could be written as a message of this form.
+pub(super) fn message(frames: Frames, (id, operation): (&str, &str), input: &Bytes) -> Result<String> {
+    let text = match std::str::from_utf8(input).map(str::trim_ascii) {
+        Ok("") => "{}",
+        Ok(text) => text,
+        Err(_) => return Err(Fault::new(Code::UnsupportedMediaType, "this agent takes text (send JSON in UTF-8)")),
+    };
+    if frames == Frames::Bare {
+        return Ok(text.to_owned());
+    }
+    let Ok(params) = serde_json::from_str::<&RawValue>(text) else {
+        return Err(Fault::new(Code::InvalidInput, "the request's body is not valid JSON"));
+    };
+    match frames {
+        Frames::JsonRpc => rpc(id, operation, params),
+        _ => {
+            // A string of JSON holds no bare line break, so those that there are only lay it out.
+            let mut line: String = params.get().replace(['\r', '\n'], " ");
+            line.push('\n');
+            Ok(line)
+        }
+    }
+}
+
+/// A request of JSON-RPC 2.0.
+#[derive(Serialize)]
+struct Request<'a> {
+    jsonrpc: &'static str,
+    id: &'a str,
+    method: &'a str,
+    params: Params<'a>,
+}
+
+/// JSON-RPC takes an object or a list; anything else goes as the only item of one.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Params<'a> {
+    Whole(&'a RawValue),
+    Only([&'a RawValue; 1]),
+}
+
+fn rpc(id: &str, operation: &str, params: &RawValue) -> Result<String> {
+    let params = if params.get().starts_with(['{', '[']) { Params::Whole(params) } else { Params::Only([params]) };
+    let method = if operation.is_empty() { UNNAMED } else { operation };
+    serde_json::to_string(&Request { jsonrpc: "2.0", id, method, params })
+        .map_err(|why| Fault::new(Code::Internal, "the gateway failed").detail(why))
+}
+
+/// How the caller wants the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wants {
+    /// One JSON document.
+    Document,
+    /// A line for each message.
+    Lines,
+    /// An event for each message.
+    Events,
+}
+
+impl Wants {
+    pub(super) const fn media(self) -> &'static str {
+        match self {
+            Self::Document => "application/json",
+            Self::Lines => "application/x-ndjson",
+            Self::Events => "text/event-stream",
+        }
+    }
+
+    /// What `Accept` prefers; a document where it prefers nothing, unless the input asks for a stream (R43).
+    pub(super) fn of(headers: &HeaderMap, input: &[u8]) -> Self {
+        let document = quality(headers, &["application/json"]);
+        let lines = quality(headers, &["application/x-ndjson", "application/ndjson", "application/jsonl"]);
+        let events = quality(headers, &["text/event-stream"]);
+        let stream = if lines >= events { Self::Lines } else { Self::Events };
+        match lines.max(events) {
+            most if most > document => stream,
+            most if most == document && asks_to_stream(input) => stream,
+            _ => Self::Document,
+        }
+    }
+}
+
+/// What `Accept` gives to the best of some media types, in thousandths; the most specific range decides for each.
+fn quality(headers: &HeaderMap, media: &[&str]) -> u16 {
+    if !headers.contains_key(header::ACCEPT) {
+        return 1000;
+    }
+    let values = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    let ranges: Vec<_> = values.flat_map(|value| value.split(',')).map(range).collect();
+    let of_one = |media: &&str| {
+        let weight = |name: &str| match name {
+            name if name.eq_ignore_ascii_case(media) => 3,
+            "*/*" => 1,
+            name => name.strip_suffix("/*").map_or(0, |major| 2 * u8::from(media.split('/').next() == Some(major))),
+        };
+        let fitting = ranges.iter().map(|(name, q)| (weight(name), *q)).filter(|(weight, _)| *weight > 0);
+        fitting.max_by_key(|(weight, _)| *weight).map_or(0, |(_, q)| q)
+    };
+    media.iter().map(of_one).max().unwrap_or_default()
+}
+
+fn range(text: &str) -> (&str, u16) {
+    let mut parts = text.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default();
+    let q = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+    (name, q.map_or(1000, |q| q.parse::<f32>().map_or(0, |q| (q.clamp(0.0, 1.0) * 1000.0) as u16)))
+}
+
+fn asks_to_stream(input: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Asked {
+        stream: bool,
+    }
+    serde_json::from_slice::<Asked>(input).is_ok_and(|asked| asked.stream)
+}

@@ -1,0 +1,97 @@
+//! Why a WebSocket is of no more use, what is said to its peer (RFC 6455 §7.4.1), and what a caller is told of an agent
+//! that closed.
+
+use crate::fault::{Code, Fault};
+use std::time::Duration;
+use tokio_tungstenite::tungstenite::{Error, error::ProtocolError};
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// An agent: the gateway is the client.
+    Agent,
+    /// A caller: the gateway is the server.
+    Caller,
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug)]
+pub enum Lost {
+    /// It ended without a word.
+    Gone,
+    /// The peer did not answer a ping.
+    Silent,
+    /// The peer did not take what was sent.
+    Slow,
+    /// The peer sent nothing but control frames, and those too fast.
+    Flood,
+    /// A message or frame was larger than agreed.
+    TooLarge,
+    /// The peer broke the protocol: the close code for that, and what it was.
+    Broken(u16, String),
+}
+
+impl From<Error> for Lost {
+    fn from(why: Error) -> Self {
+        match why {
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Self::Gone,
+            Error::Protocol(why) => Self::Broken(1002, why.to_string()),
+            Error::Utf8(why) => Self::Broken(1007, why),
+            Error::Capacity(_) => Self::TooLarge,
+            Error::WriteBufferFull(_) => Self::Slow,
+            Error::AttackAttempt => Self::Flood,
+            _ => Self::Gone,
+        }
+    }
+}
+
+impl Lost {
+    /// What is said to the peer, if it may still be there.
+    pub fn farewell(&self) -> Option<(u16, &'static str)> {
+        match self {
+            Self::Gone | Self::Slow => None,
+            Self::Silent => Some((1001, "no answer to a ping")),
+            Self::Flood => Some((1008, "too many control frames")),
+            Self::TooLarge => Some((1009, "the message is too large")),
+            Self::Broken(1007, _) => Some((1007, "the text is not UTF-8")),
+            Self::Broken(code, _) => Some((*code, "the frame is not valid")),
+        }
+    }
+
+    /// What it means where the peer is an agent.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Gone => Fault::new(Code::AgentError, "The agent closed the connection without an answer."),
+            Self::Silent | Self::Slow => {
+                Fault::new(Code::Timeout, "The agent did not answer in time.").detail(format_args!("{self:?}"))
+            }
+            Self::TooLarge => Fault::new(Code::AgentError, "The agent's answer is too large."),
+            Self::Flood | Self::Broken(..) => {
+                Fault::new(Code::AgentError, "The agent's answer is not a valid WebSocket message.")
+                    .detail(format_args!("{self:?}"))
+            }
+        }
+    }
+}
+
+/// Whether an agent that closes with this code has ended its answer in order.
+pub(super) fn is_orderly(close: Option<&(u16, String)>) -> bool {
+    close.is_none_or(|(code, _)| *code == 1000)
+}
+
+/// An agent that closed before it had answered, in the words of HTTP.
+pub(super) fn closed(close: Option<&(u16, String)>) -> Fault {
+    let Some((code, reason)) = close else {
+        return Fault::new(Code::AgentError, "The agent closed the connection without an answer.");
+    };
+    let soon = Duration::from_secs(1);
+    let fault = match code {
+        1001 | 1012 | 1013 => Fault::new(Code::AgentUnavailable, "The agent is not available.").retry_after(soon),
+        1003 => Fault::new(Code::UnsupportedMediaType, "The agent does not take this media type."),
+        1007 => Fault::new(Code::InvalidInput, "The agent refused the input."),
+        1009 => Fault::new(Code::PayloadTooLarge, "The input is too large for the agent."),
+        1000 => Fault::new(Code::AgentError, "The agent closed the connection without an answer."),
+        _ => Fault::new(Code::AgentError, "The agent failed."),
+    };
+    fault.detail(format_args!("the agent closed with {code}: {reason}"))
+}

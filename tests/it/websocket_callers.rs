@@ -1,0 +1,607 @@
+//! Callers with a WebSocket of their own: the handshake and its refusals, messages to agents with and without one,
+//! frames that break the protocol, and every way in which a socket ends.
+
+use crate::support::{
+    agent::{Agent, Do, answer, json_answer, latch, write},
+    eventually,
+    gateway::{Build, Gate, gateway},
+    reply::{raw, read_answer},
+    served::Raw,
+    websocket::{
+        agent, answering, closed, closing, dial, document, echo, frame, hear, hear_json, hear_text, next, open,
+        raw_close, say,
+    },
+};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+const INVOKE: &str = "/agents/a/invoke";
+
+async fn relaying(agent: &Raw) -> Gate {
+    gateway().document(document(agent, "a")).start().await
+}
+
+fn with_schema(agent: &Raw) -> Value {
+    let mut record = document(agent, "a");
+    let inputs = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    record["operations"] = json!([{"name": "count", "inputs": inputs}]);
+    record
+}
+
+#[tokio::test]
+async fn r43_r82_messages_pass_both_ways_and_the_socket_is_one_call_in_the_log() {
+    let (peer, heard) = echo().await;
+    let gate = relaying(&peer).await;
+    let fields =
+        [("x-api-key", gate.key("team-a")), ("sec-websocket-protocol", "chat, other"), ("x-request-id", "r-9")];
+    let (mut socket, head) = dial(&gate, INVOKE, &fields).await.unwrap();
+    assert_eq!(head.headers()["sec-websocket-protocol"], "chat");
+    assert_eq!(head.headers()["x-request-id"], "r-9");
+    assert!(!head.headers().contains_key("server"));
+    for text in ["{\"n\":1}", "plain", "ünïcode"] {
+        say(&mut socket, text).await;
+        assert_eq!(hear_text(&mut socket).await, text);
+    }
+    socket.send(Message::binary(vec![0, 1, 2])).await.unwrap();
+    assert_eq!(hear(&mut socket).await.into_data().as_ref(), [0, 1, 2]);
+    let large = "x".repeat(300_000);
+    say(&mut socket, large.clone()).await;
+    assert_eq!(hear_text(&mut socket).await, large);
+    assert_eq!(heard.field("x-api-key"), None);
+    assert_eq!(heard.field("x-request-id").as_deref(), Some("r-9"));
+    socket.close(Some(closing(4321))).await.unwrap();
+    assert_eq!(closed(&mut socket).await, Some(4321));
+    eventually("the agent hears the caller's code", async || heard.ends() == ["4321"]).await;
+    let line = gate.log(1).await.remove(0);
+    assert_eq!((&line["status"], &line["agent"], &line["id"]), (&json!(101), &json!("a"), &json!("r-9")), "{line}");
+    assert_eq!(line["code"], "ok");
+    assert!(line["bytes_in"].as_u64() > Some(300_000) && line["bytes_out"].as_u64() > Some(300_000), "{line}");
+}
+
+#[tokio::test]
+async fn a_handshake_that_is_refused_is_an_ordinary_answer_and_reaches_no_agent() {
+    let (peer, heard) = echo().await;
+    let gate = gateway().document(document(&peer, "a")).document(document(&peer, "b")).start().await;
+    let key = gate.key("team-a").to_owned();
+    let right = "Upgrade: websocket\nConnection: keep-alive, Upgrade\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\n";
+    let own = format!("X-API-Key: {key}\n");
+    let cases = [
+        (INVOKE, right.to_owned(), 401, "Unauthorized"),
+        (INVOKE, format!("{right}X-API-Key: wrong\n"), 401, "Unauthorized"),
+        ("/agents/nobody/invoke", format!("{right}{own}"), 404, "NotFound"),
+        ("/agents/a/invoke/nothing", format!("{right}{own}"), 404, "CapabilityNotFound"),
+        (INVOKE, right.replace("keep-alive, Upgrade", "keep-alive") + &own, 400, "InvalidInput"),
+        (INVOKE, right.replace("13", "8") + &own, 426, "InvalidInput"),
+        (INVOKE, right.replace("Sec-WebSocket-Version: 13\n", "") + &own, 426, "InvalidInput"),
+        (INVOKE, right.replace("AAAAAA==", "==") + &own, 400, "InvalidInput"),
+        (INVOKE, right.replace("Sec-WebSocket-Key: ", "X: ") + &own, 400, "InvalidInput"),
+        (INVOKE, format!("{right}Sec-WebSocket-Key: BAAAAAAAAAAAAAAAAAAAAA==\n{own}"), 400, "InvalidInput"),
+        (INVOKE, format!("{right}Content-Length: 2\n{own}"), 400, "InvalidInput"),
+        (INVOKE, format!("{right}Transfer-Encoding: chunked\n{own}"), 400, "InvalidInput"),
+        (INVOKE, format!("{right}Origin: https://evil.example\n{own}"), 403, "PermissionDenied"),
+        (INVOKE, format!("{right}Origin: null\n{own}"), 403, "PermissionDenied"),
+        (INVOKE, format!("{right}Origin: http://g.evil.example\n{own}"), 403, "PermissionDenied"),
+        (INVOKE, format!("{right}Origin: http://g\nOrigin: http://g\n{own}"), 403, "PermissionDenied"),
+        (INVOKE, format!("{right}X-Request-Timeout: soon\n{own}"), 400, "InvalidInput"),
+    ];
+    for (path, fields, status, code) in cases {
+        let request = format!("GET {path} HTTP/1.1\nHost: g\n{fields}\n").replace('\n', "\r\n");
+        let refused = raw(gate.address(), request.as_bytes()).await.unwrap();
+        let told = (refused.status, refused.json()["error"]["code"].as_str().map(str::to_owned));
+        assert_eq!(told, (status, Some(code.to_owned())), "{fields}: {}", refused.text());
+        if status == 426 {
+            assert_eq!(refused.header("sec-websocket-version"), Some("13"));
+        }
+    }
+    assert_eq!(heard.heads.lock().unwrap().len(), 0, "an agent was asked");
+    // The same pages that the gateway itself serves may; and with a port that goes without saying.
+    for origin in ["http://g", "https://G:443"] {
+        let request = format!("GET {INVOKE} HTTP/1.1\nHost: g\n{right}Origin: {origin}\n{own}\n").replace('\n', "\r\n");
+        let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = vec![0; 2048];
+        let count = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await.unwrap();
+        assert!(head[..count].starts_with(b"HTTP/1.1 101"), "{origin}: {}", String::from_utf8_lossy(&head[..count]));
+    }
+    assert_eq!(heard.field("origin"), None);
+}
+
+#[tokio::test]
+async fn no_other_upgrade_is_taken_and_the_connection_stays_http() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("a", &echo).start().await;
+    let key = gate.key("team-a");
+    for (method, fields) in [
+        ("POST", "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"),
+        (
+            "POST",
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n",
+        ),
+        ("POST", "Upgrade: TLS/1.0\r\nConnection: Upgrade\r\n"),
+    ] {
+        let request = format!(
+            "{method} {INVOKE} HTTP/1.1\r\nHost: g\r\nX-API-Key: {key}\r\n{fields}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+        for _ in 0..2 {
+            stream.write_all(request.as_bytes()).await.unwrap();
+            read_answer(&mut stream).await.unwrap().is_ok();
+        }
+    }
+    for got in echo.got() {
+        for field in ["upgrade", "sec-websocket-key", "sec-websocket-version", "http2-settings"] {
+            assert_eq!(got.header(field), None);
+        }
+    }
+    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let asked =
+        client.get(gate.url(INVOKE)).header("x-api-key", key).header("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==");
+    crate::support::gateway::send(asked).await.is_fault(400, "InvalidInput");
+}
+
+#[tokio::test]
+async fn what_comes_behind_a_handshake_is_frames_and_never_another_request() {
+    let (peer, heard) = echo().await;
+    let gate = relaying(&peer).await;
+    let head = |gate: &Gate| {
+        format!("GET {INVOKE} HTTP/1.1\r\nHost: g\r\nX-API-Key: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", gate.key("team-a")).into_bytes()
+    };
+    let mut early = head(&gate);
+    early.extend(frame(0x81, b"{\"early\":1}"));
+    let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+    stream.write_all(&early).await.unwrap();
+    eventually("a frame in the same packet arrives", async || heard.texts() == ["{\"early\":1}"]).await;
+    let mut smuggled = head(&gate);
+    smuggled.extend(b"GET /agents HTTP/1.1\r\nHost: g\r\n\r\n");
+    let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+    stream.write_all(&smuggled).await.unwrap();
+    let mut all = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut all).await.unwrap();
+    let all = String::from_utf8_lossy(&all);
+    assert_eq!(all.matches("HTTP/1.1").count(), 1, "{all}");
+    assert!(all.starts_with("HTTP/1.1 101"));
+}
+
+#[tokio::test]
+async fn r98_a_script_in_a_browser_shows_its_key_as_a_subprotocol() {
+    let (peer, heard) = echo().await;
+    let gate = relaying(&peer).await;
+    let offered = format!("gatepost.key.{}, gatepost", gate.key("team-a"));
+    let (mut socket, head) = dial(&gate, INVOKE, &[("sec-websocket-protocol", &offered)]).await.unwrap();
+    assert_eq!(head.headers()["sec-websocket-protocol"], "gatepost");
+    say(&mut socket, "{}").await;
+    assert_eq!(hear_text(&mut socket).await, "{}");
+    assert_eq!(heard.field("sec-websocket-protocol"), None);
+    let Err(Error::Http(refused)) =
+        dial(&gate, INVOKE, &[("sec-websocket-protocol", "gatepost.key.wrong, gatepost")]).await
+    else {
+        panic!("a wrong key was let in")
+    };
+    assert_eq!(refused.status(), 401);
+}
+
+#[tokio::test]
+async fn r38_an_agent_that_cannot_be_reached_refuses_the_handshake_not_the_socket() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let record =
+        json!({"id": "a", "name": "a", "endpoint": format!("ws://{gone}/"), "authentication": {"type": "api_key"}});
+    let gate = gateway().document(record).start().await;
+    let Err(Error::Http(refused)) = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await else {
+        panic!("a socket to nobody was opened")
+    };
+    assert_eq!(refused.status(), 503);
+    let line = gate.log(1).await.remove(0);
+    assert_eq!((&line["status"], &line["code"]), (&json!(503), &json!("AgentUnavailable")));
+}
+
+#[tokio::test]
+async fn r32_messages_are_checked_and_what_is_refused_is_not_passed_on() {
+    let (peer, heard) = echo().await;
+    let gate = gateway().document(with_schema(&peer)).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    for bad in ["{\"n\":\"one\"}", "{}", "nonsense", "{\"n\":1}\n{\"n\":\"two\"}"] {
+        say(&mut socket, bad).await;
+        let error = hear_json(&mut socket).await;
+        assert_eq!(error["error"]["code"], "InvalidInput", "{bad}: {error}");
+        for member in ["message", "type", "title", "status", "detail", "request_id"] {
+            assert!(!error["error"][member].is_null(), "{member}: {error}");
+        }
+    }
+    socket.send(Message::binary(vec![1])).await.unwrap();
+    assert_eq!(hear_json(&mut socket).await["error"]["code"], "UnsupportedMediaType");
+    assert_eq!(heard.texts(), Vec::<String>::new());
+    say(&mut socket, "{\"n\":1}").await;
+    assert_eq!(hear_text(&mut socket).await, "{\"n\":1}");
+    let unchecked = "agents:\n  from: [agents.json]\n  defaults: {websocket: {check: false}}\n";
+    let gate = gateway().document(with_schema(&peer)).section(unchecked).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    say(&mut socket, "nonsense").await;
+    assert_eq!(hear_text(&mut socket).await, "nonsense");
+}
+
+#[tokio::test]
+async fn r94_a_message_of_json_rpc_is_checked_by_its_params_and_refused_in_its_form() {
+    let (peer, heard) = echo().await;
+    let section = "agents:\n  from: [agents.json]\n  defaults: {websocket: {frames: json_rpc}}\n";
+    let gate = gateway().document(with_schema(&peer)).section(section).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    for (bad, code) in [
+        (json!({"jsonrpc": "2.0", "id": 7, "method": "count", "params": {"n": "x"}}), -32602),
+        (json!({"jsonrpc": "2.0", "id": 7, "method": "other", "params": {"n": 1}}), -32601),
+    ] {
+        say(&mut socket, bad.to_string()).await;
+        let error = hear_json(&mut socket).await;
+        assert_eq!(
+            (&error["id"], &error["error"]["code"], &error["jsonrpc"]),
+            (&json!(7), &json!(code), &json!("2.0"))
+        );
+        assert!(error["error"]["data"]["title"].is_string(), "{error}");
+    }
+    say(&mut socket, "{\"n\":1}").await;
+    assert_eq!(hear_json(&mut socket).await["error"]["code"], "InvalidInput");
+    let good = json!({"jsonrpc": "2.0", "id": 7, "method": "count", "params": {"n": 1}}).to_string();
+    say(&mut socket, good.clone()).await;
+    assert_eq!(hear_text(&mut socket).await, good);
+    assert_eq!(heard.texts(), [good]);
+}
+
+#[tokio::test]
+async fn r41_an_agents_failure_is_told_in_the_gateways_words() {
+    let leak = "{\"error\":{\"code\":\"Boom\",\"message\":\"Traceback at /srv/app\"}}";
+    let (peer, _) = answering(vec![Message::text(leak), Message::text("{\"ok\":1}")], None).await;
+    let gate = relaying(&peer).await;
+    let mut socket = open(&gate, INVOKE).await;
+    say(&mut socket, "{}").await;
+    let told = hear_text(&mut socket).await;
+    assert!(told.contains("AgentError") && !told.contains("Traceback"), "{told}");
+    assert_eq!(hear_text(&mut socket).await, "{\"ok\":1}");
+}
+
+#[tokio::test]
+async fn frames_that_break_the_protocol_close_the_socket_and_never_reach_the_agent() {
+    let (peer, heard) = echo().await;
+    let section = "websocket: {max_message: 4KiB}\n";
+    let gate = gateway().document(document(&peer, "a")).section(section).start().await;
+    let unmasked = vec![0x81, 2, b'h', b'i'];
+    let mut fragments = frame(0x01, &[b'x'; 3000]);
+    fragments.extend(frame(0x80, &[b'x'; 3000]));
+    let mut huge = vec![0x81, 0x80 | 127];
+    huge.extend(u64::MAX.to_be_bytes());
+    let mut interleaved = frame(0x01, b"a");
+    interleaved.extend(frame(0x81, b"b"));
+    let pings = frame(0x89, b"x").repeat(200);
+    for (what, bytes, code) in [
+        ("a reserved bit", frame(0xc1, b"hi"), 1002),
+        ("a reserved opcode", frame(0x83, b"hi"), 1002),
+        ("a reserved control opcode", frame(0x8b, b""), 1002),
+        ("no mask", unmasked, 1002),
+        ("a continuation of nothing", frame(0x80, b"hi"), 1002),
+        ("a message within a message", interleaved, 1002),
+        ("a long control frame", frame(0x89, &[0; 126]), 1002),
+        ("a fragmented control frame", frame(0x09, b"hi"), 1002),
+        ("text that is none", frame(0x81, &[0xc3, 0x28]), 1007),
+        ("a large message", frame(0x81, &[b'x'; 5000]), 1009),
+        ("a message large in parts", fragments, 1009),
+        ("a length beyond all bounds", huge, 1009),
+        ("too many pings", pings, 1008),
+    ] {
+        let mut stream = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await.unwrap().0.into_inner();
+        stream.write_all(&bytes).await.unwrap();
+        assert_eq!(raw_close(&mut stream).await, Some(code), "{what}");
+    }
+    assert_eq!(heard.texts(), Vec::<String>::new());
+    eventually("every agent's connection ends", async || heard.ends().len() == 13).await;
+    let lines = gate.log(13).await;
+    assert!(lines.iter().all(|line| line["status"] == 101 && line["code"] != "ok"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_an_agent_reaches_its_caller_in_order_or_as_a_failure() {
+    for (code, told, error) in [
+        (Some(1000), 1000, false),
+        (Some(1001), 1001, false),
+        (Some(4999), 4999, false),
+        (Some(1011), 1011, true),
+        (Some(1008), 1011, true),
+    ] {
+        let (peer, _) = answering(Vec::new(), code).await;
+        let gate = relaying(&peer).await;
+        let mut socket = open(&gate, INVOKE).await;
+        say(&mut socket, "{}").await;
+        if error {
+            let error = hear_text(&mut socket).await;
+            assert!(error.contains("AgentError") && !error.contains("10.0.0.9"), "{error}");
+        }
+        assert_eq!(closed(&mut socket).await, Some(told), "{code:?}");
+    }
+    let (peer, _) = agent(|mut socket, heard| async move {
+        next(&mut socket, &heard).await;
+        socket.get_ref().set_zero_linger().unwrap();
+    })
+    .await;
+    let gate = relaying(&peer).await;
+    let mut socket = open(&gate, INVOKE).await;
+    say(&mut socket, "{}").await;
+    assert_eq!(hear_json(&mut socket).await["error"]["code"], "AgentError");
+    assert_eq!(closed(&mut socket).await, Some(1011));
+    let line = gate.log(1).await.remove(0);
+    assert_eq!((&line["code"], &line["aborted"]), (&json!("AgentError"), &json!("broken off")));
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_without_a_word_ends_the_agents_socket() {
+    let (peer, heard) = echo().await;
+    let gate = relaying(&peer).await;
+    let socket = open(&gate, INVOKE).await;
+    let stream = socket.into_inner();
+    stream.set_zero_linger().unwrap();
+    drop(stream);
+    eventually("the agent is told", async || heard.ends() == ["1001"]).await;
+    let line = gate.log(1).await.remove(0);
+    assert_eq!(line["aborted"], "caller gone", "{line}");
+}
+
+#[tokio::test]
+async fn a_socket_without_messages_is_closed_and_so_is_one_without_pongs() {
+    let (peer, heard) = echo().await;
+    let idle = "websocket: {idle: 300ms}\n";
+    let gate = gateway().document(document(&peer, "a")).section(idle).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    assert_eq!(closed(&mut socket).await, Some(1001));
+    eventually("the agent is told", async || heard.ends().len() == 1).await;
+    let pings = "websocket: {ping: 100ms, pong: 200ms}\n";
+    let gate = gateway().document(document(&peer, "a")).section(pings).start().await;
+    // One who reads answers pings, which keeps the socket open.
+    let mut alive = open(&gate, INVOKE).await;
+    let silent = open(&gate, INVOKE).await;
+    let mut stream = silent.into_inner();
+    assert_eq!(raw_close(&mut stream).await, Some(1001));
+    let until = tokio::time::Instant::now() + Duration::from_millis(600);
+    while let Ok(came) = tokio::time::timeout_at(until, alive.next()).await {
+        assert!(matches!(came, Some(Ok(Message::Ping(_)))), "{came:?}");
+    }
+    say(&mut alive, "{}").await;
+    assert_eq!(hear_text(&mut alive).await, "{}");
+}
+
+#[tokio::test]
+async fn an_agent_that_answers_no_ping_is_given_up() {
+    let (peer, _) = agent(|socket, _| async move {
+        let stream = socket.into_inner();
+        let mut rest = [0; 1024];
+        let mut stream = stream;
+        while tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await.is_ok_and(|count| count > 0) {}
+    })
+    .await;
+    let section = "agents:\n  from: [agents.json]\n  defaults: {websocket: {ping: 100ms, pong: 200ms}}\n";
+    let gate = gateway().document(document(&peer, "a")).section(section).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    assert_eq!(hear_json(&mut socket).await["error"]["code"], "Timeout");
+    assert_eq!(closed(&mut socket).await, Some(1011));
+}
+
+#[tokio::test]
+async fn every_message_counts_as_a_call_and_a_socket_holds_its_place() {
+    let (peer, heard) = echo().await;
+    let section = "limits:\n  per_caller: 3/min\n  concurrency: {per_agent: 1, queue: 0}\n";
+    let gate = gateway().document(document(&peer, "a")).section(section).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    for _ in 0..2 {
+        say(&mut socket, "{}").await;
+        assert_eq!(hear_text(&mut socket).await, "{}");
+    }
+    say(&mut socket, "{}").await;
+    let refused = hear_json(&mut socket).await;
+    assert_eq!(refused["error"]["code"], "RateLimited");
+    assert!(refused["error"]["retry_after"].is_number(), "{refused}");
+    assert_eq!(heard.texts().len(), 2);
+    let other = gateway().document(document(&peer, "a")).section("limits:\n  concurrency: {per_agent: 1, queue: 0}\n");
+    let gate = other.start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    let Err(Error::Http(refused)) = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await else {
+        panic!("there are two sockets in one place")
+    };
+    assert_eq!(refused.status(), 503);
+    socket.close(None).await.unwrap();
+    eventually("the place is free again", async || {
+        dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_withdrawn_ends_the_sockets_that_were_opened_with_it() {
+    let (peer, heard) = echo().await;
+    let gate = relaying(&peer).await;
+    let mut socket = open(&gate, INVOKE).await;
+    say(&mut socket, "{}").await;
+    assert_eq!(hear_text(&mut socket).await, "{}");
+    gate.write("keys.jsonl", "");
+    let mut told = String::new();
+    eventually("the caller is refused", async || {
+        if told.contains("Unauthorized") {
+            return true;
+        }
+        say(&mut socket, "{}").await;
+        told = hear_text(&mut socket).await;
+        told.contains("Unauthorized")
+    })
+    .await;
+    assert_eq!(closed(&mut socket).await, Some(1008));
+    eventually("the agent's socket ends", async || heard.ends().len() == 1).await;
+}
+
+#[tokio::test]
+async fn a_caller_who_does_not_read_stops_its_agent() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let (peer, _) = agent(move |mut socket, heard| {
+        let count = Arc::clone(&count);
+        async move {
+            next(&mut socket, &heard).await;
+            while count.load(SeqCst) < 200 << 20 {
+                if socket.send(Message::text("x".repeat(64 << 10))).await.is_err() {
+                    return;
+                }
+                count.fetch_add(64 << 10, SeqCst);
+            }
+        }
+    })
+    .await;
+    let gate = relaying(&peer).await;
+    let mut socket = open(&gate, INVOKE).await;
+    say(&mut socket, "{}").await;
+    let mut before = usize::MAX;
+    eventually("the agent cannot send more", async || {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = sent.load(SeqCst);
+        now > 0 && std::mem::replace(&mut before, now) == now
+    })
+    .await;
+    assert!(before < 60 << 20, "{before} bytes are somewhere");
+    for _ in 0..20 {
+        assert_eq!(hear_text(&mut socket).await.len(), 64 << 10);
+    }
+}
+
+#[tokio::test]
+async fn on_sigterm_sockets_are_closed_with_1001_and_the_process_ends() {
+    let (peer, heard) = echo().await;
+    let http = Agent::echo().await;
+    let mut gate = gateway().document(document(&peer, "a")).agent("h", &http).start().await;
+    let (mut one, mut two) = (open(&gate, INVOKE).await, open(&gate, "/agents/h/invoke").await);
+    gate.signal(rustix::process::Signal::TERM);
+    assert_eq!(closed(&mut one).await, Some(1001));
+    assert_eq!(closed(&mut two).await, Some(1001));
+    drop((one, two));
+    assert!(gate.ended().await.success());
+    eventually("the agent is told", async || heard.ends().len() == 1).await;
+}
+
+fn http(agent: &Agent) -> Build {
+    gateway().agent("a", agent)
+}
+
+#[tokio::test]
+async fn r80_each_message_is_a_call_to_an_agent_over_http() {
+    let agent = Agent::echo().await;
+    let gate = http(&agent).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    for n in 0..3 {
+        say(&mut socket, json!({ "n": n }).to_string()).await;
+    }
+    for n in 0..3 {
+        assert_eq!(hear_json(&mut socket).await, json!({"echo": {"n": n}}));
+    }
+    say(&mut socket, "nonsense {").await;
+    assert_eq!(hear_json(&mut socket).await["error"]["code"], "InvalidInput");
+    socket.send(Message::binary(vec![1])).await.unwrap();
+    assert_eq!(hear_json(&mut socket).await["error"]["code"], "UnsupportedMediaType");
+    say(&mut socket, json!({"jsonrpc": "2.0", "id": "x", "method": "invoke", "params": {"n": 9}}).to_string()).await;
+    assert_eq!(hear_json(&mut socket).await, json!({"jsonrpc": "2.0", "id": "x", "result": {"echo": {"n": 9}}}));
+    // An agent that speaks JSON-RPC itself gets all of it.
+    say(&mut socket, json!({"jsonrpc": "2.0", "id": 1, "method": "message/send"}).to_string()).await;
+    let passed = hear_json(&mut socket).await;
+    assert_eq!(passed["result"]["echo"]["method"], "message/send", "{passed}");
+    socket.close(None).await.unwrap();
+    assert_eq!(closed(&mut socket).await, Some(1005));
+    assert_eq!(agent.calls(), 5);
+    assert_eq!(agent.got()[0].header("x-api-key"), None);
+    // A line for each call, and one for the socket.
+    let lines = gate.log(7).await;
+    assert_eq!(lines.iter().filter(|line| line["status"] == 101).count(), 1, "{lines:?}");
+}
+
+#[tokio::test]
+async fn r41_failures_of_agents_over_http_are_messages() {
+    let cases = [
+        ("boom", answer("500 X", "application/json", "{\"error\":\"Traceback /srv\"}"), "AgentError"),
+        ("down", answer("503 X", "text/plain", ""), "AgentUnavailable"),
+        ("gone", vec![Do::Close], "AgentError"),
+        ("mute", vec![Do::Hang], "Timeout"),
+        ("hidden", json_answer(&json!({"error": {"code": "X", "message": "Traceback /srv"}})), "AgentError"),
+    ];
+    let (mut build, mut agents) = (gateway(), Vec::new());
+    for (id, steps, _) in &cases {
+        let agent = Agent::doing(steps.clone()).await;
+        build = build.agent(id, &agent);
+        agents.push(agent);
+    }
+    let section = "agents:\n  from: [agents.json]\n  defaults: {timeouts: {first_byte: 400ms}}\n";
+    let gate = build.section(section).start().await;
+    for (id, _, code) in cases {
+        let mut socket = open(&gate, &format!("/agents/{id}/invoke")).await;
+        say(&mut socket, "{}").await;
+        let told = hear_text(&mut socket).await;
+        assert!(told.contains(&format!("\"code\":\"{code}\"")) && !told.contains("Traceback"), "{id}: {told}");
+        say(&mut socket, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"invoke\"}").await;
+        let told = hear_json(&mut socket).await;
+        assert_eq!((&told["id"], &told["error"]["data"]["code"]), (&json!(1), &json!(code)), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn r43_r80_a_streamed_answer_is_a_message_for_each_part() {
+    let events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: hello\n\nid: 1\nevent: e\ndata: {\"n\":1}\r\n\r\ndata: two\ndata: lines\n\n";
+    let lines = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n{\"n\":1}\n\n{\"n\":2}\r\n{\"n\":3}";
+    let held = latch();
+    let one = Agent::doing(vec![write(events), Do::Until(Arc::clone(&held)), write("data: 3\n\n"), Do::Close]).await;
+    let two = Agent::doing(vec![write(lines), Do::Close]).await;
+    let cut = Agent::doing(vec![
+        write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n"),
+        Do::Close,
+    ])
+    .await;
+    let section = "websocket: {end: '[DONE]'}\n";
+    let gate = gateway().agent("a", &one).agent("b", &two).agent("c", &cut).section(section).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    say(&mut socket, "{}").await;
+    assert_eq!(hear_text(&mut socket).await, "{\"n\":1}");
+    assert_eq!(hear_text(&mut socket).await, "two\nlines");
+    held.close();
+    assert_eq!(hear_text(&mut socket).await, "3");
+    assert_eq!(hear_text(&mut socket).await, "[DONE]");
+    assert!(one.got()[0].header("accept").is_some_and(|accept| accept.contains("text/event-stream")));
+    let mut socket = open(&gate, "/agents/b/invoke").await;
+    say(&mut socket, "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"invoke\"}").await;
+    for n in 1..=3 {
+        assert_eq!(hear_json(&mut socket).await["params"], json!({"id": 5, "data": {"n": n}}));
+    }
+    assert_eq!(hear_json(&mut socket).await, json!({"jsonrpc": "2.0", "id": 5, "result": null}));
+    let mut socket = open(&gate, "/agents/c/invoke").await;
+    say(&mut socket, "{}").await;
+    assert_eq!(hear_text(&mut socket).await, "1");
+    assert_eq!(hear_json(&mut socket).await["error"]["code"], "AgentError");
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_ends_the_call_that_is_being_answered() {
+    let agent = Agent::doing(vec![Do::Hang]).await;
+    let gate = http(&agent).start().await;
+    let mut socket = open(&gate, INVOKE).await;
+    say(&mut socket, "{}").await;
+    eventually("the agent is asked", async || agent.calls() == 1).await;
+    drop(socket);
+    eventually("the agent's connection ends", async || agent.left() == 1).await;
+    eventually("it was the only call", async || gate.log(2).await.len() == 2).await;
+}
+
+#[tokio::test]
+async fn an_agent_over_http_with_one_place_serves_a_socket_nevertheless() {
+    let agent = Agent::echo().await;
+    let gate = http(&agent).section("limits:\n  concurrency: {per_agent: 1, queue: 0}\n").start().await;
+    let (mut one, mut two) = (open(&gate, INVOKE).await, open(&gate, INVOKE).await);
+    for socket in [&mut one, &mut two] {
+        say(socket, "{}").await;
+        assert_eq!(hear_json(socket).await, json!({"echo": {}}));
+    }
+}
