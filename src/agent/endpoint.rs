@@ -1,10 +1,11 @@
 //! Where an agent is. An address that the gateway could never call is refused here, by name.
 
+use super::{AgentId, MatrixAddress};
 use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
 
 /// The schemes of endpoints.
-const KINDS: &str = "http, https, agent+https, agent+unix, mqtt, mqtts";
+const KINDS: &str = "http, https, agent+https, agent+unix, agent+local, agent+matrix, mqtt, mqtts";
 
 /// An agent's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,10 @@ pub enum Endpoint {
     },
     /// `mqtts://` or `mqtt://`: a broker, and as the path the topic on which the agent takes its input (R107).
     Mqtt(Uri),
+    /// `agent+matrix://`: a user and a room (R51).
+    Matrix(MatrixAddress),
+    /// `agent+local://name`: a runtime on this machine that registers itself (R51).
+    Local(AgentId),
 }
 
 impl Endpoint {
@@ -28,7 +33,8 @@ impl Endpoint {
         match self {
             Self::Http(uri) => uri.scheme_str() == Some("https"),
             Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
-            Self::Unix { .. } => true,
+            // The account's homeserver is https, or this machine's.
+            Self::Unix { .. } | Self::Matrix(_) | Self::Local(_) => true,
         }
     }
 }
@@ -42,6 +48,8 @@ impl FromStr for Endpoint {
         }
         match text.split_once("://") {
             Some(("agent+unix", rest)) => unix(rest),
+            Some(("agent+matrix", rest)) => MatrixAddress::read(rest).map(Endpoint::Matrix),
+            Some(("agent+local", name)) => local(name),
             Some(("agent+https", rest)) => http(&format!("https://{rest}")),
             Some(("http" | "https", _)) => http(text),
             Some(("mqtt" | "mqtts", _)) => mqtt(text),
@@ -99,10 +107,17 @@ fn unix(rest: &str) -> Result<Endpoint, String> {
     Ok(Endpoint::Unix { socket: socket.into(), path: path.to_owned() })
 }
 
+fn local(name: &str) -> Result<Endpoint, String> {
+    let refuse = |_| "a local endpoint is a name of letters, digits, '.', '-' and '_' (agent+local://name)".to_owned();
+    name.parse().map(Endpoint::Local).map_err(refuse)
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(uri) | Self::Mqtt(uri) => uri.fmt(to),
+            Self::Matrix(address) => address.fmt(to),
+            Self::Local(name) => write!(to, "agent+local://{name}"),
             Self::Unix { socket, path } => write!(to, "agent+unix://{}#{path}", socket.display()),
         }
     }

@@ -4,10 +4,12 @@
 mod document;
 mod endpoint;
 mod id;
+mod matrix;
 mod schema;
 
 pub use endpoint::Endpoint;
 pub use id::AgentId;
+pub use matrix::MatrixAddress;
 pub use schema::{METADATA_SCHEMA, metadata_schema};
 
 use crate::unit::Rate;

@@ -38,6 +38,8 @@ impl<'a> Veil<'a> {
                 Cow::Borrowed(uri.host().unwrap_or_default().trim_end_matches('.'))
             }
             Endpoint::Unix { socket, .. } => socket.to_string_lossy(),
+            Endpoint::Matrix(address) => Cow::Borrowed(address.user()),
+            local @ Endpoint::Local(_) => Cow::Owned(local.to_string()),
         };
         let lifted = endpoints == Endpoints::Direct && matches!(agent.endpoint, Endpoint::Http(_));
         Self { agent, base, lifted, host, instead: invoke(base, agent.id.as_str(), "") }
@@ -101,7 +103,8 @@ impl<'a> Veil<'a> {
         if self.lifted {
             return Cow::Borrowed(text);
         }
-        if matches!(self.agent.endpoint, Endpoint::Unix { .. }) && text.contains(&*self.host) {
+        let is_url = matches!(self.agent.endpoint, Endpoint::Http(_) | Endpoint::Mqtt(_));
+        if !is_url && text.contains(&*self.host) {
             // A path may stand anywhere in a text; what is said around it may lead to it, so that all of it goes.
             return Cow::Owned(self.instead.clone());
         }

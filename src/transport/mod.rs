@@ -8,6 +8,7 @@
 mod body;
 mod headers;
 mod http;
+mod matrix;
 mod mqtt;
 mod reply;
 mod settings;
@@ -16,6 +17,7 @@ mod way;
 pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
 pub use headers::{Passage, incoming_headers};
+pub use matrix::MatrixSettings;
 pub use reply::{Beginning, Reply, ReplyBody};
 pub use settings::{Bounds, Credential, Settings, Timeouts, Tls};
 pub use way::Way;
@@ -83,12 +85,13 @@ pub struct Request<'a> {
 #[derive(Clone, Debug)]
 pub struct Transport {
     http: Arc<Http>,
+    matrix: Arc<matrix::Matrix>,
 }
 
 impl Transport {
     /// A transport that reaches what `policy` permits. Needs a tokio runtime, in which it keeps house.
     pub fn new(policy: Arc<AddressPolicy>) -> Self {
-        Self { http: Http::new(policy) }
+        Self { http: Http::new(policy), matrix: Arc::default() }
     }
 
     /// Puts another policy in force; connections made under the old one are not used for another call.
@@ -103,13 +106,17 @@ impl Transport {
     pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
         match &agent.endpoint {
             Endpoint::Http(_) | Endpoint::Unix { .. } => self.http.target(agent, settings).map(Route::Http),
+            Endpoint::Local(_) => Err(vec!["endpoint: local runtimes are not configured (local.folder)".to_owned()]),
+            Endpoint::Matrix(address) => self.matrix.way(address, settings).map(Route::Other),
             Endpoint::Mqtt(_) => Ok(Route::Other(mqtt::unsupported(settings))),
         }
     }
 
     /// What keeps `settings` from being used for any agent: files and secrets that are not there.
     pub fn check(&self, settings: &Settings) -> Vec<String> {
-        http::problems(settings)
+        let mut problems = http::problems(settings);
+        problems.extend(matrix::problems(settings));
+        problems
     }
 
     /// Makes the call and waits for the head of the answer.

@@ -1,6 +1,7 @@
 //! How agents are called, as a person writes it: bounds in time, TLS, the gateway's own credential.
 //! Every field may be left out; what is left out comes from the more general settings, then from here.
 
+use super::MatrixSettings;
 use crate::unit::{FilePath, SecretRef, Span};
 use std::time::Duration;
 
@@ -29,6 +30,9 @@ pub struct Settings {
     /// How many unused connections are kept per host. Default: 256; 0 opens one for each call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_connections: Option<usize>,
+    /// The account with which agents on Matrix are spoken to. Default: none, and no such agent can be called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<MatrixSettings>,
 }
 
 /// How long each part of a call may take. What is exceeded ends the call with 504.
@@ -99,6 +103,10 @@ impl Settings {
             insecure_plaintext: self.insecure_plaintext.or(base.insecure_plaintext),
             keep_alive: self.keep_alive.or(base.keep_alive),
             idle_connections: self.idle_connections.or(base.idle_connections),
+            matrix: match (&self.matrix, &base.matrix) {
+                (Some(own), Some(base)) => Some(own.over(base)),
+                (own, base) => own.clone().or_else(|| base.clone()),
+            },
         }
     }
 }

@@ -16,6 +16,7 @@ mod issuers;
 mod limits;
 mod living;
 mod malformed;
+mod matrix;
 mod mqtt_feed;
 mod operators;
 mod pitfalls;

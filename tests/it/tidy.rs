@@ -37,7 +37,10 @@ const ROOMS: &[(&str, Reach)] = &[
     ("auth", Rooms(&["fault", "unit", "agent", "telemetry", "net", "store"])),
     ("limit", Rooms(&["fault", "unit", "agent", "telemetry", "store"])),
     ("transport", Rooms(&["fault", "unit", "agent", "telemetry", "net", "broker", "names"])),
-    ("directory", Rooms(&["fault", "unit", "agent", "telemetry", "names", "seal", "contract", "search", "registry", "auth"])),
+    (
+        "directory",
+        Rooms(&["fault", "unit", "agent", "telemetry", "names", "seal", "contract", "search", "registry", "auth"]),
+    ),
     ("gateway", Above),
     ("admin", Rooms(&["fault", "unit", "agent", "telemetry", "registry", "gateway"])),
     ("config", Above),

@@ -9,6 +9,7 @@ pub mod oidc;
 pub mod postgres;
 pub mod reply;
 pub mod served;
+pub mod synapse;
 
 use std::time::Duration;
 
