@@ -2,15 +2,15 @@
 
 use super::directory::{Found, directory};
 use crate::{
-    auth::{Auth, Services},
+    auth::{Auth, Paired, Services},
     config::File,
     directory::Directory,
-    gateway::{Gateway, Route, RouteRule, Routes, World},
+    gateway::{Cors, Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
     net::{self, AddressPolicy, Client},
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
     telemetry::{AccessLog, Metrics},
-    transport::Transport,
+    transport::{LocalConfig, Transport},
 };
 use arc_swap::ArcSwap;
 use http::HeaderName;
@@ -50,7 +50,9 @@ impl Parts {
         let limits = keep(Limits::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
         let policy = Arc::new(file.network.policy());
         let transport = Transport::new(Arc::clone(&policy));
-        let auth = keep(auth(file, &policy, &metrics, None), "", &mut problems);
+        transport.set_local(file.local.clone());
+        let paired = Arc::new(Paired::default());
+        let auth = keep(auth(file, (&policy, &paired), &metrics, None), "", &mut problems);
         problems.extend(settings(file, &transport));
         let (Some(log), Some(limits), Some(auth), true) = (log, limits, auth, problems.is_empty()) else {
             // A folder of agents that is not there is told in the same breath.
@@ -74,7 +76,7 @@ impl Parts {
         found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let world = ArcSwap::from_pointee(world(file, auth, directory, lazy.clone()));
-        let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
+        let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log), paired };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
         Ok(Self { gateway, policy, watch: Mutex::new(Some(watch)), found: Mutex::new(found), lazy })
@@ -93,7 +95,8 @@ impl Parts {
         let opened = keep(sources(file, &policy, kept.as_ref()), "agents", &mut problems);
         problems.extend(settings(file, &gateway.transport));
         let before = gateway.world.load_full();
-        let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
+        let auth = auth(file, (&policy, &gateway.paired), &gateway.metrics, Some(&before.auth));
+        let auth = keep(auth, "", &mut problems);
         let found = keep(self.found(file, &kept), "", &mut problems);
         let asked = keep(self.lazy(file, &policy), "agents", &mut problems);
         let made = (auth, opened, found, asked);
@@ -110,6 +113,7 @@ impl Parts {
         *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = asked.clone();
         policy.refuse_own(self.policy.load().own());
         gateway.transport.set_policy(Arc::clone(&policy));
+        gateway.transport.set_local(file.local.clone());
         self.policy.store(policy);
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
@@ -181,6 +185,8 @@ fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>, lazy: Option<A
         contract: file.contract.clone(),
         format: file.errors.format,
         key_header,
+        // What is wrong with it was told before: `form` looks at it first.
+        cors: file.cors.as_ref().and_then(|cors| Cors::build(cors).ok()),
         max_stream: file.agents.max_stream,
         stream_keep_alive: file.agents.stream_keep_alive.get(),
     }
@@ -188,13 +194,17 @@ fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>, lazy: Option<A
 
 fn auth(
     file: &File,
-    policy: &Arc<AddressPolicy>,
+    (policy, paired): (&Arc<AddressPolicy>, &Arc<Paired>),
     metrics: &Arc<Metrics>,
     before: Option<&Auth>,
 ) -> Result<Arc<Auth>, Vec<String>> {
     let client = Client::build(&file.network, Arc::clone(policy)).map_err(|whys| within("network", whys))?;
     let services = Services { client, metrics: Arc::clone(metrics) };
-    Auth::build(&file.auth, &file.access, &services, before).map(Arc::new)
+    let auth = Auth::build(&file.auth, &file.access, &services, before)?;
+    Ok(Arc::new(match file.cors.as_ref().filter(|cors| cors.pairing.is_some()) {
+        Some(cors) => auth.with_pages(Arc::clone(paired), cors.origins.clone()),
+        None => auth,
+    }))
 }
 
 type Lasting<'a> = (&'a Arc<Limits>, &'a Transport, &'a Arc<Metrics>);
@@ -260,6 +270,8 @@ fn form(file: &File) -> Vec<String> {
         problems.extend(within(&format!("listen[{at}]"), listener.problems()));
     }
     problems.extend(within("contract", file.contract.problems()));
+    problems.extend(within("cors", file.cors.as_ref().and_then(|cors| Cors::build(cors).err()).unwrap_or_default()));
+    problems.extend(within("local", file.local.as_ref().map(LocalConfig::problems).unwrap_or_default()));
     problems
 }
 

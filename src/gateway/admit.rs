@@ -3,6 +3,7 @@
 use super::{
     Gateway, World,
     call::Call,
+    cors,
     route::{Prepared, Route},
 };
 use crate::{
@@ -100,6 +101,7 @@ impl Gateway {
             return Err(Fault::new(Code::Internal, "the gateway failed").detail("a caller was let in to no agent"));
         };
         call.is_for(&route);
+        cors::guard(world.cors.as_ref(), &route.agent.endpoint, shown.headers, shown.address)?;
         if route.agent.status == Status::Inactive {
             return Err(Fault::new(Code::AgentUnavailable, "the agent is not active"));
         }

@@ -7,7 +7,7 @@ use crate::{
     fault::Fault,
     telemetry::{Ended, Entry, Group, Tally},
 };
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, HeaderValue, Method, Version};
 use pingora_http::RequestHeader;
 use std::{
     net::IpAddr,
@@ -40,6 +40,8 @@ pub(super) struct Call {
     route: Option<(Arc<Route>, Option<usize>)>,
     caller: Option<Arc<Caller>>,
     browses: bool,
+    /// The page that may read the answer, or none; not there where pages are not told anything.
+    pub(super) page: Option<Option<HeaderValue>>,
     pub(super) stage: Stage,
     pub(super) count: Count,
     _flight: Tally,
@@ -76,6 +78,7 @@ impl Call {
             route: None,
             caller: None,
             browses: false,
+            page: None,
             stage: Stage::Open,
             count: Count::default(),
         }

@@ -7,6 +7,7 @@ mod asks;
 mod batch;
 mod body;
 mod call;
+mod cors;
 mod errand;
 mod events;
 mod fields;
@@ -17,17 +18,19 @@ mod judge;
 pub mod listen;
 mod local;
 mod normalise;
+mod pair;
 mod reply;
 mod route;
 mod serve;
 mod stream;
 mod target;
 
+pub use cors::{Cors, CorsConfig, Pairing};
 pub use route::{Route, RouteRule, Routes};
 
 use crate::{
     agent::Agent,
-    auth::Auth,
+    auth::{Auth, Paired},
     contract,
     directory::Directory,
     fault::{Fault, Format, Violation},
@@ -55,6 +58,8 @@ pub struct World {
     pub format: Format,
     /// The header in which callers show API keys.
     pub key_header: Option<HeaderName>,
+    /// Which pages in a browser may call.
+    pub cors: Option<Cors>,
     /// Bytes of a body that is streamed unchecked.
     pub max_stream: Size,
     /// Between two keep-alive comments on an idle event stream; zero for none.
@@ -75,6 +80,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// What is written of each call.
     pub log: Arc<AccessLog>,
+    /// The pages that were paired.
+    pub paired: Arc<Paired>,
 }
 
 impl Gateway {

@@ -16,6 +16,8 @@ pub(super) enum Target<'a> {
     Invoke(Invoke<'a>),
     /// The directory is asked; with the id in the path, which is empty where the face has none.
     Directory(Face, &'a str),
+    /// A page shows the code with which it is paired.
+    Pair,
 }
 
 /// A call to an agent.
@@ -33,12 +35,17 @@ pub(super) struct Invoke<'a> {
 enum Place {
     Invoke,
     Face(Face),
+    Pair,
 }
+
+/// Where a page is paired.
+pub(super) const PAIR: &str = "/pair";
 
 static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
     let mut places = Router::new();
     let faces = PATHS.iter().map(|(path, face)| (*path, Place::Face(*face)));
-    for (path, place) in CALLS.iter().map(|path| (*path, Place::Invoke)).chain(faces) {
+    let own = [(PAIR, Place::Pair)];
+    for (path, place) in CALLS.iter().map(|path| (*path, Place::Invoke)).chain(faces).chain(own) {
         // Two of the same are a defect, which a test would tell: every path leads where the table says.
         let _ = places.insert(path, place);
     }
@@ -59,6 +66,8 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
     let id = id.unwrap_or_default();
     match found.value {
         Place::Invoke => Ok(Target::Invoke(Invoke { agent: id, operation, from_query: from_query(method)? })),
+        Place::Pair if *method == Method::POST => Ok(Target::Pair),
+        Place::Pair => Err(Fault::new(Code::MethodNotAllowed, "this path takes POST").header("Allow", "POST")),
         Place::Face(face) if face.methods().contains(method) => Ok(Target::Directory(*face, id)),
         Place::Face(face) => {
             let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", face.allow()));
@@ -77,7 +86,7 @@ fn from_query(method: &Method) -> Result<bool> {
     }
 }
 
-fn nothing() -> Fault {
+pub(super) fn nothing() -> Fault {
     Fault::new(Code::NotFound, "there is nothing at this path (agents are called at /agents/{id}/invoke)")
 }
 

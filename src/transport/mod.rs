@@ -8,6 +8,7 @@
 mod body;
 mod headers;
 mod http;
+mod local;
 mod matrix;
 mod mqtt;
 mod reply;
@@ -17,6 +18,7 @@ mod way;
 pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
 pub use headers::{Passage, incoming_headers};
+pub use local::{Leased, LocalConfig};
 pub use matrix::MatrixSettings;
 pub use reply::{Beginning, Reply, ReplyBody};
 pub use settings::{Bounds, Credential, Settings, Timeouts, Tls};
@@ -86,17 +88,37 @@ pub struct Request<'a> {
 pub struct Transport {
     http: Arc<Http>,
     matrix: Arc<matrix::Matrix>,
+    local: Arc<local::Local>,
 }
 
 impl Transport {
     /// A transport that reaches what `policy` permits. Needs a tokio runtime, in which it keeps house.
     pub fn new(policy: Arc<AddressPolicy>) -> Self {
-        Self { http: Http::new(policy), matrix: Arc::default() }
+        Self { http: Http::new(policy), matrix: Arc::default(), local: local::Local::new() }
     }
 
     /// Puts another policy in force; connections made under the old one are not used for another call.
     pub fn set_policy(&self, policy: Arc<AddressPolicy>) {
         self.http.set_policy(policy);
+    }
+
+    /// Puts in force where runtimes of this machine register; none do without it.
+    pub fn set_local(&self, config: Option<LocalConfig>) {
+        self.local.configure(config);
+    }
+
+    /// Registers the runtime `name` for a while, or renews that: `wanted` is JSON with `socket`, `path` and `ttl`.
+    /// Blocks for a look at the socket.
+    ///
+    /// # Errors
+    /// `NotFound` where none may register, `InvalidInput` for a socket that cannot be believed.
+    pub fn lease(&self, name: &str, wanted: &[u8]) -> Result<Leased, Fault> {
+        self.local.lease(name, wanted)
+    }
+
+    /// Ends a registration; whether there was one.
+    pub fn release(&self, name: &str) -> bool {
+        self.local.release(name)
     }
 
     /// Works out how `agent` is reached. Reads the files and secrets that `settings` name.
@@ -106,7 +128,7 @@ impl Transport {
     pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
         match &agent.endpoint {
             Endpoint::Http(_) | Endpoint::Unix { .. } => self.http.target(agent, settings).map(Route::Http),
-            Endpoint::Local(_) => Err(vec!["endpoint: local runtimes are not configured (local.folder)".to_owned()]),
+            Endpoint::Local(name) => self.local.way(name, settings).map(Route::Other),
             Endpoint::Matrix(address) => self.matrix.way(address, settings).map(Route::Other),
             Endpoint::Mqtt(_) => Ok(Route::Other(mqtt::unsupported(settings))),
         }
@@ -132,7 +154,7 @@ impl Transport {
 
     /// Connections to agents that no call is using.
     pub fn idle(&self) -> usize {
-        self.http.idle()
+        self.http.idle() + self.local.idle()
     }
 }
 

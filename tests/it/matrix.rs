@@ -150,7 +150,8 @@ async fn r51_r98_a_call_is_a_message_in_the_agents_room_and_its_reply_is_the_ans
     let stranger = stage.server.user("stranger").await;
     stage.agent.ask("POST", &format!("/rooms/{}/invite", stage.room), &json!({"user_id": stranger.id})).await;
     stranger.join(&stage.room).await;
-    let waits = in_time(&gate, "bot", &json!({"do": "elsewhere"}), "3s");
+    let elsewhere = json!({"do": "elsewhere"});
+    let waits = in_time(&gate, "bot", &elsewhere, "3s");
     let speaks = async {
         eventually("the call is there", async || !other.lock().unwrap().is_empty()).await;
         let event = other.lock().unwrap()[0].clone();
@@ -421,7 +422,8 @@ async fn r51_an_answer_that_overtakes_its_event_and_garbage_around_it_are_read()
     })
     .await;
     let gate = over(&homeserver).await;
-    let call = gate.invoke("bot", &json!({}));
+    let input = json!({});
+    let call = gate.invoke("bot", &input);
     let release = async {
         tokio::time::sleep(Duration::from_millis(1500)).await;
         said.close();
