@@ -1,10 +1,12 @@
-//! The operators' listener on its own address: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/feeds`. Nothing can
-//! be changed there but one thing: a loss of agents that is held back can be confirmed.
+//! The operators' listener on its own address: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/feeds`. Little can
+//! be changed there: a loss of agents that is held back is confirmed, a runtime of this machine registers, a code for
+//! pairing a page is made.
 //! It has no authentication, so it refuses pages that reach it through a browser, and is kept on loopback. It knows
 //! the gateway only through [`State`].
 
 mod door;
 mod feeds;
+mod local;
 mod pages;
 mod view;
 
@@ -14,7 +16,7 @@ use crate::telemetry::Metrics;
 use axum::{
     Router,
     middleware::{from_fn, from_fn_with_state},
-    routing::{get, post},
+    routing::{get, post, put},
 };
 use std::{net::SocketAddr, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
@@ -54,6 +56,8 @@ fn router(source: Source, loopback: bool) -> Router {
         .route("/agents", get(pages::agents))
         .route("/feeds", get(feeds::list))
         .route("/feeds/{name}/confirm", post(feeds::confirm))
+        .route("/local/{name}", put(local::lease).delete(local::release))
+        .route("/pairing", post(local::pair))
         .fallback(pages::nothing)
         .method_not_allowed_fallback(pages::only_get)
         .layer(from_fn(pages::dress))

@@ -2,11 +2,12 @@
 
 use crate::{
     agent::{Agent, AgentId, AuthKind, Status},
+    fault::{Code, Fault},
     registry::SourceHealth,
     telemetry::redact,
 };
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 /// What the gateway tells about itself.
 pub trait State: Send + Sync + 'static {
@@ -21,6 +22,24 @@ pub trait State: Send + Sync + 'static {
     /// Puts in force what the feed called `name` holds back; `None` if there is no such feed, and whether there was
     /// anything.
     fn confirm(&self, name: &str) -> Option<bool>;
+
+    /// Registers a runtime of this machine, as its JSON says; how long that holds, and whether it is new.
+    ///
+    /// # Errors
+    /// What is wrong with it, or `NotFound` where none may register.
+    fn lease(&self, _name: &str, _wanted: &[u8]) -> Result<(Duration, bool), Fault> {
+        Err(Fault::new(Code::NotFound, "Nothing registers here."))
+    }
+
+    /// Ends such a registration; whether there was one.
+    fn release(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// A code with which one page is paired, and how long it holds; `None` where pages are not paired.
+    fn pair(&self) -> Option<(String, Duration)> {
+        None
+    }
 }
 
 /// How the gateway is.

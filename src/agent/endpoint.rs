@@ -1,11 +1,12 @@
 //! Where an agent is. An address that the gateway could never call is refused here, by name.
 
-use super::AgentUri;
+use super::{AgentId, AgentUri, MatrixAddress};
 use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
 
 /// The schemes of endpoints.
-const KINDS: &str = "http, https, agent, agent+https, agent+unix, ws, wss, agent+ws, agent+wss, mqtt, mqtts";
+const KINDS: &str =
+    "http, https, agent, agent+https, agent+unix, agent+local, agent+matrix, ws, wss, agent+ws, agent+wss, mqtt, mqtts";
 
 /// An agent's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,10 @@ pub enum Endpoint {
     Mqtt(Uri),
     /// `agent://name/path`: whatever the name leads to when a call is made (R52).
     Name(AgentUri),
+    /// `agent+matrix://`: a user and a room (R51).
+    Matrix(MatrixAddress),
+    /// `agent+local://name`: a runtime on this machine that registers itself (R51).
+    Local(AgentId),
 }
 
 impl Endpoint {
@@ -34,8 +39,8 @@ impl Endpoint {
             Self::Http(uri) => uri.scheme_str() == Some("https"),
             Self::WebSocket(uri) => uri.scheme_str() == Some("wss"),
             Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
-            // What a name leads to is https, or an operator's own word.
-            Self::Unix { .. } | Self::Name(_) => true,
+            // What a name leads to is https, or an operator's own word; a homeserver is https, or this machine's.
+            Self::Unix { .. } | Self::Local(_) | Self::Matrix(_) | Self::Name(_) => true,
         }
     }
 }
@@ -50,6 +55,8 @@ impl FromStr for Endpoint {
         match text.split_once("://") {
             Some(("agent+unix", rest)) => unix(rest),
             Some(("agent", _)) => name(text),
+            Some(("agent+matrix", rest)) => MatrixAddress::read(rest).map(Endpoint::Matrix),
+            Some(("agent+local", name)) => local(name),
             Some(("agent+https", rest)) => http(&format!("https://{rest}")),
             Some(("http" | "https", _)) => http(text),
             Some(("agent+wss" | "wss", rest)) => websocket(&format!("wss://{rest}")),
@@ -126,11 +133,18 @@ fn unix(rest: &str) -> Result<Endpoint, String> {
     Ok(Endpoint::Unix { socket: socket.into(), path: path.to_owned() })
 }
 
+fn local(name: &str) -> Result<Endpoint, String> {
+    let refuse = |_| "a local endpoint is a name of letters, digits, '.', '-' and '_' (agent+local://name)".to_owned();
+    name.parse().map(Endpoint::Local).map_err(refuse)
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(uri) | Self::WebSocket(uri) | Self::Mqtt(uri) => uri.fmt(to),
             Self::Name(uri) => uri.fmt(to),
+            Self::Matrix(address) => address.fmt(to),
+            Self::Local(name) => write!(to, "agent+local://{name}"),
             Self::Unix { socket, path } => write!(to, "agent+unix://{}#{path}", socket.display()),
         }
     }

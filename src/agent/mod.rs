@@ -4,12 +4,14 @@
 mod document;
 mod endpoint;
 mod id;
+mod matrix;
 mod schema;
 mod uri;
 mod versions;
 
 pub use endpoint::Endpoint;
 pub use id::AgentId;
+pub use matrix::MatrixAddress;
 pub use schema::{METADATA_SCHEMA, metadata_schema};
 pub use uri::{AgentUri, Authority, LONGEST as LONGEST_URI, Misread, segment};
 pub use versions::{Served, Unmet, Versions};

@@ -6,10 +6,10 @@ use super::{
     offers::offers,
 };
 use crate::{
-    auth::{Auth, Services},
+    auth::{Auth, Paired, Services},
     config::File,
     directory::Directory,
-    gateway::{Bridge, Gateway, Route, RouteRule, Routes, World},
+    gateway::{Bridge, Cors, Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
     names::Resolver,
     net::{self, AddressPolicy, Client},
@@ -17,7 +17,7 @@ use crate::{
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
     task::{self, Desk},
     telemetry::{AccessLog, Metrics},
-    transport::Transport,
+    transport::{LocalConfig, Transport},
 };
 use arc_swap::ArcSwap;
 use http::HeaderName;
@@ -59,8 +59,10 @@ impl Parts {
         let limits = keep(Limits::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
         let policy = Arc::new(file.network.policy());
         let transport = Transport::new(Arc::clone(&policy));
-        let auth = keep(auth(file, &policy, &metrics, None), "", &mut problems);
         let named = keep(names::resolver(file, &policy, None), "", &mut problems);
+        transport.set_local(file.local.clone());
+        let paired = Arc::new(Paired::default());
+        let auth = keep(auth(file, (&policy, &paired), &metrics, None), "", &mut problems);
         problems.extend(settings(file, &transport));
         let made = (log, limits, auth, named);
         let ((Some(log), Some(limits), Some(auth), Some(named)), true) = (made, problems.is_empty()) else {
@@ -86,9 +88,9 @@ impl Parts {
         // Calls do not need the index, so it is not waited for long.
         found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
-        let world =
-            ArcSwap::from_pointee(world(file, (auth, directory, lazy.clone()), (tasks, Once::new(&file.idempotency))));
-        let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
+        let lasting = (tasks, Once::new(&file.idempotency));
+        let world = ArcSwap::from_pointee(world(file, (auth, directory, lazy.clone()), lasting));
+        let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log), paired };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
         let bridge = Bridge::new(&gateway, offers(file)?);
@@ -108,7 +110,8 @@ impl Parts {
         let opened = keep(sources(file, &policy, kept.as_ref()), "agents", &mut problems);
         problems.extend(settings(file, &gateway.transport));
         let before = gateway.world.load_full();
-        let auth = keep(auth(file, &policy, &gateway.metrics, Some(&before.auth)), "", &mut problems);
+        let auth = auth(file, (&policy, &gateway.paired), &gateway.metrics, Some(&before.auth));
+        let auth = keep(auth, "", &mut problems);
         let named = keep(names::resolver(file, &policy, gateway.transport.names()), "", &mut problems);
         let found = named.as_ref().and_then(|named| keep(self.found(file, &kept, named), "", &mut problems));
         let asked = keep(self.lazy(file, &policy), "agents", &mut problems);
@@ -135,6 +138,7 @@ impl Parts {
         policy.refuse_own(self.policy.load().own());
         gateway.transport.set_policy(Arc::clone(&policy));
         gateway.transport.set_names(named);
+        gateway.transport.set_local(file.local.clone());
         self.policy.store(policy);
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
@@ -212,6 +216,8 @@ fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): (Option<Arc<
         contract: file.contract.clone(),
         format: file.errors.format,
         key_header,
+        // What is wrong with it was told before: `form` looks at it first.
+        cors: file.cors.as_ref().and_then(|cors| Cors::build(cors).ok()),
         max_stream: file.agents.max_stream,
         sockets: file.websocket.clone(),
         stream_keep_alive: file.agents.stream_keep_alive.get(),
@@ -220,13 +226,17 @@ fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): (Option<Arc<
 
 fn auth(
     file: &File,
-    policy: &Arc<AddressPolicy>,
+    (policy, paired): (&Arc<AddressPolicy>, &Arc<Paired>),
     metrics: &Arc<Metrics>,
     before: Option<&Auth>,
 ) -> Result<Arc<Auth>, Vec<String>> {
     let client = Client::build(&file.network, Arc::clone(policy)).map_err(|whys| within("network", whys))?;
     let services = Services { client, metrics: Arc::clone(metrics) };
-    Auth::build(&file.auth, &file.access, &services, before).map(Arc::new)
+    let auth = Auth::build(&file.auth, &file.access, &services, before)?;
+    Ok(Arc::new(match file.cors.as_ref().filter(|cors| cors.pairing.is_some()) {
+        Some(cors) => auth.with_pages(Arc::clone(paired), cors.origins.clone()),
+        None => auth,
+    }))
 }
 
 type Lasting<'a> = (&'a Arc<Limits>, &'a Transport, &'a Arc<Metrics>);
@@ -320,6 +330,8 @@ fn form(file: &File) -> Vec<String> {
         }
     }
     problems.extend(within("websocket", file.websocket.problems()));
+    problems.extend(within("cors", file.cors.as_ref().and_then(|cors| Cors::build(cors).err()).unwrap_or_default()));
+    problems.extend(within("local", file.local.as_ref().map(LocalConfig::problems).unwrap_or_default()));
     problems
 }
 

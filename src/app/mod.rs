@@ -4,8 +4,8 @@
 mod build;
 mod directory;
 mod living;
-mod offers;
 mod names;
+mod offers;
 mod running;
 mod state;
 

@@ -2,11 +2,15 @@
 
 use crate::{
     admin::{AgentRow, FeedRow, Health, Refused, State, page},
+    fault::Fault,
     gateway::Gateway,
 };
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 /// The gateway's condition, as far as operators ask.
@@ -69,5 +73,17 @@ impl State for Condition {
 
     fn confirm(&self, name: &str) -> Option<bool> {
         self.gateway.catalogue.confirm(name)
+    }
+
+    fn lease(&self, name: &str, wanted: &[u8]) -> Result<(Duration, bool), Fault> {
+        self.gateway.transport.lease(name, wanted).map(|leased| (leased.holds, leased.new))
+    }
+
+    fn release(&self, name: &str) -> bool {
+        self.gateway.transport.release(name)
+    }
+
+    fn pair(&self) -> Option<(String, Duration)> {
+        self.gateway.offer_pairing()
     }
 }

@@ -189,7 +189,7 @@ impl Access {
 /// A caller that no id can ever be: most likely its kind was forgotten.
 fn strange(caller: &Glob) -> Option<String> {
     let text = caller.as_str();
-    let kinds = ["key:", "oauth:", "cert:"];
+    let kinds = ["key:", "oauth:", "cert:", "browser:"];
     let fits = text == ANONYMOUS || text.contains('*') || kinds.iter().any(|kind| text.starts_with(kind));
     (!fits).then(|| format!("'{text}' is nobody (write its kind too: key:{text}, oauth:{text} or cert:{text})"))
 }

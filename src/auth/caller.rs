@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Someone the gateway knows. Made by an authenticator, shared by calls.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// `key:team-a`, `oauth:client-7`, `cert:robot.example`, or `anonymous`.
+    /// `key:team-a`, `oauth:client-7`, `cert:robot.example`, `browser:https://app.example`, or `anonymous`.
     pub id: Arc<str>,
     /// Which credential told.
     pub kind: CallerKind,

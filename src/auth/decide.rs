@@ -59,7 +59,8 @@ impl Auth {
     /// Two values of one credential are two readings of one request.
     fn unambiguous(&self, presented: &Presented<'_>) -> Result<(), Fault> {
         let several = |name: &HeaderName| presented.headers.get_all(name).iter().nth(1).is_some();
-        match several(&header::AUTHORIZATION) || self.keys.as_ref().is_some_and(|keys| several(keys.header())) {
+        let keys = self.keys.as_ref().is_some_and(|keys| several(keys.header()));
+        match several(&header::AUTHORIZATION) || keys || self.pages.as_ref().is_some_and(|p| several(p.header())) {
             true => Err(self.challenges.ambiguous()),
             false => Ok(()),
         }
@@ -165,7 +166,10 @@ impl Auth {
     }
 
     fn by_key(&self, presented: &Presented<'_>) -> Verdict {
-        self.keys.as_ref().map_or(Verdict::NotMine, |keys| keys.check(presented.headers))
+        match self.pages.as_ref().map_or(Verdict::NotMine, |pages| pages.check(presented.headers)) {
+            Verdict::NotMine => self.keys.as_ref().map_or(Verdict::NotMine, |keys| keys.check(presented.headers)),
+            page => page,
+        }
     }
 
     fn by_certificate(&self, presented: &Presented<'_>) -> Verdict {

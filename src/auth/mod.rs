@@ -9,6 +9,7 @@ mod config;
 mod decide;
 mod keys;
 mod mtls;
+mod paired;
 mod peer;
 mod refuse;
 
@@ -19,6 +20,7 @@ pub use config::{
     Introspection, Issuer, Mtls, StoredKey,
 };
 pub use keys::{NewKey, append_key, new_key};
+pub use paired::Paired;
 pub use peer::Peer;
 
 use crate::{agent::Agent, net::Client, telemetry::Metrics};
@@ -28,6 +30,7 @@ use caller::{Bad, Verdict};
 use http::{HeaderName, header};
 use keys::ApiKeys;
 use mtls::Certificates;
+use paired::Pages;
 use refuse::Challenges;
 use std::sync::Arc;
 
@@ -47,6 +50,7 @@ pub struct Auth {
     keys: Option<Arc<ApiKeys>>,
     bearer: Option<Bearer>,
     certificates: Option<Certificates>,
+    pages: Option<Pages>,
     anonymous: Arc<Caller>,
     challenges: Challenges,
 }
@@ -85,7 +89,16 @@ impl Auth {
         };
         let keys = keys.map(Arc::new);
         let challenges = Challenges::new(&config.realm, keys.as_ref().map(|keys| keys.header()), bearer.is_some());
-        Ok(Self { anonymous: anonymous(&grants), access: grants, keys, bearer, certificates, challenges })
+        Ok(Self { anonymous: anonymous(&grants), access: grants, keys, bearer, certificates, pages: None, challenges })
+    }
+
+    /// The same, with the pages of `origins` that were paired; their keys stand where API keys do.
+    #[must_use]
+    pub fn with_pages(mut self, paired: Arc<Paired>, origins: Vec<String>) -> Self {
+        let usual = || HeaderName::from_static("x-api-key");
+        let header = self.keys.as_ref().map_or_else(usual, |keys| keys.header().clone());
+        self.pages = Some(Pages::new(paired, origins, header, Arc::clone(&self.access)));
+        self
     }
 
     /// The caller without a credential, where that is enough.

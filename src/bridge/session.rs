@@ -147,8 +147,8 @@ impl Session {
         let unavailable = words::status(&self.agent, None);
         let said = async {
             speaker.publish(&status, unavailable, true).await?;
-            speaker.unsubscribe(&input).await?;
-            speaker.unsubscribe(input.trim_start_matches('/')).await
+            speaker.unsubscribe(&[&input]).await?;
+            speaker.unsubscribe(&[input.trim_start_matches('/')]).await
         };
         let mut said = std::pin::pin!(said);
         // What comes until then came to an agent that was available.

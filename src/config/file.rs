@@ -3,9 +3,9 @@
 use crate::{
     auth, bridge, contract, directory,
     fault::Format,
-    gateway::{listen, socket},
+    gateway::{CorsConfig, listen, socket},
     limit, names, net, once, registry, task, telemetry,
-    transport::Settings,
+    transport::{LocalConfig, Settings},
     unit::{FilePath, Glob, Rate, Size, Span},
 };
 use schemars::JsonSchema;
@@ -56,6 +56,12 @@ pub struct File {
     /// Who may call what. Nothing is granted unless it is written here.
     #[serde(default)]
     pub access: auth::AccessConfig,
+    /// Which pages in a browser may call. Without this section browsers are told nothing.
+    #[serde(default)]
+    pub cors: Option<CorsConfig>,
+    /// Where runtimes of this machine register (agent+local://name). Without this section none can.
+    #[serde(default)]
+    pub local: Option<LocalConfig>,
     /// How much a caller may call.
     #[serde(default)]
     pub limits: limit::Config,

@@ -39,6 +39,8 @@ impl<'a> Veil<'a> {
             }
             Endpoint::Unix { socket, .. } => socket.to_string_lossy(),
             Endpoint::Name(uri) => Cow::Borrowed(uri.authority().name()),
+            Endpoint::Matrix(address) => Cow::Borrowed(address.user()),
+            local @ Endpoint::Local(_) => Cow::Owned(local.to_string()),
         };
         let lifted = endpoints == Endpoints::Direct && matches!(agent.endpoint, Endpoint::Http(_));
         Self { agent, base, lifted, host, instead: invoke(base, agent.id.as_str(), "") }
@@ -102,7 +104,8 @@ impl<'a> Veil<'a> {
         if self.lifted {
             return Cow::Borrowed(text);
         }
-        if matches!(self.agent.endpoint, Endpoint::Unix { .. }) && text.contains(&*self.host) {
+        let is_url = matches!(self.agent.endpoint, Endpoint::Http(_) | Endpoint::Mqtt(_));
+        if !is_url && text.contains(&*self.host) {
             // A path may stand anywhere in a text; what is said around it may lead to it, so that all of it goes.
             return Cow::Owned(self.instead.clone());
         }

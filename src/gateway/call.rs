@@ -8,7 +8,7 @@ use crate::{
     telemetry::{Ended, Entry, Group, Tally},
 };
 use bytes::Bytes;
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, HeaderValue, Method, Version};
 use pingora_http::RequestHeader;
 use serde_json::Value;
 use std::{
@@ -46,6 +46,8 @@ pub(super) struct Call {
     pub(super) read: OnceLock<Bytes>,
     /// Another goes on with it, and will write its record.
     moved: bool,
+    /// The page that may read the answer, or none; not there where pages are not told anything.
+    pub(super) page: Option<Option<HeaderValue>>,
     pub(super) stage: Stage,
     pub(super) count: Count,
     _flight: Tally,
@@ -84,6 +86,7 @@ impl Call {
             browses: false,
             read: OnceLock::new(),
             moved: false,
+            page: None,
             stage: Stage::Open,
             count: Count::default(),
         }

@@ -1,6 +1,6 @@
 //! The fields of the gateway's own in an answer.
 
-use super::call::Call;
+use super::{call::Call, cors};
 use crate::limit::Standing;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use pingora_http::ResponseHeader;
@@ -17,6 +17,9 @@ pub(super) fn tell(headers: &mut HeaderMap, call: &Call, standing: Option<&Stand
         let (state, policy) = standing.fields();
         insert(headers, "ratelimit", &state);
         insert(headers, "ratelimit-policy", &policy);
+    }
+    if let Some(page) = &call.page {
+        cors::share(headers, page.as_ref());
     }
 }
 

@@ -183,7 +183,7 @@ impl Following<'_> {
 /// A follower that was too slow is told so.
 async fn lost(session: &mut ServerSession, call: &mut Call, status: u16, between: bool) -> Outcome {
     let fault = gone();
-    let event = Bytes::from(fault.event(call.id()));
+    let event = Bytes::from(fault.event(call.id(), call.rpc_id().as_ref()));
     call.stage = Stage::Broken(status, fault);
     match between && session.write_response_body(event, true).await.is_ok() {
         true => Outcome::Complete,

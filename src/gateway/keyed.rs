@@ -71,7 +71,7 @@ impl Serving<'_> {
             Answer::Whole { status, mut headers, body } => {
                 headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
                 let whole = Whole { status, headers, body };
-                let to = (self.connection, known.standing.as_ref());
+                let to = (&**self.connection, known.standing.as_ref());
                 reply::again(session, to, call, (&known.route, whole)).await.map(Stood::Answered)
             }
             Answer::Failed(fault) => Err(fault.header(REPLAYED, "true").into()),

@@ -8,6 +8,7 @@ mod batch;
 mod body;
 mod bridge;
 mod call;
+mod cors;
 mod errand;
 mod events;
 mod fields;
@@ -21,6 +22,7 @@ mod later;
 pub mod listen;
 mod local;
 mod normalise;
+mod pair;
 mod pipeline;
 mod prefer;
 mod reply;
@@ -34,11 +36,12 @@ mod versions;
 mod work;
 
 pub use bridge::Bridge;
+pub use cors::{Cors, CorsConfig, Pairing};
 pub use route::{Route, RouteRule, Routes};
 
 use crate::{
     agent::Agent,
-    auth::Auth,
+    auth::{Auth, Paired},
     contract,
     directory::Directory,
     fault::{Fault, Format, Violation},
@@ -72,6 +75,8 @@ pub struct World {
     pub format: Format,
     /// The header in which callers show API keys.
     pub key_header: Option<HeaderName>,
+    /// Which pages in a browser may call.
+    pub cors: Option<Cors>,
     /// Bytes of a body that is streamed unchecked.
     pub max_stream: Size,
     /// Callers with a WebSocket of their own.
@@ -94,6 +99,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// What is written of each call.
     pub log: Arc<AccessLog>,
+    /// The pages that were paired.
+    pub paired: Arc<Paired>,
 }
 
 impl Gateway {

@@ -5,6 +5,7 @@ use super::{
     Gateway, Stop, World,
     admit::Admitted,
     call::{Call, Stage},
+    cors,
     errand::Whole,
     fields::{REQUEST_ID, append, head_of, tell},
     follow::Following,
@@ -294,6 +295,9 @@ fn refusal(call: &Call, fault: &Fault, format: Format) -> (ResponseHeader, Bytes
     }
     for (name, value) in fault.headers() {
         append(&mut headers, name, value);
+    }
+    if let Some(page) = &call.page {
+        cors::share(&mut headers, page.as_ref());
     }
     let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (head_of(status, headers), body)

@@ -90,12 +90,20 @@ impl Serving<'_> {
         let Self { gateway, world, connection } = self;
         gateway.limits.address(connection.peer.ip())?;
         let head = session.req_header();
+        if let Some(cors) = &world.cors {
+            call.page = Some(cors.origin(&head.headers).cloned());
+            if let Some(method) = cors.preflight(&head.method, &head.headers) {
+                target::read(&method, head.uri.path())?;
+                return Box::pin(self.permit(session, call, cors)).await;
+            }
+        }
         let Invoke { agent, version, operation, from_query } = match target::read(&head.method, head.uri.path())? {
             Target::Invoke(invoke) if socket::is_asked(head) => {
                 let invoke = socket::owned(&invoke);
                 return Box::pin(self.socket(session, call, invoke)).await;
             }
             Target::Invoke(invoke) => invoke,
+            Target::Pair => return Box::pin(self.pair(session, call)).await,
             // Boxed, so that a call's future stays small.
             Target::Directory(face, id) => {
                 let id = id.to_owned();

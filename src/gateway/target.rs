@@ -20,6 +20,8 @@ pub(super) enum Target<'a> {
     Pipeline,
     /// A task is asked for, or its events.
     Task(Asked, &'a str),
+    /// A page shows the code with which it is paired.
+    Pair,
 }
 
 /// What is asked of a task.
@@ -52,7 +54,11 @@ enum Place {
     Face(Face),
     Pipeline,
     Task(&'static [Method]),
+    Pair,
 }
+
+/// Where a page is paired.
+pub(super) const PAIR: &str = "/pair";
 
 static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
     let mut places = Router::new();
@@ -63,6 +69,7 @@ static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
         let _ = places.insert(path, place);
     }
     let _ = places.insert(PIPELINES, Place::Pipeline);
+    let _ = places.insert(PAIR, Place::Pair);
     places
 });
 
@@ -89,6 +96,8 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
     let id = id.unwrap_or_default();
     match found.value {
         Place::Invoke => Ok(Target::Invoke(Invoke { agent: id, version, operation, from_query: from_query(method)? })),
+        Place::Pair if *method == Method::POST => Ok(Target::Pair),
+        Place::Pair => Err(Fault::new(Code::MethodNotAllowed, "this path takes POST").header("Allow", "POST")),
         Place::Face(face) if face.methods().contains(method) => Ok(Target::Directory(*face, id)),
         Place::Face(face) => {
             let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", face.allow()));

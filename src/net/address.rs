@@ -95,7 +95,9 @@ fn is_special(ip: IpAddr) -> bool {
 
 /// Networks that are somebody's own (RFC 1918, RFC 6598, RFC 4193), also behind a translator.
 fn is_private(ip: IpAddr) -> bool {
-    let own = |ip: Ipv4Addr| ip.is_private() || matches!(ip.octets(), [100, 64..128, ..] | [192, 0, 0, _] | [198, 18 | 19, ..]);
+    let own = |ip: Ipv4Addr| {
+        ip.is_private() || matches!(ip.octets(), [100, 64..128, ..] | [192, 0, 0, _] | [198, 18 | 19, ..])
+    };
     match ip.to_canonical() {
         IpAddr::V4(ip) => own(ip),
         IpAddr::V6(ip) => {

@@ -72,17 +72,7 @@ impl Client {
     /// # Errors
     /// What would be right.
     pub fn vet(&self, url: &str) -> Result<Url, String> {
-        let parsed = Url::parse(url).map_err(|_| "is not a URL (write https://host/path)".to_owned())?;
-        let host = parsed.host_str().ok_or("has no host")?;
-        if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err("must not hold a user or password".to_owned());
-        }
-        match parsed.scheme() {
-            "https" => Ok(parsed),
-            "http" if self.insecure || is_this_machine(host) => Ok(parsed),
-            "http" => Err("must be https (plain http is for this machine, or spell net.insecure: true)".to_owned()),
-            _ => Err("must be https".to_owned()),
-        }
+        vetted(url, self.insecure)
     }
 
     /// The JSON document at `url`.
@@ -237,6 +227,21 @@ pub(super) async fn read(
         body.extend_from_slice(&chunk);
     }
     Ok((Head { status: response.status().as_u16(), headers: std::mem::take(response.headers_mut()) }, body))
+}
+
+/// Whether `url` may be fetched from as far as its text tells.
+pub(super) fn vetted(url: &str, insecure: bool) -> Result<Url, String> {
+    let parsed = Url::parse(url).map_err(|_| "is not a URL (write https://host/path)".to_owned())?;
+    let host = parsed.host_str().ok_or("has no host")?;
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err("must not hold a user or password".to_owned());
+    }
+    match parsed.scheme() {
+        "https" => Ok(parsed),
+        "http" if insecure || is_this_machine(host) => Ok(parsed),
+        "http" => Err("must be https (plain http is for this machine, or spell net.insecure: true)".to_owned()),
+        _ => Err("must be https".to_owned()),
+    }
 }
 
 fn is_this_machine(host: &str) -> bool {

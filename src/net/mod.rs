@@ -2,6 +2,7 @@
 //! It decides which addresses may be reached at all; what is fetched, and what it means, is the asker's.
 
 mod address;
+mod api;
 mod cidr;
 mod client;
 mod error;
@@ -11,6 +12,7 @@ mod session;
 mod visit;
 
 pub use address::AddressPolicy;
+pub use api::{Api, ApiReply, Ask};
 pub use cidr::Cidr;
 pub use client::{Bounds, Client, Form, Reply, Trust, chain};
 pub use error::FetchError;

@@ -8,6 +8,8 @@
 mod body;
 mod headers;
 mod http;
+mod local;
+mod matrix;
 mod mqtt;
 mod named;
 mod reply;
@@ -18,6 +20,8 @@ mod websocket;
 pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
 pub use headers::{Passage, incoming_headers};
+pub use local::{Leased, LocalConfig};
+pub use matrix::MatrixSettings;
 pub use reply::{Beginning, Reply, ReplyBody};
 pub use settings::{Bounds, Credential, MqttLogin, Settings, Timeouts, Tls};
 pub use way::Way;
@@ -103,12 +107,20 @@ pub struct Transport {
     http: Arc<Http>,
     mqtt: Arc<mqtt::Mqtt>,
     names: Arc<ArcSwapOption<Resolver>>,
+    matrix: Arc<matrix::Matrix>,
+    local: Arc<local::Local>,
 }
 
 impl Transport {
     /// A transport that reaches what `policy` permits. Needs a tokio runtime, in which it keeps house.
     pub fn new(policy: Arc<AddressPolicy>) -> Self {
-        Self { mqtt: mqtt::Mqtt::new(Arc::clone(&policy)), http: Http::new(policy), names: Arc::default() }
+        Self {
+            mqtt: mqtt::Mqtt::new(Arc::clone(&policy)),
+            http: Http::new(policy),
+            names: Arc::default(),
+            matrix: Arc::default(),
+            local: local::Local::new(),
+        }
     }
 
     /// Puts whoever resolves names in force; without one, agents that only have a name are not available.
@@ -127,6 +139,25 @@ impl Transport {
         self.http.set_policy(policy);
     }
 
+    /// Puts in force where runtimes of this machine register; none do without it.
+    pub fn set_local(&self, config: Option<LocalConfig>) {
+        self.local.configure(config);
+    }
+
+    /// Registers the runtime `name` for a while, or renews that: `wanted` is JSON with `socket`, `path` and `ttl`.
+    /// Blocks for a look at the socket.
+    ///
+    /// # Errors
+    /// `NotFound` where none may register, `InvalidInput` for a socket that cannot be believed.
+    pub fn lease(&self, name: &str, wanted: &[u8]) -> Result<Leased, Fault> {
+        self.local.lease(name, wanted)
+    }
+
+    /// Ends a registration; whether there was one.
+    pub fn release(&self, name: &str) -> bool {
+        self.local.release(name)
+    }
+
     /// Works out how `agent` is reached. Reads the files and secrets that `settings` name.
     ///
     /// # Errors
@@ -141,12 +172,15 @@ impl Transport {
                 if problems.is_empty() { Ok(named()) } else { Err(problems) }
             }
             Endpoint::WebSocket(_) => websocket::way(&self.http, agent, settings).map(Route::Other),
+            Endpoint::Local(name) => self.local.way(name, settings).map(Route::Other),
+            Endpoint::Matrix(address) => self.matrix.way(address, settings).map(Route::Other),
         }
     }
 
     /// What keeps `settings` from being used for any agent: files and secrets that are not there.
     pub fn check(&self, settings: &Settings) -> Vec<String> {
-        [http::problems(settings), mqtt::problems(settings), settings.websocket.problems()].concat()
+        [http::problems(settings), mqtt::problems(settings), matrix::problems(settings), settings.websocket.problems()]
+            .concat()
     }
 
     /// Makes the call and waits for the head of the answer.
@@ -177,7 +211,7 @@ impl Transport {
 
     /// Connections to agents that no call is using.
     pub fn idle(&self) -> usize {
-        self.http.idle()
+        self.http.idle() + self.local.idle()
     }
 }
 

@@ -1,6 +1,7 @@
 //! How agents are called, as a person writes it: bounds in time, TLS, the gateway's own credential.
 //! Every field may be left out; what is left out comes from the more general settings, then from here.
 
+use super::MatrixSettings;
 use crate::unit::{FilePath, SecretRef, Span};
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub struct Settings {
     /// How agents over WebSocket (`wss`, `agent+wss`) are spoken to.
     #[serde(skip_serializing_if = "is_default")]
     pub websocket: super::WebSocketSettings,
+    /// The account with which agents on Matrix are spoken to. Default: none, and no such agent can be called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<MatrixSettings>,
 }
 
 fn is_default(settings: &super::WebSocketSettings) -> bool {
@@ -126,6 +130,10 @@ impl Settings {
             keep_alive: self.keep_alive.or(base.keep_alive),
             idle_connections: self.idle_connections.or(base.idle_connections),
             websocket: self.websocket.over(&base.websocket),
+            matrix: match (&self.matrix, &base.matrix) {
+                (Some(own), Some(base)) => Some(own.over(base)),
+                (own, base) => own.clone().or_else(|| base.clone()),
+            },
         }
     }
 }

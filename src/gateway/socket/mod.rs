@@ -129,6 +129,8 @@ impl Serving<'_> {
             headers,
             body: Body::Empty,
             passage: Passage { fields: &fields, ..passage },
+            instruction: None,
+            next: None,
         };
         self.gateway.transport.socket(admitted, request).await
     }

@@ -20,7 +20,12 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use std::{future::poll_fn, num::NonZeroU32, sync::Arc, task::Poll};
+use std::{
+    future::poll_fn,
+    num::NonZeroU32,
+    sync::{Arc, OnceLock},
+    task::Poll,
+};
 use tokio::time::{Instant, sleep_until};
 
 /// Refusals that wait for a caller; with more, nothing is read from it.
@@ -182,7 +187,9 @@ impl Sitting {
         let path = self.operation.as_deref();
         let named = crate::gateway::input::named(route, path, &self.headers)?;
         let judge = |named: Option<usize>, input: Bytes| {
-            Reading { gateway: &self.gateway, route, rules: &world.contract, named }.bytes(input).map(drop)
+            Reading { gateway: &self.gateway, route, rules: &world.contract, named, read: &OnceLock::new() }
+                .bytes(input)
+                .map(drop)
         };
         match frames {
             Frames::JsonRpc => match message::checked(text, route)? {

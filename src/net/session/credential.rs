@@ -105,7 +105,7 @@ fn field(header: &Header) -> Result<Login, String> {
     Ok(Login::Field(name, sensitive(secret.expose()).map_err(|why| format!("value: {why}"))?))
 }
 
-pub(super) fn bearer_value(token: &Secret) -> Result<HeaderValue, String> {
+pub(in crate::net) fn bearer_value(token: &Secret) -> Result<HeaderValue, String> {
     sensitive(&format!("Bearer {}", token.expose()))
 }
 

@@ -5,6 +5,7 @@ mod credential;
 mod fresh;
 mod token;
 
+pub(super) use credential::bearer_value;
 pub use credential::{ClientCredentials, Credential, Header, Mtls};
 pub use fresh::{lifetime, retry_after};
 

@@ -146,6 +146,11 @@ async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy
         Endpoint::Mqtt(_) => return Some("is over MQTT: an operator names the broker under agents.from".to_owned()),
         // What it leads to is vetted whenever it is resolved.
         Endpoint::Name(_) => return None,
+        // Whoever publishes must not make the gateway's account speak, nor take over what this machine runs.
+        Endpoint::Matrix(_) => return Some("is over Matrix: an operator names such an agent in a file".to_owned()),
+        Endpoint::Local(_) => {
+            return Some("is a runtime of the gateway's own machine, which registers there".to_owned());
+        }
         Endpoint::Unix { socket, .. } => {
             let path = socket.to_string_lossy();
             let allowed = config.allow_sockets.iter().any(|sockets| sockets.matches(&path));

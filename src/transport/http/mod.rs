@@ -21,7 +21,10 @@ use super::{
     headers::Own,
     settings::{Bounds, Settings, Tls},
 };
-use crate::{agent::Agent, net::AddressPolicy};
+use crate::{
+    agent::{Agent, Endpoint},
+    net::AddressPolicy,
+};
 use arc_swap::ArcSwap;
 use http::{HeaderValue, uri::Scheme};
 use pool::{Key, Pool, Security};
@@ -83,8 +86,12 @@ impl Http {
     }
 
     pub(super) fn target(&self, agent: &Agent, settings: &Settings) -> Result<Arc<Target>, Vec<String>> {
+        self.target_at(&agent.endpoint, settings)
+    }
+
+    pub(super) fn target_at(&self, endpoint: &Endpoint, settings: &Settings) -> Result<Arc<Target>, Vec<String>> {
         let mut problems = Vec::new();
-        let parts = parts(&agent.endpoint).map_err(|why| problems.push(why)).ok();
+        let parts = parts(endpoint).map_err(|why| problems.push(why)).ok();
         let credential = settings.credential.as_ref().map(credential).transpose();
         let credential = credential.map_err(|why| problems.push(why)).ok();
         let host = parts.as_ref().and_then(|parts| HeaderValue::from_str(parts.authority.as_str()).ok());

@@ -68,7 +68,9 @@ pub(super) fn parts(endpoint: &Endpoint) -> Result<Parts, String> {
             authority: Authority::from_static("localhost"),
             path: path.parse().map_err(|why| unusable(&why))?,
         }),
-        Endpoint::Mqtt(_) | Endpoint::Name(_) => Err(unusable(&"it is not HTTP")),
+        Endpoint::Mqtt(_) | Endpoint::Name(_) | Endpoint::Matrix(_) | Endpoint::Local(_) => {
+            Err(unusable(&"it is not HTTP"))
+        }
     }
 }
 

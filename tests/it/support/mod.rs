@@ -9,9 +9,10 @@ pub mod oidc;
 pub mod postgres;
 pub mod reply;
 pub mod served;
-pub mod worker;
 pub mod site;
+pub mod synapse;
 pub mod websocket;
+pub mod worker;
 
 use std::time::Duration;
 

@@ -1,0 +1,116 @@
+//! Addresses of agents in Matrix rooms (R51). No parser of URLs takes `agent+matrix://@bot:host`, so it is read here:
+//! an authority, then a room and a user in path segments. Whether such a room exists is nobody's concern here.
+
+use std::fmt;
+
+/// The longest identifier (Matrix specification, "Common Identifier Format").
+const LONGEST: usize = 255;
+
+/// How it is written.
+const FORM: &str = "agent+matrix://@agent:server/!room:server, agent+matrix://@agent:server/#alias:server or \
+                    agent+matrix://homeserver[:port]/!room:server/@agent:server";
+
+/// Where an agent is on Matrix: a user, and the room in which it is spoken to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatrixAddress {
+    homeserver: Option<Box<str>>,
+    room: Option<Box<str>>,
+    user: Box<str>,
+}
+
+impl MatrixAddress {
+    /// The homeserver that the gateway's account must have, as `host` or `host:port`, where that is told.
+    pub fn homeserver(&self) -> Option<&str> {
+        self.homeserver.as_deref()
+    }
+
+    /// The room, by its id (`!…`) or an alias (`#…`); none where the configuration has to name it.
+    pub fn room(&self) -> Option<&str> {
+        self.room.as_deref()
+    }
+
+    /// The agent's own account, `@name:server`: nobody else's answers count.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Reads what follows `agent+matrix://`; `!`, `#` and `@` may be written as `%21`, `%23` and `%40`.
+    ///
+    /// # Errors
+    /// What would be right.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let refuse = |why: &str| format!("a matrix endpoint {why} ({FORM})");
+        let (mut homeserver, mut room, mut user) = (None, None, None);
+        for (at, segment) in text.split('/').enumerate() {
+            let segment = decoded(segment).ok_or_else(|| refuse("holds a '%' that encodes no printable character"))?;
+            let known = match segment.bytes().next() {
+                Some(b'@') if is_user(&segment) => user.replace(segment).is_none(),
+                Some(b'!') if is_room(&segment) => room.replace(segment).is_none(),
+                Some(b'#') if is_user(&segment) => room.replace(segment).is_none(),
+                _ if at == 0 && is_server(&segment) => homeserver.replace(segment).is_none(),
+                _ => false,
+            };
+            if !known {
+                return Err(refuse("names at most a homeserver, one room and one user"));
+            }
+        }
+        let user = user.ok_or_else(|| refuse("names the agent's own account"))?;
+        Ok(Self { homeserver: homeserver.map(Into::into), room: room.map(Into::into), user: user.into() })
+    }
+
+    /// Whether `text` is a room's id or alias.
+    pub fn is_room(text: &str) -> bool {
+        match text.bytes().next() {
+            Some(b'!') => is_room(text),
+            Some(b'#') => is_user(text),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for MatrixAddress {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = match &self.homeserver {
+            Some(server) => [Some(&**server), self.room(), Some(self.user())],
+            None => [Some(self.user()), self.room(), None],
+        };
+        to.write_str("agent+matrix://")?;
+        for (at, part) in parts.into_iter().flatten().enumerate() {
+            write!(to, "{}{part}", if at == 0 { "" } else { "/" })?;
+        }
+        Ok(())
+    }
+}
+
+/// A sigil, a local part, a colon and a server.
+fn is_user(text: &str) -> bool {
+    let Some((local, server)) = text.get(1..).and_then(|text| text.split_once(':')) else { return false };
+    text.len() <= LONGEST && !local.is_empty() && is_plain(local) && is_server(server)
+}
+
+/// Rooms made since room version 12 have no server in their ids.
+fn is_room(text: &str) -> bool {
+    (2..=LONGEST).contains(&text.len()) && text.get(1..).is_some_and(is_plain)
+}
+
+fn is_server(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-.:[]".contains(&b);
+    let port = text.rsplit_once(':').filter(|_| !text.ends_with(']'));
+    let port = port.is_none_or(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0));
+    !text.is_empty() && text.len() <= 230 && text.bytes().all(fits) && !text.starts_with(':') && port
+}
+
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_graphic() && !b"/?#@\\\"%".contains(&b))
+}
+
+fn decoded(segment: &str) -> Option<String> {
+    let mut parts = segment.split('%');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = u8::from_str_radix(part.get(..2)?, 16).ok().filter(u8::is_ascii_graphic)?;
+        text.push(char::from(code));
+        text.push_str(part.get(2..)?);
+    }
+    Some(text)
+}

@@ -1,0 +1,129 @@
+//! What an agent says in its room, read as an answer: its relation to a call, and then a result, an error or words.
+//! Edits and reports of progress are no answers.
+
+use crate::{fault::Code, transport::Reply};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+/// The key of an answer in an event's content.
+const ANSWER: &str = "gatepost.answer";
+
+/// A message, as far as it may be an answer.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) sender: String,
+    /// The events that it answers: at most two.
+    pub(super) events: Vec<String>,
+    /// The call that it names.
+    pub(super) call: Option<String>,
+    pub(super) said: Said,
+}
+
+/// What was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// JSON.
+    Output(Bytes),
+    /// A failure, with the agent's code and words.
+    Error(Option<String>, String),
+}
+
+impl Message {
+    /// Reads an event of a room's timeline; `None` where it is no message or answers nothing.
+    pub(super) fn read(event: &Value) -> Option<Self> {
+        if event.get("type")? != "m.room.message" {
+            return None;
+        }
+        let sender = event.get("sender")?.as_str()?.to_owned();
+        let content = event.get("content")?.as_object()?;
+        let relation = content.get("m.relates_to");
+        let is_edit = relation.and_then(|relation| relation.get("rel_type")) == Some(&Value::from("m.replace"));
+        if is_edit || content.contains_key("m.new_content") {
+            return None;
+        }
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        let near = text(relation.and_then(|relation| relation.get("event_id")));
+        let reply = text(relation.and_then(|relation| relation.pointer("/m.in_reply_to/event_id")));
+        let own = content.get(ANSWER).and_then(Value::as_object);
+        let call = text(own.and_then(|own| own.get("call")));
+        let said = match own {
+            Some(own) => structured(own)?,
+            None => words(content)?,
+        };
+        let events: Vec<String> = near.into_iter().chain(reply).collect();
+        (call.is_some() || !events.is_empty()).then_some(Self { sender, events, call, said })
+    }
+}
+
+/// The agent's own form: `output`, its JSON as `output_json`, or `error`.
+fn structured(own: &Map<String, Value>) -> Option<Said> {
+    if let Some(error) = own.get("error") {
+        return Some(failure(error));
+    }
+    if let Some(text) = own.get("output_json").and_then(Value::as_str) {
+        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        let output = || Said::Output(Bytes::copy_from_slice(text.as_bytes()));
+        return Some(if is_json { output() } else { Said::Error(None, "output_json is no JSON".to_owned()) });
+    }
+    Some(Said::Output(own.get("output")?.to_string().into()))
+}
+
+/// `code` and `message`, or the members of problem details (R93).
+fn failure(error: &Value) -> Said {
+    let text = |names: [&str; 3]| names.iter().find_map(|name| error.get(*name)?.as_str()).map(str::to_owned);
+    let code = text(["code", "type", "errcode"]);
+    let words = text(["message", "detail", "title"]).or_else(|| error.as_str().map(str::to_owned));
+    Said::Error(code, words.unwrap_or_default())
+}
+
+/// What a program for people says: the words, or the JSON that they are.
+fn words(content: &Map<String, Value>) -> Option<Said> {
+    if !matches!(content.get("msgtype")?.as_str()?, "m.text" | "m.notice") {
+        return None;
+    }
+    let body = content.get("body")?.as_str()?;
+    let body = without_quote(body).trim();
+    let is_json = body.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(body).is_ok();
+    Some(Said::Output(match is_json {
+        true => Bytes::copy_from_slice(body.as_bytes()),
+        false => json!({ "text": body }).to_string().into(),
+    }))
+}
+
+/// Older programs repeat what they answer, line by line after `> `, and then leave a line empty.
+fn without_quote(body: &str) -> &str {
+    let mut rest = body;
+    while rest.starts_with("> ") {
+        rest = rest.split_once('\n').map_or("", |(_, after)| after);
+    }
+    if rest.is_empty() { body } else { rest }
+}
+
+impl From<Said> for Reply {
+    /// In the shape of an agent over HTTP, so that it is judged by the same rules.
+    fn from(said: Said) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let (status, body) = match said {
+            Said::Output(body) => (StatusCode::OK, body),
+            Said::Error(code, message) => {
+                let status = code.as_deref().map_or(StatusCode::BAD_GATEWAY, status);
+                let error =
+                    json!({"error": {"code": code.unwrap_or_else(|| "AgentError".to_owned()), "message": message}});
+                (status, Bytes::from(error.to_string()))
+            }
+        };
+        Self { status, headers, body: body.into() }
+    }
+}
+
+/// The status under which a code is told over HTTP. An agent in a room has nothing to say about credentials.
+fn status(code: &str) -> StatusCode {
+    let letters =
+        |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let wanted = letters(code);
+    let known = Code::ALL.iter().find(|code| letters(code.row().name) == wanted).map(|code| code.row().status);
+    let known = known.filter(|status| !matches!(status, 401 | 403 | 405 | 500));
+    known.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(StatusCode::BAD_GATEWAY)
+}

@@ -1,0 +1,88 @@
+//! What went wrong with a homeserver, as a fault. The homeserver is on the gateway's side: what it says of the
+//! gateway's account is for the log, and never reads like the caller's own credential was refused.
+
+use crate::{
+    fault::{Code, Fault},
+    net::{ApiReply, FetchError},
+};
+use serde::Deserialize;
+use std::{fmt::Display, time::Duration};
+
+/// A homeserver that is away may be back soon; more is not known.
+pub(super) const SOON: Duration = Duration::from_secs(1);
+
+/// The longest wait that a homeserver is believed to mean.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// A homeserver's error (Matrix client-server API, "Standard error response").
+#[derive(Debug, Default, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    errcode: String,
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    retry_after_ms: Option<u64>,
+}
+
+fn read(reply: &ApiReply) -> Refusal {
+    serde_json::from_slice(&reply.body).unwrap_or_default()
+}
+
+/// Whether the homeserver says that there is no such thing.
+pub(super) fn is_nothing(reply: &ApiReply) -> bool {
+    reply.status == 404 && read(reply).errcode == "M_NOT_FOUND"
+}
+
+/// How long the homeserver wants to be left alone, where it says so (`M_LIMIT_EXCEEDED`).
+pub(super) fn limited(reply: &ApiReply) -> Option<Duration> {
+    (reply.status == 429).then(|| {
+        let told = read(reply).retry_after_ms.map(Duration::from_millis).or(reply.retry_after);
+        told.unwrap_or(SOON).clamp(Duration::from_millis(50), LONGEST)
+    })
+}
+
+/// The homeserver takes no more for a while: its limit is the gateway's, not this caller's.
+pub(super) fn busy(wait: Duration) -> Fault {
+    Fault::new(Code::Overloaded, "The agent's messaging server takes no more messages for now.")
+        .detail("the homeserver limits the rate of the gateway's account")
+        .retry_after(wait)
+}
+
+pub(super) fn unavailable(words: &'static str, detail: impl Display) -> Fault {
+    Fault::new(Code::AgentUnavailable, words).detail(detail)
+}
+
+/// Nothing came back from the homeserver, or nothing that can be used.
+pub(super) fn unreached(why: &FetchError) -> Fault {
+    unavailable("The agent cannot be reached.", why).retry_after(SOON)
+}
+
+/// What the homeserver said is not what its protocol says.
+pub(super) fn garbled(what: &str, why: impl Display) -> Fault {
+    unavailable("The agent cannot be reached.", format_args!("the homeserver's answer to {what} is unusable ({why})"))
+        .retry_after(SOON)
+}
+
+/// The homeserver refuses what was asked of it.
+pub(super) fn refused(what: &str, reply: &ApiReply) -> Fault {
+    let Refusal { errcode, error, .. } = read(reply);
+    let told: String = error.chars().take(200).collect();
+    let detail = format!("the homeserver answered {} to {what}: {errcode} {told}", reply.status);
+    match (reply.status, errcode.as_str()) {
+        (413, _) | (_, "M_TOO_LARGE") => Fault::new(Code::PayloadTooLarge, TOO_LARGE).detail(detail),
+        (_, "M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED" | "M_USER_LOCKED" | "M_USER_SUSPENDED") => {
+            unavailable("The gateway's account cannot be used for this agent.", detail)
+        }
+        (403 | 404, _) => unavailable("The agent's room cannot be entered.", detail),
+        (500.., _) => unavailable("The agent cannot be reached.", detail).retry_after(SOON),
+        _ => unavailable("The agent cannot be reached.", detail),
+    }
+}
+
+/// What a caller reads whose input fits no event.
+pub(super) const TOO_LARGE: &str = "the body is too large for this agent (an event of Matrix has at most 64 KiB)";
+
+pub(super) fn too_late() -> Fault {
+    Fault::new(Code::Timeout, "The agent did not answer in time.").detail("no answer in the agent's Matrix room")
+}

@@ -1,0 +1,127 @@
+//! The event that carries a call: a sentence for people, and the input for programs under a key of its own. The ids
+//! stand inside the envelope (R78), since Matrix has no header fields.
+
+use super::failure::TOO_LARGE;
+use crate::{
+    fault::{Code, Fault},
+    transport::Request,
+};
+use aws_lc_rs::digest;
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Map, Value, json};
+
+/// The key of a call in an event's content.
+pub(super) const CALL: &str = "gatepost.invocation";
+
+/// The longest content. Matrix bounds whole events to 65536 bytes, and the homeserver adds what it signs.
+pub(super) const MOST: usize = 60 << 10;
+
+/// How much of the input people are shown.
+const SHOWN: usize = 2000;
+
+/// Members of an input that are its words.
+const WORDS: [&str; 6] = ["text", "message", "prompt", "query", "question", "input"];
+
+/// What is said of a call besides its input.
+pub(super) struct Envelope<'a> {
+    /// Unguessable, and known to nobody but the agent's room.
+    pub(super) token: &'a str,
+    pub(super) operation: &'a str,
+    pub(super) user: &'a str,
+    /// The gateway's own fields of the call, and then the caller's.
+    pub(super) fields: [&'a HeaderMap; 2],
+}
+
+impl Envelope<'_> {
+    /// The content of the event.
+    ///
+    /// # Errors
+    /// `PayloadTooLarge` where no event holds it, `UnsupportedMediaType` where the input is not text.
+    pub(super) fn content(&self, input: &[u8]) -> Result<Vec<u8>, Fault> {
+        let text = std::str::from_utf8(input).map_err(|_| {
+            Fault::new(Code::UnsupportedMediaType, "this agent takes JSON or text (it is reached through a chat room)")
+        })?;
+        let value: Value = if text.is_empty() { Value::Null } else { read(text) };
+        let mut call = Map::new();
+        call.insert("call".to_owned(), self.token.into());
+        if !self.operation.is_empty() {
+            call.insert("operation".to_owned(), self.operation.into());
+        }
+        for (name, field) in [("requestId", "x-request-id"), ("sessionId", "x-session-id"), ("taskId", "x-task-id")] {
+            let told = self.fields.iter().find_map(|fields| fields.get(field)?.to_str().ok());
+            call.extend(told.map(|told| (name.to_owned(), told.into())));
+        }
+        let body = shown(&value, text);
+        match is_canonical(&value) {
+            true => call.insert("input".to_owned(), value),
+            // Events hold no fractions (Matrix specification, "Canonical JSON"): the text of the JSON does.
+            false => call.insert("input_json".to_owned(), text.into()),
+        };
+        let content = json!({
+            "msgtype": "m.text",
+            "body": body,
+            "m.mentions": {"user_ids": [self.user]},
+            CALL: call,
+        });
+        let content = content.to_string().into_bytes();
+        if content.len() > MOST { Err(Fault::new(Code::PayloadTooLarge, TOO_LARGE)) } else { Ok(content) }
+    }
+}
+
+fn read(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}
+
+fn shown(value: &Value, text: &str) -> String {
+    let words = match value {
+        Value::String(words) => Some(words.as_str()),
+        Value::Object(members) => WORDS.iter().find_map(|name| members.get(*name)?.as_str()),
+        _ => None,
+    };
+    let words = words.unwrap_or(text);
+    match words.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", words.get(..end).unwrap_or_default()),
+        None => words.to_owned(),
+    }
+}
+
+/// Whether every number within is one that an event may hold.
+fn is_canonical(value: &Value) -> bool {
+    const LARGEST: u64 = (1 << 53) - 1;
+    match value {
+        Value::Number(number) => number.as_i64().is_some_and(|number| number.unsigned_abs() <= LARGEST),
+        Value::Array(items) => items.iter().all(is_canonical),
+        Value::Object(members) => members.values().all(is_canonical),
+        _ => true,
+    }
+}
+
+/// The homeserver's idempotency key: the same for a call that its caller repeats under the same `Idempotency-Key`,
+/// fresh for every other. It depends on who calls, as the credential tells: nobody gets at another's answer by
+/// guessing a key. A call's id is of no use here, because callers may choose it.
+pub(super) fn transaction(request: &Request<'_>, place: [&str; 2], input: &[u8]) -> Option<String> {
+    let headers = request.headers;
+    let key = headers.get("idempotency-key")?;
+    let shown = ["authorization", "x-api-key"].iter().find_map(|name| headers.get(*name));
+    let shown = shown.or_else(|| headers.get(request.passage.key_header?))?;
+    let mut hash = digest::Context::new(&digest::SHA256);
+    let parts: [&[u8]; 6] = [
+        key.as_bytes(),
+        shown.as_bytes(),
+        place[0].as_bytes(),
+        place[1].as_bytes(),
+        request.operation.as_bytes(),
+        input,
+    ];
+    for part in parts {
+        hash.update(&(part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let hash = hash.finish();
+    Some(hash.as_ref().iter().take(20).fold("gatepost-".to_owned(), |text, byte| text + &format!("{byte:02x}")))
+}
+
+/// The gateway's own fields, by name.
+pub(super) fn own(request: &Request<'_>) -> HeaderMap {
+    request.passage.fields.iter().map(|(name, value)| (name.clone(), HeaderValue::clone(value))).collect()
+}

@@ -1,0 +1,178 @@
+//! Agents on Matrix: a call is a message in the agent's room, sent by the gateway's account, and the agent's reply to it
+//! is the answer. One account listens once, however many agents are reached through it.
+//! Encrypted rooms are refused, and nothing is ever said in a room that no agent's record names.
+
+mod account;
+mod answer;
+mod failure;
+mod message;
+mod room;
+mod settings;
+mod sync;
+mod waiting;
+
+pub use settings::MatrixSettings;
+
+use super::{Bounds, Reply, Request, Settings, Way};
+use crate::{
+    agent::MatrixAddress,
+    fault::Fault,
+    net::{Api, Ask},
+    unit::{FilePath, Secret},
+};
+use account::Account;
+use http::Method;
+use message::{Envelope, MOST};
+use room::Room;
+use ruma::OwnedUserId;
+use std::{
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::time::{Instant, timeout_at};
+
+/// Every account of the gateway. It outlives every configuration: calls that wait are answered across a reload.
+#[derive(Debug, Default)]
+pub(super) struct Matrix {
+    accounts: Mutex<Vec<(Login, Weak<Account>)>>,
+}
+
+/// What tells accounts apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Login {
+    homeserver: String,
+    token: Secret,
+    ca: Option<FilePath>,
+}
+
+impl Login {
+    fn load(settings: &Settings) -> Result<Self, Vec<String>> {
+        let own = settings.matrix.clone().unwrap_or_default();
+        let homeserver = own.homeserver.ok_or_else(|| vec![missing("homeserver")])?;
+        let token = own.access_token.ok_or_else(|| vec![missing("access_token")])?;
+        let token = token.load().map_err(|why| vec![format!("matrix.access_token: {why}")])?;
+        Ok(Self { homeserver, token, ca: settings.tls.ca.clone() })
+    }
+
+    fn api(&self) -> Result<Api, Vec<String>> {
+        let within = |whys: Vec<String>| whys.iter().map(|why| format!("matrix.homeserver: {why}")).collect::<Vec<_>>();
+        Api::build(&self.homeserver, self.ca.as_ref(), &self.token).map_err(within)
+    }
+}
+
+fn missing(field: &str) -> String {
+    format!("matrix.{field}: is missing (agents on Matrix are reached with the gateway's own account)")
+}
+
+/// What of `settings` cannot be used, whichever the agent.
+pub(super) fn problems(settings: &Settings) -> Vec<String> {
+    let Some(own) = &settings.matrix else { return Vec::new() };
+    let mut problems = Vec::new();
+    if own.homeserver.is_some() || own.access_token.is_some() {
+        problems.extend(Login::load(settings).and_then(|login| login.api()).err().unwrap_or_default());
+    }
+    if own.room.as_deref().is_some_and(|room| !MatrixAddress::is_room(room)) {
+        problems.push("matrix.room: is no room (write '!id:server' or '#alias:server')".to_owned());
+    }
+    problems
+}
+
+impl Matrix {
+    /// The way to the agent at `address`.
+    pub(super) fn way(&self, address: &MatrixAddress, settings: &Settings) -> Result<Arc<dyn Way>, Vec<String>> {
+        let account = self.account(settings)?;
+        if let Some(told) = address.homeserver()
+            && !told.eq_ignore_ascii_case(account.api.authority())
+        {
+            let ours = account.api.authority();
+            return Err(vec![format!("endpoint: is on {told}, and the gateway's account on {ours} (settings.matrix)")]);
+        }
+        let own = settings.matrix.clone().unwrap_or_default();
+        let name = address.room().map(str::to_owned).or(own.room);
+        let name = name.ok_or_else(|| vec!["matrix.room: is missing (the endpoint names no room)".to_owned()])?;
+        let user: OwnedUserId =
+            address.user().parse().map_err(|why| vec![format!("endpoint: names no user of Matrix ({why})")])?;
+        let room = Arc::new(Room::new(name, user, own.join.unwrap_or(false)));
+        Ok(Arc::new(Line { account, room, bounds: Bounds::from(&settings.timeouts) }))
+    }
+
+    fn account(&self, settings: &Settings) -> Result<Arc<Account>, Vec<String>> {
+        let login = Login::load(settings)?;
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.retain(|(_, account)| account.strong_count() > 0);
+        let known = accounts.iter().find(|(known, _)| *known == login).and_then(|(_, account)| account.upgrade());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let account = Arc::new(Account::new(login.api()?));
+        accounts.push((login, Arc::downgrade(&account)));
+        Ok(account)
+    }
+}
+
+/// The way to one agent.
+#[derive(Debug)]
+struct Line {
+    account: Arc<Account>,
+    room: Arc<Room>,
+    bounds: Bounds,
+}
+
+#[async_trait::async_trait]
+impl Way for Line {
+    fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
+        let until = deadline.min(Instant::now() + self.bounds.first_byte);
+        // The call's own end is told as such, whatever was waited for.
+        timeout_at(until, self.exchange(request, until)).await.unwrap_or_else(|_| Err(failure::too_late()))
+    }
+}
+
+impl Line {
+    async fn exchange(&self, mut request: Request<'_>, until: Instant) -> Result<Reply, Fault> {
+        let body = std::mem::replace(&mut request.body, super::Body::Empty);
+        let input = body.whole(MOST).await?;
+        let token = uuid::Uuid::new_v4().simple().to_string();
+        let own = message::own(&request);
+        let envelope = Envelope {
+            token: &token,
+            operation: request.operation,
+            user: self.room.user.as_str(),
+            fields: [&own, request.headers],
+        };
+        let content = envelope.content(&input)?;
+        let repeated = message::transaction(&request, [self.room.name(), self.room.user.as_str()], &input);
+        self.account.listen(until.min(Instant::now() + self.bounds.connect + SLACK)).await?;
+        let room = self.room.enter(&self.account, until).await?;
+        let (ticket, answer) = self.account.waiting.open(&token, room.as_str(), self.room.user.as_str())?;
+        let event = self.say(room.as_str(), repeated.as_deref().unwrap_or(&token), &content, until).await?;
+        ticket.confirm(event);
+        if repeated.is_some() {
+            // The answer to a call that is repeated may have been given already.
+            sync::page(&self.account, room.as_str(), &[]).await?;
+        }
+        let said = answer.await.map_err(|_| failure::too_late())??;
+        Ok(said.into())
+    }
+
+    /// Sends the message; however often, it is one event.
+    async fn say(&self, room: &str, transaction: &str, content: &[u8], until: Instant) -> Result<String, Fault> {
+        let path = ["_matrix", "client", "v3", "rooms", room, "send", "m.room.message", transaction];
+        let ask = Ask { method: Method::PUT, path: &path, query: &[], body: Some(content) };
+        let reply = self.account.ask(ask, until).await?;
+        if reply.status != 200 {
+            self.room.forget().await;
+            return Err(failure::refused("a message", &reply));
+        }
+        let told: serde_json::Value =
+            serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("a message", why))?;
+        let event = told["event_id"].as_str().map(str::to_owned);
+        event.ok_or_else(|| failure::garbled("a message", "event_id is missing"))
+    }
+}
+
+/// What a first look may take beyond connecting.
+const SLACK: Duration = Duration::from_secs(10);
