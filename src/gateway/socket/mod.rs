@@ -234,3 +234,6 @@ fn blamed(lost: &Lost) -> Fault {
 pub(super) fn owned(invoke: &Invoke<'_>) -> (String, Option<String>) {
     (invoke.agent.to_owned(), invoke.operation.map(str::to_owned))
 }
+
+#[cfg(test)]
+mod tests;

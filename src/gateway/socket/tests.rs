@@ -1,0 +1,36 @@
+//! Streams cut into messages, wherever the pieces of the stream end.
+
+use super::stream::Cutter;
+use http::{HeaderMap, HeaderValue, header};
+
+fn cutter(media: &'static str, most: usize) -> Cutter {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    Cutter::of(&headers, most)
+}
+
+fn cut(media: &'static str, text: &str, step: usize) -> Vec<String> {
+    let mut cutter = cutter(media, 100);
+    let mut parts: Vec<String> = text.as_bytes().chunks(step).flat_map(|chunk| cutter.push(chunk).unwrap()).collect();
+    parts.extend(cutter.rest().unwrap());
+    parts
+}
+
+#[test]
+fn r43_events_and_lines_are_found_wherever_the_pieces_end() {
+    for step in 1..20 {
+        for ends in ["\n", "\r\n", "\r"] {
+            let text = [": hi", "event: x", "data: a", "data:b", "data", "id: 1", "", "retry: 3", "", "data: \u{fc}", "", "data: cut"];
+            assert_eq!(cut("text/event-stream; charset=utf-8", &text.join(ends), step), ["a\nb\n", "\u{fc}"], "{step} {ends:?}");
+        }
+        assert_eq!(cut("application/x-ndjson", "{\"a\":1}\r\n\n\u{1e}2\n3", step), ["{\"a\":1}", "2", "3"], "{step}");
+    }
+}
+
+#[test]
+fn what_is_held_of_a_message_is_bounded() {
+    assert!(cutter("application/x-ndjson", 10).push(&[b'x'; 11]).is_err());
+    let mut events = cutter("text/event-stream", 10);
+    assert!(events.push(b"data: 12\ndata: 12\ndata: 12\ndata: 12\ndata: 12\n").is_err());
+    assert!(cutter("text/event-stream", 10).push(&[0xff, b'\n']).is_err());
+}
