@@ -49,7 +49,7 @@ impl Ended {
 
 /// How names are resolved, and agents reached.
 #[derive(Debug, clap::Args)]
-pub struct Reaching {
+pub(super) struct Reaching {
     /// A configuration file, for its sections `names`, `network` and `agents.defaults` (but not its credential).
     #[arg(short, long)]
     config: Option<PathBuf>,

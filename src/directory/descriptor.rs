@@ -14,6 +14,7 @@ use super::{
 use crate::{
     agent::{Agent, Operation},
     fault::Result,
+    names::version_place,
 };
 use serde_json::{Map, Value, json};
 
@@ -217,10 +218,11 @@ fn versions() -> Value {
 
 /// R67: every version that can be asked for, and where it is called.
 fn supported(base: &str, agent: &Agent) -> Option<Value> {
+    let here = |at: &str| version_place(&agent.endpoint, at).is_some();
+    let versions = agent.versions.only(|served| served.place.as_deref().is_none_or(here));
     let place = |label: &str| Value::from(invoke(base, &format!("{}@{label}", agent.id), ""));
-    let each: Map<_, _> =
-        agent.versions.iter().map(|served| (served.label.to_string(), place(&served.label))).collect();
-    (agent.versions.iter().any(|served| served.place.is_some()) || each.len() > 1).then(|| each.into())
+    let each: Map<_, _> = versions.iter().map(|served| (served.label.to_string(), place(&served.label))).collect();
+    (versions.iter().any(|served| served.place.is_some()) || each.len() > 1).then(|| each.into())
 }
 
 fn links(base: &str, id: &str) -> Value {

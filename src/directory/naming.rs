@@ -101,6 +101,7 @@ fn own(ask: &Ask<'_>, uri: &AgentUri, version: Option<&str>) -> Result<Resolved>
         version: label,
         versions: agent.versions.iter().map(|served| served.label.to_string()).collect(),
         operation: None,
+        signed: false,
         how: vec![Step { kind: "own", at: descriptor.clone(), outcome: Outcome::Found, why: None }],
         descriptor: Some(descriptor),
         until: None,

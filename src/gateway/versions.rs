@@ -4,10 +4,9 @@
 
 use super::route::Route;
 use crate::{
-    agent::{Agent, Endpoint, Unmet, Versions},
+    agent::{Agent, Unmet, Versions},
     fault::{Code, Fault, Result},
-    names::on_origin,
-    net::Url,
+    names::version_place,
     unit::json::cut,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, uri::PathAndQuery};
@@ -36,10 +35,8 @@ impl Table {
     /// The versions of which an agent's record tells; those whose place is on another origin than the agent are left
     /// out, so that nobody reaches one through its record.
     pub(super) fn of(agent: &Agent) -> Self {
-        let base = base(&agent.endpoint);
         let place = |reference: &str| {
-            let relative = matches!(agent.endpoint, Endpoint::Name(_)) && !reference.starts_with('/');
-            let url = on_origin(base.as_ref().filter(|_| !relative)?, reference)?;
+            let url = version_place(&agent.endpoint, reference)?;
             let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
             format!("{}{query}", url.path()).parse::<PathAndQuery>().ok()
         };
@@ -134,15 +131,4 @@ pub(super) fn declared(route: &Route, named: Option<usize>) -> bool {
         let schema = operation.inputs.as_deref();
         schema.and_then(|schema| schema.get("properties")?.get("version")).is_some()
     })
-}
-
-/// What places of versions are relative to. Where a name leads is not known before it is called: only its own paths
-/// are kept.
-fn base(endpoint: &Endpoint) -> Option<Url> {
-    match endpoint {
-        Endpoint::Http(uri) => Url::parse(&uri.to_string()).ok(),
-        Endpoint::Unix { path, .. } => Url::parse(&format!("http://localhost{path}")).ok(),
-        Endpoint::Name(_) => Url::parse("https://localhost/").ok(),
-        _ => None,
-    }
 }

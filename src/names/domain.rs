@@ -131,10 +131,10 @@ pub(super) async fn descriptor(
         Err(why) => unusable(trail, why),
         // A descriptor may well name itself, which leads no further.
         Ok(Led::Name(name)) if name.bare() == asked.uri.bare() => unusable(trail, "names itself".to_owned()),
-        Ok(Led::To(place)) => match reachable(library, &place.endpoint).await {
+        Ok(Led::To(mut place)) => match reachable(library, &place.endpoint).await {
             Ok(()) => {
-                let why = signed(&document).then(|| "its signature is not verified".to_owned());
-                trail.explain("agent.json", url, Outcome::Found, why);
+                place.signed = signed(&document);
+                trail.note("agent.json", url, Outcome::Found);
                 Ok(Some(Led::To(place)))
             }
             Err(why) => {

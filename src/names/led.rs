@@ -43,6 +43,8 @@ pub(super) struct Place {
     pub(super) versions: Vec<String>,
     /// What of the path names an operation, where the endpoint has none of its own for it.
     pub(super) operation: Option<String>,
+    /// Whether the descriptor is signed.
+    pub(super) signed: bool,
 }
 
 impl Asked {
@@ -120,7 +122,8 @@ pub(super) fn led(document: &Document, asked: &Asked, at: usize) -> Result<Resul
     let versions = versions.iter().map(|served| served.label.to_string()).collect();
     let operation = operation.filter(|operation| !operation.is_empty());
     let descriptor = Some(base.clone());
-    Ok(endpoint.map(|endpoint| Led::To(Box::new(Place { endpoint, descriptor, version, versions, operation }))))
+    Ok(endpoint
+        .map(|endpoint| Led::To(Box::new(Place { endpoint, descriptor, version, versions, operation, signed: false }))))
 }
 
 /// The name that a hint is, with what is left of the asked one behind it.

@@ -17,7 +17,7 @@ mod resolver;
 mod trail;
 
 pub use config::{Cache, Config, Target};
-pub use place::on_origin;
+pub use place::{on_origin, version_place};
 pub use resolved::Resolved;
 pub use resolver::Resolver;
 pub use trail::{Outcome, Step};

@@ -20,6 +20,8 @@ pub struct Resolved {
     pub versions: Vec<String>,
     /// The operation that the name's path means, where the endpoint has no path of its own for it.
     pub operation: Option<String>,
+    /// Whether the descriptor is signed; its signature is not verified here (R100).
+    pub signed: bool,
     /// What was tried, in order.
     pub how: Vec<Step>,
     /// Until when this may be used without asking again; `None` where nothing had to be asked.
@@ -35,6 +37,7 @@ impl Resolved {
             version: place.version,
             versions: place.versions,
             operation: place.operation,
+            signed: place.signed,
             how,
             until,
         }
@@ -57,6 +60,7 @@ impl Resolved {
         put("version", json!(self.version));
         put("versions", json!(self.versions));
         put("operation", json!(self.operation));
+        put("signature", json!(self.signed.then_some("not verified")));
         put("fragment", json!(self.uri.fragment()));
         put("input", self.uri.input().unwrap_or_default().into());
         put("how", self.how.iter().map(Step::public).collect());

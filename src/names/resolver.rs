@@ -16,11 +16,16 @@ use crate::{
     fault::{Code, Fault, Result},
     net::{self, AddressPolicy, Client, Url},
 };
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::Semaphore;
 
 /// Names that lead to names, one after the other.
 const HOPS: usize = 5;
+/// How long a name waits for its turn.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// Resolves names. One for each configuration; what it remembers goes with it.
 #[derive(Debug)]
@@ -29,7 +34,9 @@ pub struct Resolver {
     network: net::Config,
     map: Vec<(AgentUri, Target)>,
     library: Library,
-    places: Semaphore,
+    /// For callers, and for agents: neither takes the other's.
+    callers: Semaphore,
+    agents: Semaphore,
 }
 
 impl Resolver {
@@ -50,7 +57,8 @@ impl Resolver {
         Ok(Self {
             map: config.read_map()?,
             library: Library::new(config, client),
-            places: Semaphore::new(config.most_at_once),
+            callers: Semaphore::new(config.most_at_once),
+            agents: Semaphore::new(config.most_at_once),
             config: config.clone(),
             network: network.clone(),
         })
@@ -67,10 +75,22 @@ impl Resolver {
     /// `NotFound` where nothing is there, `AgentUnavailable` where that could not be learnt, `Timeout`, `AgentError`
     /// where names lead in a circle, `NotAcceptable` for a version that there is not, `Overloaded`, `InvalidInput`.
     pub async fn resolve(&self, uri: &AgentUri, version: Option<&str>) -> Result<Resolved> {
+        self.within(&self.callers, uri, version).await
+    }
+
+    /// Where an agent whose endpoint is `uri` is called.
+    ///
+    /// # Errors
+    /// As [`Resolver::resolve`].
+    pub async fn locate(&self, uri: &AgentUri) -> Result<Resolved> {
+        self.within(&self.agents, uri, None).await
+    }
+
+    async fn within(&self, places: &Semaphore, uri: &AgentUri, version: Option<&str>) -> Result<Resolved> {
         let mut trail = Trail::default();
         let within = async {
-            let busy = |_| Fault::new(Code::Overloaded, "too many names are being resolved");
-            let _place = self.places.acquire().await.map_err(busy)?;
+            let place = tokio::time::timeout(WAIT, places.acquire()).await;
+            let _place = place.ok().and_then(|place| place.ok()).ok_or_else(busy)?;
             self.walk(uri, version, &mut trail).await
         };
         let time = self.config.timeout;
@@ -184,6 +204,11 @@ impl Resolver {
     pub fn usual(&self) -> Instant {
         Instant::now() + self.config.cache.usual.get()
     }
+}
+
+#[cold]
+fn busy() -> Fault {
+    Fault::new(Code::Overloaded, "too many names are being resolved").retry_after(WAIT)
 }
 
 /// Nothing was found; whether there is nothing is another question.

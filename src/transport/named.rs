@@ -16,6 +16,9 @@ use std::{
 /// How long the last good answer stands in where a name cannot be resolved again.
 const STALE: Duration = Duration::from_secs(600);
 
+/// How soon it is asked again then.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// The way to an agent by its name.
 #[derive(Debug)]
 pub(super) struct Named {
@@ -64,7 +67,9 @@ impl Named {
             }
             (Err(fault), Some(led)) if led.asked + STALE > now => {
                 tracing::warn!(agent = %self.agent.id, "its name cannot be resolved again, what it led to stays: {fault}");
-                Ok(led.route.clone())
+                let (asked, route) = (led.asked, led.route.clone());
+                self.led.store(Some(Arc::new(Led { until: now + AGAIN, asked, route: route.clone() })));
+                Ok(route)
             }
             (Err(fault), _) => Err(fault),
         }
@@ -72,7 +77,7 @@ impl Named {
 
     async fn resolve(&self) -> Result<Led, Fault> {
         let names = self.transport.names().ok_or_else(|| Fault::new(Code::AgentUnavailable, UNAVAILABLE))?;
-        let resolved = names.resolve(&self.uri, None).await.map_err(not_the_callers)?;
+        let resolved = names.locate(&self.uri).await.map_err(not_the_callers)?;
         let unusable = |why: String| {
             let told = format!("{} leads to {}: {why}", self.uri, resolved.endpoint);
             Fault::new(Code::AgentError, "the agent's name leads to an address that cannot be called").detail(told)

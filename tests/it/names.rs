@@ -29,6 +29,7 @@ fn build(authority: &Authority) -> Build {
     build
         .section("network:\n  allow: [127.0.0.0/8]\n  ca: sites.pem\n")
         .section("agents:\n  from: [agents.json]\n  defaults: {tls: {ca: sites.pem}}\n")
+        .section("limits: {per_caller_search: null}\n")
 }
 
 async fn resolve(gate: &Gate, body: &Value) -> Answer {

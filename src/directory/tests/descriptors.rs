@@ -30,11 +30,11 @@ async fn r65_an_agent_that_says_next_to_nothing_still_has_one_capability_and_a_v
 #[tokio::test]
 async fn r69_the_way_to_choose_a_version_is_documented_and_r67_the_versions_with_it() {
     let mut document = translator();
-    document["supportedVersions"] = json!({"1.1.0": "/v1.1/", "1.0.0": 7, "a/b": "/x"});
+    document["supportedVersions"] = json!({"1.1.0": "/v1.1/", "1.0.0": 7, "0.9.0": "https://b.example/", "a/b": "/x"});
     let told = stand(&[document]).read(PLACE).await;
     assert_eq!(told["versionNegotiation"]["header"], "X-Agent-Version");
-    let place = "https://gw.example/agents/translator/invoke";
-    assert_eq!(told["supportedVersions"], json!({"1.0.0": place, "1.1.0": place}));
+    let place = |version: &str| format!("https://gw.example/agents/translator@{version}/invoke");
+    assert_eq!(told["supportedVersions"], json!({"1.2.0": place("1.2.0"), "1.1.0": place("1.1.0")}));
 }
 
 #[tokio::test]
