@@ -1,6 +1,9 @@
 //! Wiring: what a configuration asks for, made. Problems of every part are gathered, not stopped at.
 
-use super::directory::{Found, directory};
+use super::{
+    directory::{Found, directory},
+    later::{self, services, tasks},
+};
 use crate::{
     auth::{Auth, Services},
     config::File,
@@ -10,7 +13,7 @@ use crate::{
     net::{self, AddressPolicy, Client},
     once::Once,
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
-    task::{self, Desk},
+    task::Desk,
     telemetry::{AccessLog, Metrics},
     transport::Transport,
 };
@@ -253,25 +256,6 @@ async fn registry(file: &File, policy: &Arc<AddressPolicy>) -> Result<Option<Arc
     Registry::open(config, Arc::clone(policy)).await.map(|registry| Some(Arc::new(registry)))
 }
 
-/// The tasks, where there are any; a rehearsal looks at their settings only.
-async fn tasks(
-    file: &File,
-    policy: &Arc<AddressPolicy>,
-    metrics: &Arc<Metrics>,
-) -> Result<Option<Arc<Desk>>, Vec<String>> {
-    let Some(config) = &file.tasks else { return Ok(None) };
-    let published = file.registry.as_ref().map(registry::PublishConfig::place);
-    if file.agents.rehearsal {
-        let problems = config.check(published);
-        return if problems.is_empty() { Ok(None) } else { Err(problems) };
-    }
-    Desk::open(config, published, &services(file, policy, metrics)).await.map(Some)
-}
-
-fn services<'a>(file: &'a File, policy: &Arc<AddressPolicy>, metrics: &Arc<Metrics>) -> task::Services<'a> {
-    task::Services { network: &file.network, policy: Arc::clone(policy), metrics: Arc::clone(metrics) }
-}
-
 fn feed(file: &File) -> registry::Config {
     let agents = &file.agents;
     registry::Config {
@@ -294,13 +278,7 @@ fn form(file: &File) -> Vec<String> {
         problems.extend(within(&format!("listen[{at}]"), listener.problems()));
     }
     problems.extend(within("contract", file.contract.problems()));
-    problems.extend(within("idempotency", file.idempotency.problems()));
-    problems.extend(within("tasks", file.tasks.iter().flat_map(task::Config::problems).collect()));
-    for (at, _) in file.agents.rules.iter().enumerate().filter(|(_, rule)| rule.slow == Some(true)) {
-        if file.tasks.is_none() {
-            problems.push(format!("agents.rules[{at}].async: needs the section tasks"));
-        }
-    }
+    problems.extend(later::problems(file));
     problems
 }
 

@@ -3,6 +3,7 @@
 
 mod build;
 mod directory;
+mod later;
 mod living;
 mod running;
 mod state;
