@@ -230,7 +230,9 @@ impl Live {
     pub(super) fn is_done(&self, window: Duration) -> bool {
         let inner = self.lock();
         let past = |since: Instant| since.elapsed() >= window;
-        inner.saved && inner.followers == 0 && past(inner.alone) && inner.ended.is_some_and(past)
+        // What the agent streamed is only here; everything else is kept.
+        let needed = inner.task.streamed && !(past(inner.alone) && inner.ended.is_some_and(past));
+        inner.saved && inner.followers == 0 && inner.ended.is_some() && !needed
     }
 
     /// Follows it from behind the event `after`; 0 is the beginning.
