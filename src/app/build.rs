@@ -2,7 +2,7 @@
 
 use super::{
     directory::{Found, directory},
-    later::{self, services, tasks},
+    later::{self, Later},
 };
 use crate::{
     auth::{Auth, Services},
@@ -11,9 +11,7 @@ use crate::{
     gateway::{Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
     net::{self, AddressPolicy, Client},
-    once::Once,
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
-    task::Desk,
     telemetry::{AccessLog, Metrics},
     transport::Transport,
 };
@@ -73,14 +71,13 @@ impl Parts {
             registry.reserve(Arc::new(move |id| served.load().get(id.as_str()).is_some()));
         }
         let directory = directory(file, &found, registry).map_err(|whys| within("directory", whys))?;
-        let tasks = tasks(file, &policy, &metrics).await.map_err(|whys| within("tasks", whys))?;
+        let later = later::open(file, &policy, &metrics).await?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
         // Calls do not need the index, so it is not waited for long.
         found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
-        let world =
-            ArcSwap::from_pointee(world(file, (auth, directory, lazy.clone()), (tasks, Once::new(&file.idempotency))));
+        let world = ArcSwap::from_pointee(world(file, (auth, directory, lazy.clone()), later));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
@@ -112,12 +109,7 @@ impl Parts {
         if let (Some(registry), Some(config)) = (&kept, &file.registry) {
             registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
         }
-        let (tasks, once) = (before.tasks.clone(), Arc::clone(&before.once));
-        if let (Some(desk), Some(config)) = (&tasks, &file.tasks) {
-            desk.reconfigure(config, &services(file, &policy, &gateway.metrics))
-                .map_err(|whys| within("tasks", whys))?;
-        }
-        once.reconfigure(&file.idempotency);
+        let later = later::reconfigure(file, &before, (&policy, &gateway.metrics))?;
         // From here on nothing can fail: what was in force may go.
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = asked.clone();
@@ -127,7 +119,7 @@ impl Parts {
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
-        gateway.world.store(Arc::new(world(file, (auth, directory, asked.0), (tasks, once))));
+        gateway.world.store(Arc::new(world(file, (auth, directory, asked.0), later)));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
@@ -187,7 +179,7 @@ fn lazy(
 
 type Made = (Arc<Auth>, Arc<Directory>, Option<Arc<Lazy<Route>>>);
 
-fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): (Option<Arc<Desk>>, Arc<Once>)) -> World {
+fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): Later) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,

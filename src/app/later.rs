@@ -2,7 +2,9 @@
 
 use crate::{
     config::File,
+    gateway::World,
     net::AddressPolicy,
+    once::Once,
     registry,
     task::{self, Desk},
     telemetry::Metrics,
@@ -18,8 +20,44 @@ pub(super) fn problems(file: &File) -> Vec<String> {
     once.chain(tasks).chain(slow).collect()
 }
 
+/// What is answered later, and what is made once.
+pub(super) type Later = (Option<Arc<Desk>>, Arc<Once>);
+
+/// Makes both.
+///
+/// # Errors
+/// Every problem, by its path in the whole file.
+pub(super) async fn open(
+    file: &File,
+    policy: &Arc<AddressPolicy>,
+    metrics: &Arc<Metrics>,
+) -> Result<Later, Vec<String>> {
+    let tasks = tasks(file, policy, metrics).await.map_err(within)?;
+    Ok((tasks, Once::new(&file.idempotency)))
+}
+
+/// Puts a changed configuration in force; both go on.
+///
+/// # Errors
+/// As [`open`]; then nothing has changed.
+pub(super) fn reconfigure(
+    file: &File,
+    before: &World,
+    (policy, metrics): (&Arc<AddressPolicy>, &Arc<Metrics>),
+) -> Result<Later, Vec<String>> {
+    if let (Some(desk), Some(config)) = (&before.tasks, &file.tasks) {
+        desk.reconfigure(config, &services(file, policy, metrics)).map_err(within)?;
+    }
+    before.once.reconfigure(&file.idempotency);
+    Ok((before.tasks.clone(), Arc::clone(&before.once)))
+}
+
+fn within(problems: Vec<String>) -> Vec<String> {
+    problems.into_iter().map(|problem| format!("tasks.{problem}")).collect()
+}
+
 /// The tasks, where there are any; a rehearsal looks at their settings only.
-pub(super) async fn tasks(
+async fn tasks(
     file: &File,
     policy: &Arc<AddressPolicy>,
     metrics: &Arc<Metrics>,
@@ -33,7 +71,6 @@ pub(super) async fn tasks(
     Desk::open(config, published, &services(file, policy, metrics)).await.map(Some)
 }
 
-/// What tasks need from other rooms.
-pub(super) fn services<'a>(file: &'a File, policy: &Arc<AddressPolicy>, metrics: &Arc<Metrics>) -> task::Services<'a> {
+fn services<'a>(file: &'a File, policy: &Arc<AddressPolicy>, metrics: &Arc<Metrics>) -> task::Services<'a> {
     task::Services { network: &file.network, policy: Arc::clone(policy), metrics: Arc::clone(metrics) }
 }
