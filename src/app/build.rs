@@ -2,6 +2,8 @@
 
 use super::{
     directory::{Found, directory},
+    form::{form, settings, within},
+    later::{self, Later},
     names,
     offers::offers,
 };
@@ -13,11 +15,9 @@ use crate::{
     limit::Limits,
     names::Resolver,
     net::{self, AddressPolicy, Client},
-    once::Once,
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
-    task::{self, Desk},
     telemetry::{AccessLog, Metrics},
-    transport::{LocalConfig, Transport},
+    transport::Transport,
 };
 use arc_swap::ArcSwap;
 use http::HeaderName;
@@ -82,14 +82,13 @@ impl Parts {
             registry.reserve(Arc::new(move |id| served.load().get(id.as_str()).is_some()));
         }
         let directory = directory(file, &found, registry, &named).map_err(|whys| within("directory", whys))?;
-        let tasks = tasks(file, &policy, &metrics).await.map_err(|whys| within("tasks", whys))?;
+        let later = later::open(file, &policy, &metrics).await?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
         // Calls do not need the index, so it is not waited for long.
         found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
-        let lasting = (tasks, Once::new(&file.idempotency));
-        let world = ArcSwap::from_pointee(world(file, (auth, directory, lazy.clone()), lasting));
+        let world = ArcSwap::from_pointee(world(file, (auth, directory, lazy.clone()), later));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log), paired };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
@@ -126,12 +125,7 @@ impl Parts {
         if let (Some(registry), Some(config)) = (&kept, &file.registry) {
             registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
         }
-        let (tasks, once) = (before.tasks.clone(), Arc::clone(&before.once));
-        if let (Some(desk), Some(config)) = (&tasks, &file.tasks) {
-            desk.reconfigure(config, &services(file, &policy, &gateway.metrics))
-                .map_err(|whys| within("tasks", whys))?;
-        }
-        once.reconfigure(&file.idempotency);
+        let later = later::reconfigure(file, &before, (&policy, &gateway.metrics))?;
         // From here on nothing can fail: what was in force may go.
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = asked.clone();
@@ -143,7 +137,7 @@ impl Parts {
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
-        gateway.world.store(Arc::new(world(file, (auth, directory, asked.0), (tasks, once))));
+        gateway.world.store(Arc::new(world(file, (auth, directory, asked.0), later)));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
@@ -205,7 +199,7 @@ fn lazy(
 
 type Made = (Arc<Auth>, Arc<Directory>, Option<Arc<Lazy<Route>>>);
 
-fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): (Option<Arc<Desk>>, Arc<Once>)) -> World {
+fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): Later) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,
@@ -281,25 +275,6 @@ async fn registry(file: &File, policy: &Arc<AddressPolicy>) -> Result<Option<Arc
     Registry::open(config, Arc::clone(policy)).await.map(|registry| Some(Arc::new(registry)))
 }
 
-/// The tasks, where there are any; a rehearsal looks at their settings only.
-async fn tasks(
-    file: &File,
-    policy: &Arc<AddressPolicy>,
-    metrics: &Arc<Metrics>,
-) -> Result<Option<Arc<Desk>>, Vec<String>> {
-    let Some(config) = &file.tasks else { return Ok(None) };
-    let published = file.registry.as_ref().map(registry::PublishConfig::place);
-    if file.agents.rehearsal {
-        let problems = config.check(published);
-        return if problems.is_empty() { Ok(None) } else { Err(problems) };
-    }
-    Desk::open(config, published, &services(file, policy, metrics)).await.map(Some)
-}
-
-fn services<'a>(file: &'a File, policy: &Arc<AddressPolicy>, metrics: &Arc<Metrics>) -> task::Services<'a> {
-    task::Services { network: &file.network, policy: Arc::clone(policy), metrics: Arc::clone(metrics) }
-}
-
 fn feed(file: &File) -> registry::Config {
     let agents = &file.agents;
     registry::Config {
@@ -311,48 +286,6 @@ fn feed(file: &File) -> registry::Config {
     }
 }
 
-/// What each room can tell of its own settings without running anything.
-fn form(file: &File) -> Vec<String> {
-    let mut problems = within("connections", file.connections.problems());
-    if file.agents.from.is_empty() && file.registry.is_none() {
-        let cure = "name a file, a folder or a registry, or write the section registry";
-        problems.push(format!("agents.from: names no agents ({cure})"));
-    }
-    for (at, listener) in file.listen.iter().enumerate() {
-        problems.extend(within(&format!("listen[{at}]"), listener.problems()));
-    }
-    problems.extend(within("contract", file.contract.problems()));
-    problems.extend(within("idempotency", file.idempotency.problems()));
-    problems.extend(within("tasks", file.tasks.iter().flat_map(task::Config::problems).collect()));
-    for (at, _) in file.agents.rules.iter().enumerate().filter(|(_, rule)| rule.slow == Some(true)) {
-        if file.tasks.is_none() {
-            problems.push(format!("agents.rules[{at}].async: needs the section tasks"));
-        }
-    }
-    problems.extend(within("websocket", file.websocket.problems()));
-    problems.extend(within("cors", file.cors.as_ref().and_then(|cors| Cors::build(cors).err()).unwrap_or_default()));
-    problems.extend(within("local", file.local.as_ref().map(LocalConfig::problems).unwrap_or_default()));
-    problems
-}
-
-/// Secrets and files that the agents' settings name.
-fn settings(file: &File, transport: &Transport) -> Vec<String> {
-    let mut problems = within("agents.defaults", transport.check(&file.agents.defaults));
-    for (at, rule) in file.agents.rules.iter().enumerate() {
-        let settings = rule.settings.over(&file.agents.defaults);
-        problems.extend(within(&format!("agents.rules[{at}].settings"), transport.check(&settings)));
-    }
-    problems
-}
-
 fn keep<T>(made: Result<T, Vec<String>>, section: &str, problems: &mut Vec<String>) -> Option<T> {
     made.map_err(|whys| problems.extend(within(section, whys))).ok()
-}
-
-/// Problems as seen from the whole file.
-pub(super) fn within(section: &str, problems: Vec<String>) -> Vec<String> {
-    match section {
-        "" => problems,
-        section => problems.into_iter().map(|problem| format!("{section}.{problem}")).collect(),
-    }
 }

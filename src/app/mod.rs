@@ -3,6 +3,8 @@
 
 mod build;
 mod directory;
+mod form;
+mod later;
 mod living;
 mod names;
 mod offers;

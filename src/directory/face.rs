@@ -90,7 +90,7 @@ pub const PIPELINES: &str = "/pipelines/invoke";
 
 /// Where tasks are, and the methods that they take. The directory answers none of these either.
 pub const TASKS: &[(&str, &[Method])] =
-    &[("/tasks/{id}", &[Method::GET, Method::HEAD, Method::DELETE]), ("/tasks/{id}/events", &[Method::GET])];
+    &[("/tasks/{task}", &[Method::GET, Method::HEAD, Method::DELETE]), ("/tasks/{task}/events", &[Method::GET])];
 
 const READ: &[Method] = &[Method::GET, Method::HEAD];
 

@@ -70,25 +70,23 @@ impl Serving<'_> {
         let live = desk.begin(new).await?;
         let record = call.beside();
         tokio::spawn(go_on((Arc::clone(&desk), Arc::clone(&live)), work, record));
+        let answer = accepted(&desk, &live, prefer);
+        if let Some(ticket) = ticket {
+            // Whoever sends the key of the call again finds the same task, even if this caller leaves now.
+            let (headers, body) = (answer.headers.clone(), answer.body.clone());
+            ticket.answered(Answer::Whole { status: answer.status, headers, body });
+        }
         let wait = prefer.wait.unwrap_or_default().min(desk.config().max_wait.get());
         if !wait.is_zero() && in_time(session, &live, wait).await? {
             match live.outcome() {
                 Some(task::Outcome::Answered(answer)) if !answer.cut => {
                     let whole = whole(answer, &live);
-                    keep(ticket, (whole.status, &whole.headers, &whole.body));
                     return reply::again(session, (self.connection, standing.as_ref()), call, (&route, whole)).await;
                 }
-                Some(task::Outcome::Failed(fault)) => {
-                    if let Some(ticket) = ticket {
-                        ticket.answered(Answer::Failed(fault.clone()));
-                    }
-                    return Err(fault.into());
-                }
+                Some(task::Outcome::Failed(fault)) => return Err(fault.into()),
                 _ => {}
             }
         }
-        let answer = accepted(&desk, &live, prefer);
-        keep(ticket, (answer.status, &answer.headers, &answer.body));
         reply::local(session, self.connection, call, (answer, standing)).await
     }
 
@@ -186,13 +184,6 @@ async fn in_time(session: &mut ServerSession, live: &Live, wait: Duration) -> Re
             ended = &mut ended => return Ok(ended.is_ok()),
             moved = pump.step(session) => moved?,
         }
-    }
-}
-
-/// Whoever sends the key of the call again finds the same task.
-fn keep(ticket: Option<Ticket>, (status, headers, body): (StatusCode, &HeaderMap, &Bytes)) {
-    if let Some(ticket) = ticket {
-        ticket.answered(Answer::Whole { status, headers: headers.clone(), body: body.clone() });
     }
 }
 

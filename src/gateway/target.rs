@@ -88,7 +88,8 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
     };
     if let Place::Task(methods) = found.value {
         // What is no task's id is told from another's by nobody.
-        return task(method, methods, path).map(|asked| Target::Task(asked, id.unwrap_or_default()));
+        let id = found.params.get("task").unwrap_or_default();
+        return task(method, methods, path).map(|asked| Target::Task(asked, id));
     }
     if !id.is_none_or(AgentId::fits) || !operation.is_none_or(AgentId::fits) {
         return Err(nothing());

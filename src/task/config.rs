@@ -39,7 +39,6 @@ pub struct Config {
     /// default 15s.
     pub lease: Span,
     /// How streams can be taken up again; null for not at all, so that a call ends with its connection.
-    #[schemars(with = "Resume")]
     pub resume: Option<Resume>,
     /// Telling of a task's end by a webhook. Default: none, so that asking for one is refused.
     pub callbacks: Option<Callbacks>,
@@ -151,6 +150,8 @@ impl Config {
     pub fn check(&self, published: Option<Place>) -> Vec<String> {
         let mut problems = self.problems();
         problems.extend(store::check(&self.place(published)).err().map(|why| format!("store: {why}")));
+        let secret = self.callbacks.as_ref().and_then(|callbacks| callbacks.secret.load().err());
+        problems.extend(secret.map(|why| format!("callbacks.secret: {why}")));
         problems
     }
 

@@ -4,17 +4,16 @@ use super::{
     callback::Teller,
     config::Config,
     live::Live,
+    make::{brief, fresh, nothing, prepare, room},
     record::{Outcome, State, Task},
-    shelf::Room,
 };
 use crate::{
     fault::{Code, Fault, Result},
-    net::{self, AddressPolicy, Client},
-    store::{KeptTask, Place, Refused, Tasks, open_tasks},
+    net::{self, AddressPolicy},
+    store::{Place, Refused, Tasks, open_tasks},
     telemetry::{Event, Metrics},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
-use serde_json::Value;
 use std::{
     collections::HashMap,
     fmt,
@@ -27,8 +26,6 @@ use tokio::{
     task::JoinSet,
 };
 
-/// The longest result that the last event repeats.
-const TOLD: usize = 64 << 10;
 /// The longest id that is looked for.
 const ID: usize = 32;
 
@@ -270,66 +267,4 @@ impl Desk {
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Live>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn prepare(config: &Config, services: &Services<'_>) -> std::result::Result<Option<Arc<Teller>>, Vec<String>> {
-    let problems = config.problems();
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    let Some(callbacks) = &config.callbacks else { return Ok(None) };
-    // Addresses that callers choose are https, whatever holds for documents.
-    let network = net::Config { insecure: false, ..services.network.clone() };
-    let client = Client::build(&network, Arc::new(services.policy.public_only()))?;
-    Teller::new(callbacks, client).map(|teller| Some(Arc::new(teller)))
-}
-
-/// The fault for what is not there, or not the caller's.
-fn nothing() -> Fault {
-    Fault::new(Code::NotFound, "there is no such task")
-}
-
-fn fresh(new: &New<'_>, now: OffsetDateTime) -> Task {
-    Task {
-        // 122 random bits: whoever does not know it cannot guess it.
-        id: uuid::Uuid::new_v4().simple().to_string().into(),
-        agent: new.agent.into(),
-        operation: new.operation.into(),
-        request: new.request.into(),
-        state: State::Working,
-        created: now,
-        updated: now,
-        expires: now + new.time,
-        end: Value::Null,
-        last: 0,
-        streamed: false,
-        callback: new.callback.map(|url| (url.into(), 0)),
-    }
-}
-
-fn room(config: &Config, lossless: bool) -> Room {
-    let resume = config.resume.clone().unwrap_or_default();
-    Room { size: resume.size.get(), events: resume.events as usize, lossless }
-}
-
-/// What the last event says: the task, without a result that is long.
-pub(super) fn brief(task: &Task, poll: Duration) -> Value {
-    let mut view = task.view(poll);
-    if view.to_string().len() > TOLD
-        && let Some(members) = view.as_object_mut()
-    {
-        members.remove("result");
-    }
-    view
-}
-
-/// The record of a task that nobody runs any longer.
-pub(super) fn lost(kept: &KeptTask, keep: Duration) -> Option<Task> {
-    let mut task = Task::read(kept)?;
-    let fault = Fault::new(
-        Code::AgentUnavailable,
-        "the gateway that ran this task is gone; whether the agent finished is not known",
-    );
-    task.ends(&Outcome::Failed(fault), keep);
-    Some(task)
 }

@@ -51,7 +51,8 @@ impl Cutter {
             return pieces;
         }
         while let Some((end, next)) = self.line_end() {
-            let blank = end == self.line && !std::mem::take(&mut self.inside);
+            let inside = std::mem::take(&mut self.inside);
+            let blank = end == self.line && !inside;
             self.line = next;
             self.seen = next;
             if blank {

@@ -3,7 +3,8 @@
 
 use super::{
     callback::Teller,
-    desk::{Desk, lost},
+    desk::Desk,
+    make::lost,
     record::{Outcome, State, Task},
 };
 use crate::{

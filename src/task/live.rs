@@ -1,6 +1,7 @@
 //! A task or stream that runs here: its events, kept within bounds for whoever follows, and what has become of it.
 
 use super::{
+    Follower,
     events::{Cutter, Piece, own},
     record::{Outcome, State, Task},
     shelf::{Room, Shelf},
@@ -36,17 +37,6 @@ struct Inner {
     alone: Instant,
     ended: Option<Instant>,
     saved: bool,
-}
-
-/// What a follower finds.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Next {
-    /// A whole event, or a part of one that is very long; and whether the event ends with it.
-    Bytes(Bytes, bool),
-    /// Nothing follows.
-    End,
-    /// What would follow is no longer kept.
-    Lost,
 }
 
 impl Live {
@@ -230,7 +220,30 @@ impl Live {
     pub(super) fn is_done(&self, window: Duration) -> bool {
         let inner = self.lock();
         let past = |since: Instant| since.elapsed() >= window;
-        inner.saved && inner.followers == 0 && past(inner.alone) && inner.ended.is_some_and(past)
+        // What the agent streamed is only here; everything else is kept.
+        let needed = inner.task.streamed && !(past(inner.alone) && inner.ended.is_some_and(past));
+        inner.saved && inner.followers == 0 && inner.ended.is_some() && !needed
+    }
+
+    /// The piece at a place: none where it has not come, an error where it was let go; and whether there is an end.
+    pub(super) fn look(&self, at: u64) -> (Result<Option<(Bytes, bool)>, ()>, bool) {
+        let mut inner = self.lock();
+        let read = inner.shelf.read(at);
+        let ended = inner.ended.is_some();
+        drop(inner);
+        if matches!(read, Ok(Some(_))) {
+            self.tell();
+        }
+        (read, ended)
+    }
+
+    /// A follower has gone.
+    pub(super) fn left(&self) {
+        let mut inner = self.lock();
+        inner.followers -= 1;
+        inner.alone = Instant::now();
+        drop(inner);
+        self.tell();
     }
 
     /// Follows it from behind the event `after`; 0 is the beginning.
@@ -243,59 +256,6 @@ impl Live {
         inner.followers += 1;
         drop(inner);
         self.tell();
-        Ok(Follower { live: Arc::clone(self), next, changed: self.changed.subscribe() })
-    }
-}
-
-/// Somebody who follows; when this is dropped, nobody does.
-#[derive(Debug)]
-pub struct Follower {
-    live: Arc<Live>,
-    next: u64,
-    changed: watch::Receiver<u64>,
-}
-
-impl Follower {
-    /// What comes next. Nothing is lost when this is dropped half-way.
-    pub async fn next(&mut self) -> Next {
-        loop {
-            // Seen before the look: whatever changes after it is waited for.
-            self.changed.mark_unchanged();
-            if let Some(next) = self.look() {
-                return next;
-            }
-            if self.changed.changed().await.is_err() {
-                return Next::End;
-            }
-        }
-    }
-
-    fn look(&mut self) -> Option<Next> {
-        let mut inner = self.live.lock();
-        match inner.shelf.read(self.next) {
-            Ok(Some((bytes, ends))) => {
-                self.next += 1;
-                drop(inner);
-                self.live.tell();
-                Some(Next::Bytes(bytes, ends))
-            }
-            Ok(None) => inner.ended.is_some().then_some(Next::End),
-            Err(()) => Some(Next::Lost),
-        }
-    }
-
-    /// What is followed.
-    pub fn live(&self) -> &Arc<Live> {
-        &self.live
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        let mut inner = self.live.lock();
-        inner.followers -= 1;
-        inner.alone = Instant::now();
-        drop(inner);
-        self.live.tell();
+        Ok(Follower::new(Arc::clone(self), next, self.changed.subscribe()))
     }
 }

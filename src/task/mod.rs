@@ -6,8 +6,10 @@ mod callback;
 mod config;
 mod desk;
 mod events;
+mod follower;
 mod house;
 mod live;
+mod make;
 mod record;
 mod shelf;
 
@@ -15,7 +17,8 @@ pub use callback::Callbacks as CallbackConfig;
 pub use config::{Config, Resume};
 pub use desk::{Desk, New, Services};
 pub use events::position;
-pub use live::{Follower, Live, Next};
+pub use follower::{Follower, Next};
+pub use live::Live;
 pub use record::{Answer, Outcome, State, Task};
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! else. The schemas that it refers to stand in `schemas.json`.
 
 use super::{
-    super::{Ask, CALLS, Directory, Face, PATHS, PIPELINES, caching::Page, fields::Fields, media},
+    super::{Ask, CALLS, Directory, Face, PATHS, PIPELINES, TASKS, caching::Page, fields::Fields, media},
     FORMS, parts,
 };
 use crate::fault::{Code, Fault, Result};
@@ -74,6 +74,13 @@ fn paths() -> Map<String, Value> {
         paths.insert((*path).to_owned(), methods.into());
     }
     paths.insert(PIPELINES.to_owned(), json!({"post": pipeline()}));
+    for (path, taken) in TASKS {
+        let mut methods = parameters_of(path);
+        for method in *taken {
+            methods.insert(method.as_str().to_ascii_lowercase(), task(path, method));
+        }
+        paths.insert((*path).to_owned(), methods.into());
+    }
     paths
 }
 
@@ -91,13 +98,16 @@ fn parameters_of(path: &str) -> Map<String, Value> {
 fn call(number: usize) -> Value {
     let any = json!({"application/json": {"schema": {}}});
     let good = json!({"description": "The agent's answer.", "content": any});
+    let of_task = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
+    let later = json!({"description": "A task, whose address is in Location.", "content": of_task});
     json!({
         "operationId": format!("invoke{}", if number > 1 { number.to_string() } else { String::new() }),
         "summary": "Invokes an agent; its own document at /agents/{id}/openapi.json says with what.",
+        "parameters": CALL.iter().map(|name| json!({"$ref": format!("#/components/parameters/{name}")})).collect::<Vec<_>>(),
         "requestBody": {"content": any},
         "responses": parts::with_failures(
-            Map::from_iter([("200".to_owned(), good)]),
-            &[400, 401, 403, 404, 406, 409, 413, 415, 429, 500, 502, 503, 504],
+            Map::from_iter([("200".to_owned(), good), ("202".to_owned(), later)]),
+            &[400, 401, 403, 404, 406, 409, 413, 415, 422, 429, 500, 502, 503, 504],
         ),
     })
 }
@@ -117,6 +127,31 @@ fn pipeline() -> Value {
             &[400, 401, 403, 404, 405, 406, 409, 413, 415, 429, 500, 502, 503, 504],
         ),
     })
+}
+
+/// A task, or its events.
+fn task(path: &str, method: &Method) -> Value {
+    let of_task = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
+    let (id, summary, content) = match (path.ends_with("/events"), method.as_str()) {
+        (true, _) => (
+            "taskEvents",
+            "The events of a task or stream, also behind one that the caller has.",
+            json!({"text/event-stream": {}}),
+        ),
+        (_, "DELETE") => ("cancelTask", "Cancels a task; one that has ended stays as it is.", of_task),
+        (_, "HEAD") => ("headTask", "How a task stands.", json!({})),
+        _ => ("getTask", "How a task stands, and its result once it has ended.", of_task),
+    };
+    let mut responses = Map::from_iter([("200".to_owned(), json!({"description": "The task.", "content": content}))]);
+    let mut operation = json!({"operationId": id, "summary": summary});
+    let mut failures = vec![400, 401, 404, 429, 500, 503];
+    if path.ends_with("/events") {
+        operation["parameters"] = json!([{"$ref": "#/components/parameters/Last-Event-ID"}]);
+        responses.insert("204".to_owned(), json!({"description": "The caller has the last event."}));
+        failures.push(410);
+    }
+    operation["responses"] = parts::with_failures(responses, &failures);
+    operation
 }
 
 fn operation(face: Face, method: &Method, alias: usize) -> Value {
@@ -201,4 +236,5 @@ fn about(face: Face, method: &Method) -> About {
 
 const LIST: &[&str] = &["capabilities", "tags", "supported_languages", "status", "q", "top", "page", "per_page"];
 const FRAMEWORK: &[&str] = &["q", "tag", "view", "include", "page", "per_page"];
+const CALL: &[&str] = &["Prefer", "Idempotency-Key", "X-Callback-Url"];
 const CARD: &[&str] = &["version", "A2A-Version"];

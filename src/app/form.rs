@@ -1,0 +1,44 @@
+//! What is wrong with a configuration as far as it can be told without running any of it.
+
+use super::later;
+use crate::{
+    config::File,
+    gateway::Cors,
+    transport::{LocalConfig, Transport},
+};
+
+/// What each room can tell of its own settings without running anything.
+pub(super) fn form(file: &File) -> Vec<String> {
+    let mut problems = within("connections", file.connections.problems());
+    if file.agents.from.is_empty() && file.registry.is_none() {
+        let cure = "name a file, a folder or a registry, or write the section registry";
+        problems.push(format!("agents.from: names no agents ({cure})"));
+    }
+    for (at, listener) in file.listen.iter().enumerate() {
+        problems.extend(within(&format!("listen[{at}]"), listener.problems()));
+    }
+    problems.extend(within("contract", file.contract.problems()));
+    problems.extend(within("websocket", file.websocket.problems()));
+    problems.extend(within("cors", file.cors.as_ref().and_then(|cors| Cors::build(cors).err()).unwrap_or_default()));
+    problems.extend(within("local", file.local.as_ref().map(LocalConfig::problems).unwrap_or_default()));
+    problems.extend(later::problems(file));
+    problems
+}
+
+/// Secrets and files that the agents' settings name.
+pub(super) fn settings(file: &File, transport: &Transport) -> Vec<String> {
+    let mut problems = within("agents.defaults", transport.check(&file.agents.defaults));
+    for (at, rule) in file.agents.rules.iter().enumerate() {
+        let settings = rule.settings.over(&file.agents.defaults);
+        problems.extend(within(&format!("agents.rules[{at}].settings"), transport.check(&settings)));
+    }
+    problems
+}
+
+/// Problems as seen from the whole file.
+pub(super) fn within(section: &str, problems: Vec<String>) -> Vec<String> {
+    match section {
+        "" => problems,
+        section => problems.into_iter().map(|problem| format!("{section}.{problem}")).collect(),
+    }
+}

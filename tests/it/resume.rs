@@ -1,0 +1,133 @@
+//! Streams that are taken up again: nothing missing and nothing twice, within their bounds, by their caller alone.
+
+use crate::support::{
+    agent::{Agent, Do, latch, write},
+    eventually,
+    gateway::{Build, Gate, gateway, send},
+    reply::Answer,
+};
+use serde_json::json;
+use std::time::Duration;
+
+const EVENTS: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Own: yes\r\n\r\n";
+
+fn with(resume: &str) -> Build {
+    gateway().section(&format!("tasks:\n  store: tasks.db\n{resume}")).caller("team-b", &[])
+}
+
+async fn again(gate: &Gate, caller: &str, path: &str, last: &str) -> Answer {
+    let call = gate.request("GET", path).header("x-api-key", gate.key(caller));
+    send(if last.is_empty() { call } else { call.header("last-event-id", last) }).await
+}
+
+/// Reads a stream until `text` has come, then leaves. Says where the stream can be taken up.
+async fn lost_after(gate: &Gate, agent: &str, text: &str) -> (String, String) {
+    let mut answer = gate.post(&format!("/agents/{agent}/invoke")).json(&json!({})).send().await.unwrap();
+    let id = answer.headers()["x-task-id"].to_str().unwrap().to_owned();
+    let link = answer.headers()["link"].to_str().unwrap().to_owned();
+    assert_eq!(link, format!("</tasks/{id}/events>; rel=\"monitor\""));
+    let mut seen = String::new();
+    while !seen.contains(text) {
+        let chunk = tokio::time::timeout(Duration::from_secs(10), answer.chunk()).await.unwrap().unwrap().unwrap();
+        seen.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    (format!("/tasks/{id}/events"), seen)
+}
+
+#[tokio::test]
+async fn r80_a_stream_that_was_lost_goes_on_without_gap_or_duplicate() {
+    let hold = latch();
+    let steps = vec![
+        write(format!("{EVENTS}data: 1\n\nid: own\nevent: e\ndata: 2\n\n")),
+        Do::Until(hold.clone()),
+        write("data: 3\n\ndata: 4\n\n"),
+        Do::Close,
+    ];
+    let agent = Agent::doing(steps).await;
+    let gate = with("").agent("stream", &agent).start().await;
+    let (path, seen) = lost_after(&gate, "stream", "data: 2\n\n").await;
+    assert_eq!(seen, "id: 1\ndata: 1\n\nid: 2-own\nevent: e\ndata: 2\n\n");
+    gate.log(1).await;
+    hold.close();
+    assert_eq!(again(&gate, "team-a", &path, "2-own").await.text(), "id: 3\ndata: 3\n\nid: 4\ndata: 4\n\n");
+    let rest = "id: 2-own\nevent: e\ndata: 2\n\nid: 3\ndata: 3\n\nid: 4\ndata: 4\n\n";
+    assert_eq!(again(&gate, "team-a", &path, "1").await.text(), rest);
+    assert_eq!(again(&gate, "team-a", &path, "").await.text(), format!("id: 1\ndata: 1\n\n{rest}"));
+    again(&gate, "team-a", &path, "9").await.is_fault(410, "Gone");
+    again(&gate, "team-b", &path, "1").await.is_fault(404, "NotFound");
+    assert_eq!(agent.calls(), 1);
+    assert!(gate.metric("gatepost_events_total{event=\"stream_resumed\"}").await >= Some(2.0));
+}
+
+#[tokio::test]
+async fn r80_an_agent_is_left_once_nobody_has_come_back_in_time() {
+    let steps = vec![write(format!("{EVENTS}data: 1\n\n")), Do::Hang];
+    let agent = Agent::doing(steps).await;
+    let gate = with("  resume: {window: 1s}\n").agent("stream", &agent).start().await;
+    let (path, _) = lost_after(&gate, "stream", "data: 1\n\n").await;
+    eventually("the agent is left", async || agent.left() == 1).await;
+    eventually("the stream is forgotten", async || again(&gate, "team-a", &path, "1").await.status == 404).await;
+}
+
+#[tokio::test]
+async fn r80_what_is_no_longer_kept_is_refused_and_not_skipped() {
+    let many: String = (1..=50).map(|number| format!("data: {number}\n\n")).collect();
+    let agent = Agent::doing(vec![write(format!("{EVENTS}{many}")), Do::Hang]).await;
+    let gate = with("  resume: {events: 10}\n").agent("stream", &agent).start().await;
+    let (path, _) = lost_after(&gate, "stream", "data: 50\n\n").await;
+    again(&gate, "team-a", &path, "3").await.is_fault(410, "Gone");
+    let live = gate.request("GET", &path).header("x-api-key", gate.key("team-a")).header("last-event-id", "45");
+    let mut live = live.send().await.unwrap();
+    assert_eq!(live.status(), 200);
+    let mut seen = String::new();
+    while !seen.contains("data: 50") {
+        seen.push_str(&String::from_utf8_lossy(&live.chunk().await.unwrap().unwrap()));
+    }
+    assert!(seen.starts_with("id: 46\ndata: 46\n\n"), "{seen}");
+    assert_eq!(
+        send(gate.request("DELETE", path.trim_end_matches("/events")).header("x-api-key", gate.key("team-a")))
+            .await
+            .status,
+        200
+    );
+    eventually("the agent is left", async || agent.left() == 1).await;
+}
+
+#[tokio::test]
+async fn r80_a_stream_whose_agent_dies_says_so_to_whoever_comes_back() {
+    let hold = latch();
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let steps = vec![write(format!("{head}9\r\ndata: 1\n\n\r\n")), Do::Until(hold.clone()), Do::Reset];
+    let agent = Agent::doing(steps).await;
+    let gate = with("").agent("stream", &agent).start().await;
+    let (path, _) = lost_after(&gate, "stream", "data: 1\n\n").await;
+    hold.close();
+    let rest = again(&gate, "team-a", &path, "1").await.text();
+    assert!(rest.starts_with("id: 2\nevent: error\ndata: {\"error\":{\"code\":\"AgentError\""), "{rest}");
+}
+
+#[tokio::test]
+async fn r80_a_large_stream_passes_whole_through_a_small_buffer() {
+    let body: String = (0..200).map(|number| format!("data: {number} {}\n\n", "x".repeat(2_000))).collect();
+    let agent = Agent::doing(vec![write(format!("{EVENTS}{body}")), Do::Close]).await;
+    let gate = with("  resume: {size: 1KiB}\n").agent("stream", &agent).start().await;
+    let text = gate.invoke("stream", &json!({})).await.text();
+    let plain: Vec<&str> =
+        text.split("\n\n").filter_map(|event| event.split_once('\n')).map(|(_, data)| data).collect();
+    let expected: Vec<&str> = body.split("\n\n").filter(|data| !data.is_empty()).collect();
+    assert_eq!(plain, expected);
+}
+
+#[tokio::test]
+async fn r80_without_it_a_stream_is_passed_on_as_it_is_and_ends_with_its_caller() {
+    for section in ["", "tasks: {store: tasks.db, resume: null}\n", "tasks: {store: tasks.db, resume: {most: 0}}\n"] {
+        let agent = Agent::doing(vec![write(format!("{EVENTS}id: own\ndata: 1\n\n")), Do::Hang]).await;
+        let build = gateway().agent("stream", &agent);
+        let gate = if section.is_empty() { build } else { build.section(section) }.start().await;
+        let mut answer = gate.post("/agents/stream/invoke").json(&json!({})).send().await.unwrap();
+        assert!(!answer.headers().contains_key("x-task-id"), "{section}");
+        assert_eq!(answer.chunk().await.unwrap().unwrap(), "id: own\ndata: 1\n\n", "{section}");
+        drop(answer);
+        eventually("the agent is left", async || agent.left() == 1).await;
+    }
+}
