@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// An agent's record, immutable once read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Agent {
     /// The identifier by which callers name it.
     pub id: AgentId,
@@ -101,7 +101,7 @@ pub struct Deprecation {
 }
 
 /// One thing an agent does (R13).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Operation {
     /// Its name; empty for the implied operation (R14).
     pub name: Arc<str>,
@@ -114,6 +114,12 @@ pub struct Operation {
 }
 
 impl Agent {
+    /// The same agent at another of its addresses.
+    #[must_use]
+    pub fn at(&self, endpoint: Endpoint) -> Self {
+        Self { endpoint, ..self.clone() }
+    }
+
     /// The operation called `name`.
     pub fn operation(&self, name: &str) -> Option<(usize, &Operation)> {
         self.operations.iter().enumerate().find(|(_, operation)| &*operation.name == name)

@@ -1,11 +1,11 @@
 //! Wiring: what a configuration asks for, made. Problems of every part are gathered, not stopped at.
 
-use super::directory::{Found, directory};
+use super::directory::{Found, delegation, directory};
 use crate::{
     auth::{Auth, Services},
     config::File,
     directory::Directory,
-    gateway::{Gateway, Route, RouteRule, Routes, World},
+    gateway::{Delegation, Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
     net::{self, AddressPolicy, Client},
     registry::{self, Catalogue, Lazy, Registry, Source, Watch},
@@ -68,12 +68,13 @@ impl Parts {
             registry.reserve(Arc::new(move |id| served.load().get(id.as_str()).is_some()));
         }
         let directory = directory(file, &found, registry).map_err(|whys| within("directory", whys))?;
+        let delegation = delegation(file, &directory)?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
         // Calls do not need the index, so it is not waited for long.
         found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
-        let world = ArcSwap::from_pointee(world(file, auth, directory, lazy.clone()));
+        let world = ArcSwap::from_pointee(world(file, auth, (directory, delegation), lazy.clone()));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log) };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
@@ -101,6 +102,7 @@ impl Parts {
         else {
             return Err(problems);
         };
+        let delegation = delegation(file, &directory)?;
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
         if let (Some(registry), Some(config)) = (&kept, &file.registry) {
             registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
@@ -114,7 +116,7 @@ impl Parts {
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
-        gateway.world.store(Arc::new(world(file, auth, directory, asked.0)));
+        gateway.world.store(Arc::new(world(file, auth, (directory, delegation), asked.0)));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
@@ -172,12 +174,18 @@ fn lazy(
     Ok(asked.map(|(registries, memory)| Arc::new(Lazy::new(Arc::clone(catalogue), registries, memory))))
 }
 
-fn world(file: &File, auth: Arc<Auth>, directory: Arc<Directory>, lazy: Option<Arc<Lazy<Route>>>) -> World {
+fn world(
+    file: &File,
+    auth: Arc<Auth>,
+    (directory, delegation): (Arc<Directory>, Option<Arc<Delegation>>),
+    lazy: Option<Arc<Lazy<Route>>>,
+) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,
         lazy,
         directory,
+        delegation,
         contract: file.contract.clone(),
         format: file.errors.format,
         key_header,
@@ -266,6 +274,10 @@ fn form(file: &File) -> Vec<String> {
 /// Secrets and files that the agents' settings name.
 fn settings(file: &File, transport: &Transport) -> Vec<String> {
     let mut problems = within("agents.defaults", transport.check(&file.agents.defaults));
+    if file.agents.defaults.endpoints.is_some() {
+        problems
+            .push("agents.defaults.endpoints: not all agents are at the same place (write it in a rule)".to_owned());
+    }
     for (at, rule) in file.agents.rules.iter().enumerate() {
         let settings = rule.settings.over(&file.agents.defaults);
         problems.extend(within(&format!("agents.rules[{at}].settings"), transport.check(&settings)));

@@ -3,7 +3,7 @@
 use crate::{
     auth, contract, directory,
     fault::Format,
-    gateway::listen,
+    gateway::{self, listen},
     limit, net, registry, telemetry,
     transport::Settings,
     unit::{FilePath, Glob, Rate, Size, Span},
@@ -46,6 +46,9 @@ pub struct File {
     /// Who may call what. Nothing is granted unless it is written here.
     #[serde(default)]
     pub access: auth::AccessConfig,
+    /// What agents are told of who called whom before. Without this section: nothing by the gateway.
+    #[serde(default)]
+    pub delegation: Option<gateway::DelegationConfig>,
     /// How much a caller may call.
     #[serde(default)]
     pub limits: limit::Config,

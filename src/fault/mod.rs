@@ -23,6 +23,15 @@ pub struct Violation {
     pub message: String,
 }
 
+/// How far a call had come when its agent failed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing of it came to the agent: it may be sent elsewhere.
+    Nowhere,
+    /// It may have come to the agent, which then was gone without a word about it.
+    Unsure,
+}
+
 /// Why a call was not served. Boxed, so that the happy path moves one word.
 #[derive(Clone, Debug)]
 pub struct Fault(Box<Inner>);
@@ -36,6 +45,7 @@ struct Inner {
     retry_after: Option<Duration>,
     violations: Vec<Violation>,
     headers: Vec<(&'static str, String)>,
+    reach: Option<Reach>,
 }
 
 impl Fault {
@@ -50,6 +60,7 @@ impl Fault {
             retry_after: None,
             violations: Vec::new(),
             headers: Vec::new(),
+            reach: None,
         }))
     }
 
@@ -90,6 +101,18 @@ impl Fault {
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.0.headers.push((name, value.into()));
         self
+    }
+
+    /// How far the call had come. Without it, the agent said something, or it is not known.
+    #[must_use]
+    pub fn reached(mut self, reach: Reach) -> Self {
+        self.0.reach = Some(reach);
+        self
+    }
+
+    /// How far the call had come, where no word came from the agent and that is known.
+    pub fn reach(&self) -> Option<Reach> {
+        self.0.reach
     }
 
     /// The code.

@@ -1,8 +1,9 @@
 //! Steps 5 to 9: who calls, whether they may, how much, and the proof that all of it was asked.
 
 use super::{
-    Gateway, World,
+    Gateway, World, asks,
     call::Call,
+    delegation::Hop,
     route::{Prepared, Route},
 };
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     limit::{Account, Permit, Standing},
     transport::{self, Admission},
 };
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use std::{net::IpAddr, num::NonZeroU32, sync::Arc, time::Instant};
 
 /// The proof that a call may be forwarded. Its fields are private and only [`Entry::admit`] makes one:
@@ -21,6 +22,8 @@ pub(super) struct Admitted {
     route: Arc<Route>,
     operation: usize,
     deadline: Instant,
+    session: Option<u64>,
+    chain: Option<HeaderValue>,
     _permit: Permit,
 }
 
@@ -34,6 +37,11 @@ impl Admitted {
     pub(super) fn operation(&self) -> &Prepared {
         self.route.operation(self.operation)
     }
+
+    /// What the agent is told of who called whom before.
+    pub(super) fn chain(&self) -> Option<&HeaderValue> {
+        self.chain.as_ref()
+    }
 }
 
 impl Admission for Admitted {
@@ -44,6 +52,10 @@ impl Admission for Admitted {
     fn deadline(&self) -> tokio::time::Instant {
         self.deadline.into()
     }
+
+    fn session(&self) -> Option<u64> {
+        self.session
+    }
 }
 
 /// A caller who may call this agent now; the input is still unread.
@@ -51,13 +63,17 @@ pub(super) struct Entry {
     pub(super) route: Arc<Route>,
     pub(super) caller: Arc<Caller>,
     pub(super) standing: Option<Standing>,
+    /// What stands for the caller's session.
+    pub(super) session: Option<u64>,
+    chain: Option<HeaderValue>,
     permit: Permit,
 }
 
 impl Entry {
     /// Step 9, once the input has been checked.
     pub(super) fn admit(self, operation: usize, deadline: Instant) -> Admitted {
-        Admitted { route: self.route, operation, deadline, _permit: self.permit }
+        let Self { route, session, chain, permit, .. } = self;
+        Admitted { route, operation, deadline, session, chain, _permit: permit }
     }
 }
 
@@ -105,8 +121,11 @@ impl Gateway {
         }
         let account = self.account(&caller, shown.address);
         let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
+        let session = asks::session(presented.headers, &caller)?;
+        let hop = Hop { caller: &caller.id, agent: route.agent.id.as_str(), call: call.id() };
+        let chain = world.delegation.as_ref().map(|chains| chains.extend(presented.headers, &hop)).transpose()?;
         let permit = self.limits.enter(&route.limits).await?;
-        Ok(Entry { route, caller, standing, permit })
+        Ok(Entry { route, caller, standing, session, chain, permit })
     }
 
     /// Asks the registries that are too large to copy for an agent that is not in the catalogue; only on behalf of

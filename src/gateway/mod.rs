@@ -7,6 +7,7 @@ mod asks;
 mod batch;
 mod body;
 mod call;
+mod delegation;
 mod errand;
 mod events;
 mod fields;
@@ -23,6 +24,7 @@ mod serve;
 mod stream;
 mod target;
 
+pub use delegation::{Config as DelegationConfig, Delegation};
 pub use route::{Route, RouteRule, Routes};
 
 use crate::{
@@ -55,6 +57,8 @@ pub struct World {
     pub format: Format,
     /// The header in which callers show API keys.
     pub key_header: Option<HeaderName>,
+    /// How agents are told who called whom before; `None` leaves the callers' word as it is.
+    pub delegation: Option<Arc<Delegation>>,
     /// Bytes of a body that is streamed unchecked.
     pub max_stream: Size,
     /// Between two keep-alive comments on an idle event stream; zero for none.

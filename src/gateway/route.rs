@@ -9,7 +9,7 @@ use crate::{
     limit::{self, AgentLimits, Limits},
     registry::Compile,
     telemetry::{AgentMetrics, Metrics},
-    transport::{self, Settings, Transport},
+    transport::{self, Settings, Standing, Transport},
     unit::{Glob, Rate},
 };
 use http::{HeaderName, HeaderValue};
@@ -105,11 +105,13 @@ impl Compile for Routes {
                 return Err(problems);
             }
         };
+        let metrics = self.metrics.agent(&agent);
+        way.tells(&metrics);
         let bounds = limit::Bounds { declared: agent.rates.clone(), rate, concurrency };
         Ok(Route {
             grants: self.auth.grants_of(&agent),
             limits: self.limits.agent(&agent.id, bounds),
-            metrics: self.metrics.agent(&agent),
+            metrics,
             fields: fields(&agent),
             operations,
             way,
@@ -127,6 +129,11 @@ impl Route {
     /// Calls that the agent has now.
     pub fn in_flight(&self) -> u32 {
         self.limits.in_flight()
+    }
+
+    /// Its endpoints, each with how its breaker stands; its own first.
+    pub fn endpoints(&self) -> impl Iterator<Item = (&str, Standing)> {
+        self.way.standings()
     }
 
     /// The operation at `at`, which was found in this route: the first stands in for none.

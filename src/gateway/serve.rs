@@ -3,7 +3,7 @@
 use super::{
     Gateway, Stop, World, accept,
     admit::{Admitted, Entry, Shown},
-    asks::{deadline, query, told_by_us},
+    asks::{deadline, query, session_in_query, told_by_us},
     batch::Batch,
     body::{Incoming, Pace},
     call::{Call, Stage},
@@ -92,7 +92,8 @@ impl Serving<'_> {
             }
         };
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
-        let entry = gateway.enter(world, call, agent, shown).await?;
+        let mut entry = gateway.enter(world, call, agent, shown).await?;
+        entry.session = entry.session.or_else(|| session_in_query(head, &entry.caller));
         let named = input::named(&entry.route, operation, &head.headers)?;
         if declares_output(&entry.route, named) {
             accept::acceptable(&head.headers)?;
