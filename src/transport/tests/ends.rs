@@ -10,6 +10,13 @@ fn nervous() -> Settings {
     Settings { breaker, ..quick() }
 }
 
+/// Reads nothing, says nothing and stays.
+async fn silent(stream: TcpStream, _: usize) -> std::io::Result<()> {
+    std::future::pending::<()>().await;
+    drop(stream);
+    Ok(())
+}
+
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/run", listener.local_addr().unwrap())
@@ -81,7 +88,7 @@ async fn r35_after_failures_in_a_row_calls_are_refused_at_once_until_one_is_answ
 
 #[tokio::test]
 async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once() {
-    let (address, count) = raw(|_stream, _| std::future::pending()).await;
+    let (address, count) = raw(silent).await;
     let reach = Arc::new(Reach::new(&format!("http://{address}/run"), &nervous()));
     for _ in 0..2 {
         is_fault(reach.get().await, 504, "Timeout");
@@ -127,7 +134,7 @@ async fn what_an_agent_answers_never_opens_its_breaker() {
 
 #[tokio::test]
 async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_breaker() {
-    let (address, _) = raw(|_stream, _| std::future::pending()).await;
+    let (address, _) = raw(silent).await;
     let reach = Reach::new(&format!("http://{address}/run"), &nervous());
     for _ in 0..6 {
         let deadline = Instant::now() + Duration::from_millis(10);
