@@ -83,6 +83,18 @@ pub struct AgentRow {
     endpoint: String,
     operations: Vec<String>,
     in_flight: u32,
+    /// How the breaker of its own endpoint stands.
+    breaker: &'static str,
+    /// All its endpoints, where it has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    endpoints: Vec<EndpointRow>,
+}
+
+/// One of the endpoints of an agent.
+#[derive(Clone, Debug, Serialize)]
+struct EndpointRow {
+    endpoint: String,
+    breaker: &'static str,
 }
 
 impl AgentRow {
@@ -107,7 +119,23 @@ impl AgentRow {
             endpoint: redact(&agent.endpoint.to_string()).into_owned(),
             operations: named.map(|operation| operation.name.to_string()).collect(),
             in_flight,
+            breaker: "closed",
+            endpoints: Vec::new(),
         }
+    }
+
+    /// The row with the agent's endpoints, its own first, and how the breaker of each stands.
+    #[must_use]
+    pub fn at<'a>(mut self, endpoints: impl Iterator<Item = (&'a str, &'static str)>) -> Self {
+        let shown = |(endpoint, breaker)| EndpointRow { endpoint: redact(endpoint).into_owned(), breaker };
+        let mut endpoints: Vec<EndpointRow> = endpoints.map(shown).collect();
+        if let Some(own) = endpoints.first() {
+            self.breaker = own.breaker;
+        }
+        if endpoints.len() < 2 {
+            endpoints.clear();
+        }
+        Self { endpoints, ..self }
     }
 
     /// The agent's id.

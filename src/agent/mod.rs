@@ -122,6 +122,12 @@ pub struct Operation {
 }
 
 impl Agent {
+    /// The same agent at another of its addresses.
+    #[must_use]
+    pub fn at(&self, endpoint: Endpoint) -> Self {
+        Self { endpoint, ..self.clone() }
+    }
+
     /// The operation called `name`.
     pub fn operation(&self, name: &str) -> Option<(usize, &Operation)> {
         self.operations.iter().enumerate().find(|(_, operation)| &*operation.name == name)

@@ -1,7 +1,7 @@
 //! Wiring: what a configuration asks for, made. Problems of every part are gathered, not stopped at.
 
 use super::{
-    directory::{Found, directory},
+    directory::{Found, delegation, directory},
     form::{form, settings, within},
     later::{self, Later},
     names,
@@ -11,7 +11,7 @@ use crate::{
     auth::{Auth, Paired, Services},
     config::File,
     directory::Directory,
-    gateway::{Bridge, Cors, Gateway, Route, RouteRule, Routes, World},
+    gateway::{Bridge, Cors, Delegation, Gateway, Route, RouteRule, Routes, World},
     limit::Limits,
     names::Resolver,
     net::{self, AddressPolicy, Client},
@@ -83,12 +83,13 @@ impl Parts {
         }
         let directory = directory(file, &found, registry, &named).map_err(|whys| within("directory", whys))?;
         let later = later::open(file, &policy, &metrics).await?;
+        let delegation = delegation(file, &directory)?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
         // Calls do not need the index, so it is not waited for long.
         found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
-        let world = ArcSwap::from_pointee(world(file, (auth, directory, lazy.clone()), later));
+        let world = ArcSwap::from_pointee(world(file, (auth, (directory, delegation), lazy.clone()), later));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log), paired };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
@@ -121,6 +122,7 @@ impl Parts {
         else {
             return Err(problems);
         };
+        let delegation = delegation(file, &directory)?;
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
         if let (Some(registry), Some(config)) = (&kept, &file.registry) {
             registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
@@ -137,7 +139,7 @@ impl Parts {
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = routes(file, &auth, (&gateway.limits, &gateway.transport, &gateway.metrics));
-        gateway.world.store(Arc::new(world(file, (auth, directory, asked.0), later)));
+        gateway.world.store(Arc::new(world(file, (auth, (directory, delegation), asked.0), later)));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
@@ -197,9 +199,10 @@ fn lazy(
     Ok(asked.map(|(registries, memory)| Arc::new(Lazy::new(Arc::clone(catalogue), registries, memory))))
 }
 
-type Made = (Arc<Auth>, Arc<Directory>, Option<Arc<Lazy<Route>>>);
+type Told = (Arc<Directory>, Option<Arc<Delegation>>);
+type Made = (Arc<Auth>, Told, Option<Arc<Lazy<Route>>>);
 
-fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): Later) -> World {
+fn world(file: &File, (auth, (directory, delegation), lazy): Made, (tasks, once): Later) -> World {
     let key_header = file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok());
     World {
         auth,
@@ -207,6 +210,7 @@ fn world(file: &File, (auth, directory, lazy): Made, (tasks, once): Later) -> Wo
         directory,
         tasks,
         once,
+        delegation,
         contract: file.contract.clone(),
         format: file.errors.format,
         key_header,

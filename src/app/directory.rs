@@ -4,7 +4,7 @@ use crate::{
     agent::metadata_schema,
     config::File,
     directory::{Credentials, Directory, Indexed},
-    gateway::Route,
+    gateway::{Delegation, Route},
     names::Resolver,
     registry::{Catalogue, Registry},
     seal::Signer,
@@ -81,6 +81,17 @@ pub(super) fn directory(
 
 fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {
     Signer::from_pem(key.load()?.expose()).map(Arc::new)
+}
+
+/// How agents are told who called whom before, signed by the key of the directory.
+///
+/// # Errors
+/// Every problem, by its path in the file.
+pub(super) fn delegation(file: &File, directory: &Directory) -> Result<Option<Arc<Delegation>>, Vec<String>> {
+    let Some(config) = &file.delegation else { return Ok(None) };
+    let made = Delegation::new(config, directory.signer.as_ref(), directory.config.url.as_deref());
+    made.map(|made| Some(Arc::new(made)))
+        .map_err(|whys| whys.into_iter().map(|why| format!("delegation.{why}")).collect())
 }
 
 /// Takes every change of the catalogue into the index, one after the other.

@@ -28,6 +28,10 @@ pub(super) fn form(file: &File) -> Vec<String> {
 /// Secrets and files that the agents' settings name.
 pub(super) fn settings(file: &File, transport: &Transport) -> Vec<String> {
     let mut problems = within("agents.defaults", transport.check(&file.agents.defaults));
+    if file.agents.defaults.endpoints.is_some() {
+        problems
+            .push("agents.defaults.endpoints: not all agents are at the same place (write it in a rule)".to_owned());
+    }
     for (at, rule) in file.agents.rules.iter().enumerate() {
         let settings = rule.settings.over(&file.agents.defaults);
         problems.extend(within(&format!("agents.rules[{at}].settings"), transport.check(&settings)));

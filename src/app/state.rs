@@ -3,7 +3,7 @@
 use crate::{
     admin::{AgentRow, FeedRow, Health, Refused, State, page},
     fault::Fault,
-    gateway::Gateway,
+    gateway::{Gateway, Route},
 };
 use std::{
     sync::{
@@ -53,7 +53,11 @@ impl State for Condition {
     fn agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow> {
         let snapshot = self.gateway.catalogue.snapshot();
         let routes = page(snapshot.iter(), after, most);
-        routes.into_iter().map(|route| AgentRow::new(route.agent(), route.in_flight())).collect()
+        let row = |route: &Route| {
+            let endpoints = route.endpoints().map(|(endpoint, standing)| (endpoint, standing.as_str()));
+            AgentRow::new(route.agent(), route.in_flight()).at(endpoints)
+        };
+        routes.into_iter().map(|route| row(route)).collect()
     }
 
     fn refused(&self, most: usize) -> Vec<Refused> {

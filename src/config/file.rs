@@ -3,7 +3,7 @@
 use crate::{
     auth, bridge, contract, directory,
     fault::Format,
-    gateway::{CorsConfig, listen, socket},
+    gateway::{self, CorsConfig, listen, socket},
     limit, names, net, once, registry, task, telemetry,
     transport::{LocalConfig, Settings},
     unit::{FilePath, Glob, Rate, Size, Span},
@@ -62,6 +62,9 @@ pub struct File {
     /// Where runtimes of this machine register (agent+local://name). Without this section none can.
     #[serde(default)]
     pub local: Option<LocalConfig>,
+    /// What agents are told of who called whom before. Without this section: nothing by the gateway.
+    #[serde(default)]
+    pub delegation: Option<gateway::DelegationConfig>,
     /// How much a caller may call.
     #[serde(default)]
     pub limits: limit::Config,

@@ -26,6 +26,15 @@ pub struct Violation {
     pub message: String,
 }
 
+/// How far a call had come when its agent failed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing of it came to the agent: it may be sent elsewhere.
+    Nowhere,
+    /// It may have come to the agent, which then was gone without a word about it.
+    Unsure,
+}
+
 /// Why a call was not served. Boxed, so that the happy path moves one word.
 #[derive(Clone, Debug)]
 pub struct Fault(Box<Inner>);
@@ -40,6 +49,7 @@ struct Inner {
     violations: Vec<Violation>,
     headers: Vec<(&'static str, String)>,
     members: Vec<(&'static str, serde_json::Value)>,
+    reach: Option<Reach>,
 }
 
 impl Fault {
@@ -55,6 +65,7 @@ impl Fault {
             violations: Vec::new(),
             headers: Vec::new(),
             members: Vec::new(),
+            reach: None,
         }))
     }
 
@@ -109,6 +120,18 @@ impl Fault {
     pub fn preceded(mut self, words: &str) -> Self {
         self.0.message = format!("{words}{}", self.0.message).into();
         self
+    }
+
+    /// How far the call had come. Without it, the agent said something, or it is not known.
+    #[must_use]
+    pub fn reached(mut self, reach: Reach) -> Self {
+        self.0.reach = Some(reach);
+        self
+    }
+
+    /// How far the call had come, where no word came from the agent and that is known.
+    pub fn reach(&self) -> Option<Reach> {
+        self.0.reach
     }
 
     /// The code.

@@ -1,9 +1,10 @@
 //! Steps 5 to 9: who calls, whether they may, how much, and the proof that all of it was asked.
 
 use super::{
-    Gateway, World,
+    Gateway, World, asks,
     call::Call,
     cors,
+    delegation::Hop,
     route::{Prepared, Route},
     versions::Ready,
 };
@@ -13,7 +14,7 @@ use crate::{
     limit::{Account, Permit, Standing},
     transport::{self, Admission},
 };
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use std::{net::IpAddr, num::NonZeroU32, sync::Arc, time::Instant};
 
 /// The proof that a call may be forwarded. Its fields are private and only [`Entry::admit`] makes one:
@@ -23,6 +24,8 @@ pub(super) struct Admitted {
     operation: usize,
     version: Option<Arc<Ready>>,
     deadline: Instant,
+    session: Option<u64>,
+    chain: Option<HeaderValue>,
     _permit: Permit,
 }
 
@@ -51,6 +54,11 @@ impl Admitted {
     pub(super) fn version(&self) -> Option<&Ready> {
         self.version.as_deref()
     }
+
+    /// What the agent is told of who called whom before.
+    pub(super) fn chain(&self) -> Option<&HeaderValue> {
+        self.chain.as_ref()
+    }
 }
 
 impl Admission for Admitted {
@@ -61,6 +69,10 @@ impl Admission for Admitted {
     fn deadline(&self) -> tokio::time::Instant {
         self.deadline.into()
     }
+
+    fn session(&self) -> Option<u64> {
+        self.session
+    }
 }
 
 /// A caller who may call this agent now; the input is still unread.
@@ -70,13 +82,17 @@ pub(super) struct Entry {
     pub(super) standing: Option<Standing>,
     /// The version that is called; the latest until another is chosen.
     pub(super) version: Option<Arc<Ready>>,
+    /// What stands for the caller's session.
+    pub(super) session: Option<u64>,
+    chain: Option<HeaderValue>,
     permit: Permit,
 }
 
 impl Entry {
     /// Step 9, once the input has been checked.
     pub(super) fn admit(self, operation: usize, deadline: Instant) -> Admitted {
-        Admitted { route: self.route, operation, version: self.version, deadline, _permit: self.permit }
+        let Self { route, session, chain, permit, version, .. } = self;
+        Admitted { route, operation, version, deadline, session, chain, _permit: permit }
     }
 }
 
@@ -87,13 +103,16 @@ pub(super) struct Known {
     pub(super) standing: Option<Standing>,
     /// The version that is called; the latest until another is chosen.
     pub(super) version: Option<Arc<Ready>>,
+    /// What stands for the caller's session.
+    pub(super) session: Option<u64>,
+    chain: Option<HeaderValue>,
 }
 
 impl Known {
     /// With a place.
     pub(super) fn with(self, permit: Permit) -> Entry {
-        let Self { route, caller, standing, version } = self;
-        Entry { route, caller, standing, version, permit }
+        let Self { route, caller, standing, version, session, chain } = self;
+        Entry { route, caller, standing, version, session, chain, permit }
     }
 }
 
@@ -125,7 +144,10 @@ impl Gateway {
         route.served()?;
         let account = self.account(&caller, shown.address);
         let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;
-        Ok(Known { route, caller, standing, version: None })
+        let session = asks::session(shown.headers, &caller)?;
+        let hop = Hop { caller: &caller.id, agent: route.agent.id.as_str(), call: call.id() };
+        let chain = world.delegation.as_ref().map(|chains| chains.extend(shown.headers, &hop)).transpose()?;
+        Ok(Known { route, caller, standing, version: None, session, chain })
     }
 
     /// Steps 5 and 6: the agent, for a caller who may call it.

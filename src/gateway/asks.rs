@@ -1,10 +1,12 @@
 //! What the head of a request says besides whom it is for: its time, its session, the input of a `GET`.
 
-use super::{admit::Admitted, call::Call, prefer, route::Route, versions};
+use super::{admit::Admitted, call::Call, delegation::CHAIN, prefer, route::Route, versions};
 use crate::{
     agent::AgentId,
+    auth::Caller,
     contract,
     fault::{Code, Fault, Result},
+    transport,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -27,12 +29,43 @@ pub(super) fn told_by_us(call: &Call, admitted: &Admitted, head: &RequestHeader)
     named_by_us(call, admitted).chain(named).collect()
 }
 
-/// What the gateway says of every call: its id, the operation where it has a name, and the version where it has one.
+/// Characters of a session's name.
+const LONGEST_SESSION: usize = 256;
+
+/// What stands for the caller's session, so that its calls find one endpoint: the one that it names itself (R76), or
+/// the one that an agent named (MCP). Two callers never share one.
+///
+/// # Errors
+/// `InvalidInput` for a name that is none.
+pub(super) fn session(headers: &HeaderMap, caller: &Caller) -> Result<Option<u64>> {
+    let mut session = None;
+    for name in ["x-session-id", "mcp-session-id"] {
+        let Some(value) = headers.get(name) else { continue };
+        let id = value.as_bytes();
+        if !(1..=LONGEST_SESSION).contains(&id.len()) || !id.iter().all(u8::is_ascii_graphic) {
+            let why = format!("{name} is not a session's name (1 to {LONGEST_SESSION} visible ASCII characters)");
+            return Err(Fault::new(Code::InvalidInput, why));
+        }
+        session = session.or_else(|| Some(transport::hash(&[caller.id.as_bytes(), id])));
+    }
+    Ok(session)
+}
+
+/// The session that the query names.
+pub(super) fn session_in_query(head: &RequestHeader, caller: &Caller) -> Option<u64> {
+    let pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
+    let mut named = pairs.filter(|(name, value)| *name == "sessionId" && AgentId::fits(value));
+    named.next().map(|(_, id)| transport::hash(&[caller.id.as_bytes(), id.as_bytes()]))
+}
+
+/// What the gateway says of every call: its id, the operation where it has a name, the version where it has one, and
+/// the chain of delegation.
 pub(super) fn named_by_us(call: &Call, admitted: &Admitted) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let id = HeaderValue::from_str(call.id()).ok().map(|id| (HeaderName::from_static("x-request-id"), id));
     let operation = admitted.operation().name_field.clone().map(|name| (HeaderName::from_static("x-operation"), name));
+    let chain = admitted.chain().map(|chain| (CHAIN, chain.clone()));
     let version = admitted.version().and_then(|version| version.label.clone());
-    id.into_iter().chain(operation).chain(version.map(|version| (versions::FIELD, version)))
+    id.into_iter().chain(operation).chain(version.map(|version| (versions::FIELD, version))).chain(chain)
 }
 
 /// The input of a `GET`: the query as a JSON object, typed by the schema (R49).

@@ -9,6 +9,7 @@ mod body;
 mod bridge;
 mod call;
 mod cors;
+mod delegation;
 mod errand;
 mod events;
 mod fields;
@@ -37,6 +38,7 @@ mod work;
 
 pub use bridge::Bridge;
 pub use cors::{Cors, CorsConfig, Pairing};
+pub use delegation::{Config as DelegationConfig, Delegation};
 pub use route::{Route, RouteRule, Routes};
 
 use crate::{
@@ -77,6 +79,8 @@ pub struct World {
     pub key_header: Option<HeaderName>,
     /// Which pages in a browser may call.
     pub cors: Option<Cors>,
+    /// How agents are told who called whom before; `None` leaves the callers' word as it is.
+    pub delegation: Option<Arc<Delegation>>,
     /// Bytes of a body that is streamed unchecked.
     pub max_stream: Size,
     /// Callers with a WebSocket of their own.

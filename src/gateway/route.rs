@@ -10,7 +10,7 @@ use crate::{
     limit::{self, AgentLimits, Limits},
     registry::Compile,
     telemetry::{AgentMetrics, Metrics},
-    transport::{self, Settings, Transport},
+    transport::{self, Settings, Standing, Transport},
     unit::{Glob, Rate},
 };
 use http::{HeaderName, HeaderValue};
@@ -113,11 +113,13 @@ impl Compile for Routes {
             }
         };
         let concurrency = concurrency.or(way.at_once());
+        let metrics = self.metrics.agent(&agent);
+        way.tells(&metrics);
         let bounds = limit::Bounds { declared: agent.rates.clone(), rate, concurrency };
         Ok(Route {
             grants: self.auth.grants_of(&agent),
             limits: self.limits.agent(&agent.id, bounds),
-            metrics: self.metrics.agent(&agent),
+            metrics,
             fields: fields(&agent),
             versions: Table::of(&agent),
             slow: slow.unwrap_or(false),
@@ -148,6 +150,11 @@ impl Route {
             Status::Inactive => Err(Fault::new(Code::AgentUnavailable, "the agent is not active")),
             _ => Ok(()),
         }
+    }
+
+    /// Its endpoints, each with how its breaker stands; its own first.
+    pub fn endpoints(&self) -> impl Iterator<Item = (&str, Standing)> {
+        self.way.standings()
     }
 
     /// The operation at `at`, which was found in this route: the first stands in for none.

@@ -3,7 +3,7 @@
 use super::{
     Gateway, Stop, World, accept,
     admit::{Entry, Known, Shown},
-    asks::{deadline, query, told_by_us},
+    asks::{deadline, query, session_in_query, told_by_us},
     batch::Batch,
     body::{Incoming, Pace},
     call::{Call, Stage},
@@ -117,6 +117,7 @@ impl Serving<'_> {
         };
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
         let mut known = gateway.known(world, call, agent, shown).await?;
+        known.session = known.session.or_else(|| session_in_query(head, &known.caller));
         // Whoever waits for another call's answer needs no place among the agent's calls.
         let key = if world.once.is_on() { once::key(&head.headers)?.map(str::to_owned) } else { None };
         let permit = match key {

@@ -1,11 +1,14 @@
-//! Signatures over JSON documents (JWS, RFC 7515, over RFC 8785's canonical form): a publisher's is verified, and the
-//! gateway's own is made, with keys that are published.
+//! Signatures over JSON documents (JWS, RFC 7515, over RFC 8785's canonical form) and over claims (JWT): others' are
+//! verified, and the gateway's own are made, with keys that are published.
 //! It fetches no key that a document names (`jku`): whoever writes a document would choose its judge. A signature says
 //! nothing of time: a publisher's older card stays signed until its key is no longer believed.
 
 mod forms;
 mod jwk;
 mod schema;
+mod token;
+
+pub use token::Refused;
 
 use aws_lc_rs::{
     rand::SystemRandom,

@@ -74,11 +74,14 @@ pub(super) struct Series {
     pub(super) call: Histogram,
     pub(super) agent: Histogram,
     pub(super) operations: Mutex<BTreeMap<Arc<str>, Arc<Operation>>>,
+    /// Endpoints whose breaker is open, and how often one opened.
+    pub(super) breakers: (AtomicU64, AtomicU64),
 }
 
 impl Series {
     fn new(label: Arc<str>) -> Arc<Self> {
-        Arc::new(Self { label, call: Histogram::default(), agent: Histogram::default(), operations: Mutex::default() })
+        let (call, agent) = Default::default();
+        Arc::new(Self { label, call, agent, operations: Mutex::default(), breakers: Default::default() })
     }
 
     fn operation(&self, name: &str) -> Arc<Operation> {
@@ -117,8 +120,30 @@ impl AgentMetrics {
         self.count(ended, ended.code.map_or(CODES - 1, |code| 1 + code as usize));
     }
 
+    /// How many endpoints of the agent have an open breaker now.
+    pub fn breakers(&self, open: usize) {
+        self.series().breakers.0.store(open as u64, Relaxed);
+    }
+
+    /// As [`AgentMetrics::breakers`], when the agent's route is made anew; an agent without a label needs none for that.
+    pub fn breakers_are(&self, open: usize) {
+        let known = self.id.as_ref().and_then(|id| lock(&self.calls.agents).get(id).cloned());
+        if let Some(series) = known {
+            series.breakers.0.store(open as u64, Relaxed);
+        }
+    }
+
+    /// Counts a breaker that opens.
+    pub fn breaker_opened(&self) {
+        self.series().breakers.1.fetch_add(1, Relaxed);
+    }
+
+    fn series(&self) -> &Arc<Series> {
+        self.series.get_or_init(|| self.calls.series(self.id.as_ref()))
+    }
+
     fn count(&self, ended: &Ended, at: usize) {
-        let series = self.series.get_or_init(|| self.calls.series(self.id.as_ref()));
+        let series = self.series();
         // Agents that share a label do not have each its operations there.
         let named = ended.operation.filter(|_| !Arc::ptr_eq(series, &self.calls.other));
         let operation = match named.and_then(|at| self.operations.get(at)) {

@@ -14,13 +14,15 @@ use std::{
 /// What the registry asks at a scrape.
 pub(super) struct CallsCollector {
     pub(super) calls: Arc<Calls>,
-    descriptions: [Desc; 3],
+    descriptions: [Desc; 5],
 }
 
-const NAMES: [(&str, &str, &[&str]); 3] = [
+const NAMES: [(&str, &str, &[&str]); 5] = [
     ("gatepost_calls_total", "Calls, by how they ended.", &["agent", "code", "group", "operation"]),
     ("gatepost_call_seconds", "Time from a call's first byte in to its last byte out.", &["agent"]),
     ("gatepost_agent_seconds", "Time that the agent took of a call.", &["agent"]),
+    ("gatepost_breakers_open", "Endpoints of an agent that are left alone because they failed.", &["agent"]),
+    ("gatepost_breaker_opened_total", "How often an endpoint of an agent came to be left alone.", &["agent"]),
 ];
 
 impl CallsCollector {
@@ -29,8 +31,8 @@ impl CallsCollector {
             let labels = labels.iter().map(|label| (*label).to_owned()).collect();
             Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
         };
-        let [total, call, agent] = NAMES.map(describe);
-        Ok(Self { calls, descriptions: [total?, call?, agent?] })
+        let [total, call, agent, open, opened] = NAMES.map(describe);
+        Ok(Self { calls, descriptions: [total?, call?, agent?, open?, opened?] })
     }
 }
 
@@ -42,14 +44,26 @@ impl Collector for CallsCollector {
     fn collect(&self) -> Vec<proto::MetricFamily> {
         let mut all: Vec<Arc<Series>> = lock(&self.calls.agents).values().cloned().collect();
         all.extend([Arc::clone(&self.calls.unknown), Arc::clone(&self.calls.other)]);
-        let mut found: [Vec<proto::Metric>; 3] = Default::default();
-        let [total, call, agent] = &mut found;
+        let mut found: [Vec<proto::Metric>; 5] = Default::default();
+        let [total, call, agent, open, opened] = &mut found;
         for series in &all {
             self.calls.collect(series, total);
             call.extend(series.call.collect().map(|histogram| timed(series, histogram)));
             agent.extend(series.agent.collect().map(|histogram| timed(series, histogram)));
+            // Most agents never had one open.
+            let count = series.breakers.1.load(Relaxed);
+            if count > 0 {
+                open.push(gauged(series, series.breakers.0.load(Relaxed)));
+                opened.push(counted(series, count));
+            }
         }
-        let kinds = [proto::MetricType::COUNTER, proto::MetricType::HISTOGRAM, proto::MetricType::HISTOGRAM];
+        let kinds = [
+            proto::MetricType::COUNTER,
+            proto::MetricType::HISTOGRAM,
+            proto::MetricType::HISTOGRAM,
+            proto::MetricType::GAUGE,
+            proto::MetricType::COUNTER,
+        ];
         let families = NAMES.iter().zip(kinds).zip(found).filter(|(_, metrics)| !metrics.is_empty());
         families
             .map(|(((name, help, _), kind), metrics)| {
@@ -67,6 +81,22 @@ impl Collector for CallsCollector {
 fn timed(series: &Series, histogram: proto::Histogram) -> proto::Metric {
     let mut metric = proto::Metric::from_label(pairs(&[("agent", &series.label)]));
     metric.set_histogram(histogram);
+    metric
+}
+
+fn gauged(series: &Series, value: u64) -> proto::Metric {
+    let mut gauge = proto::Gauge::default();
+    gauge.set_value(value as f64);
+    let mut metric = proto::Metric::from_label(pairs(&[("agent", &series.label)]));
+    metric.set_gauge(gauge);
+    metric
+}
+
+fn counted(series: &Series, value: u64) -> proto::Metric {
+    let mut counter = proto::Counter::default();
+    counter.set_value(value as f64);
+    let mut metric = proto::Metric::from_label(pairs(&[("agent", &series.label)]));
+    metric.set_counter(counter);
     metric
 }
 

@@ -2,41 +2,43 @@
 //! keeps the call within its time, and tries again only where that is safe.
 //! It decides nothing about who may call, and writes no answer.
 //!
-//! A kind of transport is a folder here, an implementation of [`Way`] and an arm of [`Transport::route`]; HTTP alone is
-//! a variant of [`Route`], so that it costs no allocation.
+//! A kind of transport is a folder here, an implementation of [`Way`] and an arm of `Transport::lead`; HTTP alone is
+//! a variant of [`Lead`], so that it costs no allocation.
 
 mod body;
+mod breaker;
+mod ends;
 mod headers;
 mod http;
+mod leads;
 mod local;
 mod matrix;
 mod mqtt;
 mod named;
 mod reply;
+mod session;
 mod settings;
 mod way;
 mod websocket;
 
 pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
+pub use breaker::Standing;
+pub use ends::{Lead, Route};
 pub use headers::{Passage, incoming_headers};
 pub use local::{Leased, LocalConfig};
 pub use matrix::MatrixSettings;
 pub use reply::{Beginning, Reply, ReplyBody};
-pub use settings::{Bounds, Credential, MqttLogin, Settings, Timeouts, Tls};
+pub use session::hash;
+pub use settings::{Bounds, BreakerSettings, Credential, MqttLogin, Settings, Timeouts, Tls};
 pub use way::Way;
 pub use websocket::{Came, Frames, Io, Leg, LegBounds, Lost, Opened, Peer, Settings as WebSocketSettings, Socket};
 
-use self::http::Http;
-use crate::{
-    agent::{Agent, Endpoint},
-    fault::Fault,
-    names::Resolver,
-    net::AddressPolicy,
-};
+use self::{breaker::Rules, http::Http, leads::Breakers};
+use crate::{fault::Fault, names::Resolver, net::AddressPolicy};
 use ::http::{HeaderMap, Method, uri::PathAndQuery};
 use arc_swap::ArcSwapOption;
-use std::{num::NonZeroU32, sync::Arc};
+use std::sync::{Arc, Mutex};
 use tokio::time::Instant;
 
 /// The proof that a call was admitted. `gateway` has the one type that implements it and the one
@@ -47,32 +49,10 @@ pub trait Admission: Sync {
 
     /// When its time is over, all tries together.
     fn deadline(&self) -> Instant;
-}
 
-/// How one agent is reached, worked out when its record was read. Cheap to clone.
-#[derive(Clone, Debug)]
-pub enum Route {
-    /// HTTP over TCP, TLS or a unix socket.
-    Http(Arc<Target>),
-    /// Anything else.
-    Other(Arc<dyn Way>),
-}
-
-impl Route {
-    /// The agent's bounds in time.
-    pub fn bounds(&self) -> &Bounds {
-        match self {
-            Self::Http(target) => target.bounds(),
-            Self::Other(way) => way.bounds(),
-        }
-    }
-
-    /// How many calls the agent takes at once, where its kind of transport knows.
-    pub fn at_once(&self) -> Option<NonZeroU32> {
-        match self {
-            Self::Http(_) => None,
-            Self::Other(way) => way.at_once(),
-        }
+    /// What stands for the caller's session, where it has one: its calls go to one endpoint. See [`hash`].
+    fn session(&self) -> Option<u64> {
+        None
     }
 }
 
@@ -101,7 +81,7 @@ pub struct Request<'a> {
 }
 
 /// Every connection to agents. One for the life of the process: routes made under another
-/// configuration share its pools.
+/// configuration share its pools, and what is known of their endpoints.
 #[derive(Clone, Debug)]
 pub struct Transport {
     http: Arc<Http>,
@@ -109,6 +89,7 @@ pub struct Transport {
     names: Arc<ArcSwapOption<Resolver>>,
     matrix: Arc<matrix::Matrix>,
     local: Arc<local::Local>,
+    breakers: Arc<Mutex<Breakers>>,
 }
 
 impl Transport {
@@ -120,6 +101,7 @@ impl Transport {
             names: Arc::default(),
             matrix: Arc::default(),
             local: local::Local::new(),
+            breakers: Arc::default(),
         }
     }
 
@@ -158,55 +140,34 @@ impl Transport {
         self.local.release(name)
     }
 
-    /// Works out how `agent` is reached. Reads the files and secrets that `settings` name.
-    ///
-    /// # Errors
-    /// Every reason why it cannot be reached like this, each with its field.
-    pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
-        match &agent.endpoint {
-            Endpoint::Http(_) | Endpoint::Unix { .. } => self.http.target(agent, settings).map(Route::Http),
-            Endpoint::Mqtt(at) => self.mqtt.way(at, agent, settings).map(Route::Other),
-            Endpoint::Name(uri) => {
-                let problems = self.check(settings);
-                let named = || Route::Other(named::Named::new(uri, agent, settings, self));
-                if problems.is_empty() { Ok(named()) } else { Err(problems) }
-            }
-            Endpoint::WebSocket(_) => websocket::way(&self.http, agent, settings).map(Route::Other),
-            Endpoint::Local(name) => self.local.way(name, settings).map(Route::Other),
-            Endpoint::Matrix(address) => self.matrix.way(address, settings).map(Route::Other),
-        }
-    }
-
     /// What keeps `settings` from being used for any agent: files and secrets that are not there.
     pub fn check(&self, settings: &Settings) -> Vec<String> {
-        [http::problems(settings), mqtt::problems(settings), matrix::problems(settings), settings.websocket.problems()]
-            .concat()
+        [
+            http::problems(settings),
+            mqtt::problems(settings),
+            matrix::problems(settings),
+            settings.websocket.problems(),
+            Rules::of(&settings.breaker).err().unwrap_or_default(),
+            leads::further(settings, "id").err().unwrap_or_default(),
+        ]
+        .concat()
     }
 
     /// Makes the call and waits for the head of the answer.
     ///
     /// # Errors
-    /// The agent cannot be reached, does not answer in time, or does not speak HTTP.
+    /// The agent cannot be reached, does not answer in time, or does not speak HTTP; or it has failed so often that
+    /// it is left alone.
     pub async fn call(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Reply, Fault> {
-        self.over(admitted.route(), request, admitted.deadline()).await
-    }
-
-    async fn over(&self, route: &Route, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
-        match route {
-            Route::Http(target) => self.http.call(target, request, deadline).await,
-            Route::Other(way) => way.call(request, deadline).await,
-        }
+        self.at_ends(admitted.route(), request, admitted.session(), admitted.deadline()).await
     }
 
     /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.
     ///
     /// # Errors
-    /// The agent cannot be reached, or does not shake hands in time.
+    /// The agent cannot be reached, or does not shake hands in time; or it has failed so often that it is left alone.
     pub async fn socket(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Option<Opened>, Fault> {
-        match admitted.route() {
-            Route::Http(_) => Ok(None),
-            Route::Other(way) => way.socket(request, admitted.deadline()).await.transpose(),
-        }
+        self.socket_at(admitted.route(), request, admitted.deadline()).await
     }
 
     /// Connections to agents that no call is using.

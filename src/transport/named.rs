@@ -2,7 +2,7 @@
 //! then called through whichever transport that is, with the agent's own settings.
 //! What cannot be resolved is never the caller's fault.
 
-use super::{Bounds, Reply, Request, Route, Settings, Transport, Way};
+use super::{Bounds, Lead, Reply, Request, Settings, Transport, Way};
 use crate::{
     agent::{Agent, AgentUri, Endpoint},
     fault::{Blame, Code, Fault},
@@ -36,7 +36,7 @@ pub(super) struct Named {
 struct Led {
     until: Instant,
     asked: Instant,
-    route: Route,
+    lead: Lead,
 }
 
 impl Named {
@@ -51,25 +51,25 @@ impl Named {
         })
     }
 
-    async fn route(&self, deadline: tokio::time::Instant) -> Result<Route, Fault> {
+    async fn lead(&self, deadline: tokio::time::Instant) -> Result<Lead, Fault> {
         let now = Instant::now();
         let before = self.led.load_full();
         if let Some(led) = before.as_ref().filter(|led| led.until > now) {
-            return Ok(led.route.clone());
+            return Ok(led.lead.clone());
         }
         let late = |_| Fault::new(Code::Timeout, "the agent's name could not be resolved in time");
         let resolved = tokio::time::timeout_at(deadline, self.resolve()).await.map_err(late).flatten();
         match (resolved, before) {
             (Ok(led), _) => {
-                let route = led.route.clone();
+                let lead = led.lead.clone();
                 self.led.store(Some(Arc::new(led)));
-                Ok(route)
+                Ok(lead)
             }
             (Err(fault), Some(led)) if led.asked + STALE > now => {
                 tracing::warn!(agent = %self.agent.id, "its name cannot be resolved again, what it led to stays: {fault}");
-                let (asked, route) = (led.asked, led.route.clone());
-                self.led.store(Some(Arc::new(Led { until: now + AGAIN, asked, route: route.clone() })));
-                Ok(route)
+                let (asked, lead) = (led.asked, led.lead.clone());
+                self.led.store(Some(Arc::new(Led { until: now + AGAIN, asked, lead: lead.clone() })));
+                Ok(lead)
             }
             (Err(fault), _) => Err(fault),
         }
@@ -87,9 +87,9 @@ impl Named {
             return Err(unusable("is a name still".to_owned()));
         }
         let agent = Agent { endpoint, ..self.agent.clone() };
-        let route = self.transport.route(&agent, &self.settings).map_err(|whys| unusable(whys.join("; ")))?;
+        let lead = self.transport.lead(&agent, &self.settings).map_err(|whys| unusable(whys.join("; ")))?;
         let until = resolved.until.unwrap_or_else(|| names.usual());
-        Ok(Led { until, asked: Instant::now(), route })
+        Ok(Led { until, asked: Instant::now(), lead })
     }
 }
 
@@ -114,14 +114,14 @@ impl Way for Named {
     }
 
     async fn call(&self, request: Request<'_>, deadline: tokio::time::Instant) -> Result<Reply, Fault> {
-        let route = self.route(deadline).await?;
-        let called = self.transport.over(&route, request, deadline).await;
+        let lead = self.lead(deadline).await?;
+        let called = self.transport.along(&lead, request, deadline).await;
         if called.as_ref().is_err_and(|fault| fault.code() == Code::AgentUnavailable) {
             // It may have moved: the next call asks again, and comes back here if it has not.
             self.led.rcu(|led| {
                 let now = Instant::now();
                 led.as_ref()
-                    .map(|led| Arc::new(Led { until: led.until.min(now), asked: led.asked, route: led.route.clone() }))
+                    .map(|led| Arc::new(Led { until: led.until.min(now), asked: led.asked, lead: led.lead.clone() }))
             });
         }
         called

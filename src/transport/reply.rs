@@ -1,6 +1,6 @@
 //! What came back: a head, and a body that is read piece by piece, at the reader's pace.
 
-use super::http::Answer;
+use super::{breaker::InFlight, http::Answer};
 use crate::fault::Fault;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
@@ -23,6 +23,8 @@ pub struct ReplyBody {
     /// Read already, and put back.
     front: Option<Bytes>,
     rest: Rest,
+    /// The endpoint's place that the exchange takes until its end.
+    held: Option<InFlight>,
 }
 
 #[derive(Debug)]
@@ -45,7 +47,12 @@ impl ReplyBody {
     /// A body that comes piece by piece from elsewhere: pieces that are not empty, and at most one fault, at the end.
     /// Whoever sends them bounds their time, and stops when nobody takes them any more.
     pub fn pieces(pieces: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
-        Self { front: None, rest: Rest::Pieces(pieces) }
+        Self { front: None, rest: Rest::Pieces(pieces), held: None }
+    }
+
+    /// Keeps the place at an endpoint until the body goes.
+    pub(super) fn hold(&mut self, held: InFlight) {
+        self.held = Some(held);
     }
 
     /// How many bytes are to come, if the agent has said.
@@ -108,12 +115,12 @@ impl ReplyBody {
 
 impl From<Answer> for ReplyBody {
     fn from(answer: Answer) -> Self {
-        Self { front: None, rest: Rest::Http(Box::new(answer)) }
+        Self { front: None, rest: Rest::Http(Box::new(answer)), held: None }
     }
 }
 
 impl From<Bytes> for ReplyBody {
     fn from(bytes: Bytes) -> Self {
-        Self { front: Some(bytes).filter(|bytes| !bytes.is_empty()), rest: Rest::None }
+        Self { front: Some(bytes).filter(|bytes| !bytes.is_empty()), rest: Rest::None, held: None }
     }
 }

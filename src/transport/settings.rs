@@ -39,10 +39,31 @@ pub struct Settings {
     /// The account with which agents on Matrix are spoken to. Default: none, and no such agent can be called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<MatrixSettings>,
+    /// When an endpoint that fails is left alone for a while.
+    pub breaker: BreakerSettings,
+    /// Further endpoints of the same agents, at most 15, in the forms that an agent's own endpoint has; `{id}` stands
+    /// for the agent's id. Calls go to the one with the least to do, and those of one session to one. Only in rules.
+    /// Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoints: Option<Vec<String>>,
 }
 
 fn is_default(settings: &super::WebSocketSettings) -> bool {
     *settings == super::WebSocketSettings::default()
+}
+
+/// When an endpoint that fails is left alone for a while. Only what says that it is not there counts: connections that
+/// are refused or die without an answer, and silence beyond the time bounds. Whatever an agent answers is an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "Breaker")]
+#[serde(deny_unknown_fields, default)]
+pub struct BreakerSettings {
+    /// Failures in a row after which calls are answered 503 at once; 0 to 1000, 0 never does so. Default: 5.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failures: Option<u32>,
+    /// How long until one call is let through to try it, and again between two such tries; 100ms to 1h. Default: 2s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_for: Option<Span>,
 }
 
 /// How long each part of a call may take. What is exceeded ends the call with 504.
@@ -134,6 +155,11 @@ impl Settings {
                 (Some(own), Some(base)) => Some(own.over(base)),
                 (own, base) => own.clone().or_else(|| base.clone()),
             },
+            breaker: BreakerSettings {
+                failures: self.breaker.failures.or(base.breaker.failures),
+                open_for: self.breaker.open_for.or(base.breaker.open_for),
+            },
+            endpoints: self.endpoints.clone().or_else(|| base.endpoints.clone()),
         }
     }
 }

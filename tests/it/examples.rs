@@ -6,7 +6,7 @@ use crate::support::{
     gateway::{command, new_key},
 };
 use gatepost::config;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     fs,
@@ -43,6 +43,11 @@ fn brought() -> TempDir {
     for name in ["agents", "pepper", "introspection"] {
         fs::write(at.join("secrets").join(name), "not a real secret\n").unwrap();
     }
+    let own = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    fs::write(at.join("secrets/cards.pem"), own.serialize_pem()).unwrap();
+    // RFC 8037 A.2.
+    let key = json!({"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"});
+    fs::write(at.join("tls/branch.jwks.json"), json!({"keys": [key]}).to_string()).unwrap();
     new_key(at, "team-a", &[]);
     folder
 }

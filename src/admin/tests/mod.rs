@@ -166,7 +166,8 @@ async fn agents_are_listed_in_pages_without_secrets() {
     assert_eq!(
         first["agents"][0],
         json!({"id": "agent-000", "name": "agent-000", "status": "active", "authentication": "none",
-        "endpoint": "https://agent.example/invoke?[redacted]", "operations": ["say"], "in_flight": 1})
+        "endpoint": "https://agent.example/invoke?[redacted]", "operations": ["say"], "in_flight": 1,
+        "breaker": "closed"})
     );
 }
 

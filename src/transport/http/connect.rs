@@ -7,7 +7,7 @@ use super::{
     wire::{Carrier, Wire},
 };
 use crate::{
-    fault::Fault,
+    fault::{Fault, Reach},
     net::{self, AddressPolicy, Unreachable},
 };
 use hyper::client::conn::http2;
@@ -52,7 +52,11 @@ impl Way {
 pub(super) async fn connect(target: &Target, policy: &AddressPolicy, deadline: Instant) -> Result<Way, Fault> {
     let pool = &target.pool;
     let until = deadline.min(Instant::now() + target.bounds.connect);
-    let late = || failure::too_late(format_args!("connecting to {} took too long", pool.key.place));
+    let late = || {
+        let fault = failure::too_late(format_args!("connecting to {} took too long", pool.key.place));
+        // Where the caller gave less time than connecting may take, nothing is known of the agent.
+        if until < deadline { fault.reached(Reach::Nowhere) } else { fault }
+    };
     let work = async {
         if !pool.shares.load(Ordering::Relaxed) {
             return open(pool, policy, until).await;

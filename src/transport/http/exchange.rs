@@ -10,7 +10,7 @@ use super::{
     message::{Exchange, Message, believable},
 };
 use crate::{
-    fault::Fault,
+    fault::{Fault, Reach},
     transport::{
         Reply, Request,
         body::{Body, Course, Outgoing},
@@ -193,5 +193,7 @@ impl Exchange<'_> {
 }
 
 fn lost(mut failed: TrySendError<Message>, reached: Reached) -> Failed {
-    Failed { fault: failure::unanswered(failed.error()), unsent: failed.take_message(), reached }
+    let fault = failure::unanswered(failed.error());
+    let fault = if reached == Reached::Nobody { fault.reached(Reach::Nowhere) } else { fault };
+    Failed { fault, unsent: failed.take_message(), reached }
 }

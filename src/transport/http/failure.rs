@@ -1,7 +1,7 @@
 //! What went wrong with an agent, as a fault: the caller reads one sentence, the log the whole story.
 
 use crate::{
-    fault::{Code, Fault},
+    fault::{Code, Fault, Reach},
     net::{Unreachable, chain},
 };
 use std::{error::Error, fmt::Display, io, time::Duration};
@@ -20,7 +20,10 @@ pub(super) fn unreachable(why: &Unreachable) -> Fault {
 }
 
 fn unavailable(detail: impl Display) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent cannot be reached.").detail(detail).retry_after(SOON)
+    Fault::new(Code::AgentUnavailable, "The agent cannot be reached.")
+        .detail(detail)
+        .retry_after(SOON)
+        .reached(Reach::Nowhere)
 }
 
 /// The connection could not be made.
@@ -31,7 +34,7 @@ pub(super) fn connecting(at: &dyn Display, why: &io::Error) -> Fault {
             .retry_after(SOON);
     }
     match why.kind() {
-        io::ErrorKind::TimedOut => too_late(format_args!("connecting to {at}: {why}")),
+        io::ErrorKind::TimedOut => too_late(format_args!("connecting to {at}: {why}")).reached(Reach::Nowhere),
         _ => unavailable(format_args!("connecting to {at}: {why}")),
     }
 }
@@ -40,6 +43,7 @@ pub(super) fn connecting(at: &dyn Display, why: &io::Error) -> Fault {
 pub(super) fn securing(at: &dyn Display, why: &dyn Display) -> Fault {
     Fault::new(Code::AgentError, "No secure connection to the agent could be made.")
         .detail(format_args!("TLS to {at}: {why}"))
+        .reached(Reach::Nowhere)
 }
 
 pub(super) fn too_late(detail: impl Display) -> Fault {
@@ -52,7 +56,10 @@ pub(super) fn unanswered(why: &hyper::Error) -> Fault {
         true => "The agent's answer is not valid HTTP.",
         false => "The agent closed the connection without an answer.",
     };
-    broken(message, why)
+    match why.is_parse() {
+        true => broken(message, why),
+        false => broken(message, why).reached(Reach::Unsure),
+    }
 }
 
 /// The head came, and is one that cannot be believed.

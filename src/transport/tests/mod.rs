@@ -2,6 +2,7 @@
 //! written byte by byte.
 
 mod broken;
+mod ends;
 mod fields;
 mod reuse;
 mod secure;

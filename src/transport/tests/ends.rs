@@ -1,0 +1,300 @@
+//! Breakers, and agents with several endpoints.
+
+use super::*;
+use crate::transport::settings::BreakerSettings;
+use std::collections::BTreeSet;
+
+/// Opens after two failures, for a fifth of a second.
+fn nervous() -> Settings {
+    let breaker = BreakerSettings { failures: Some(2), open_for: Some(Span::millis(200)) };
+    Settings { breaker, ..quick() }
+}
+
+/// Reads nothing, says nothing and stays.
+async fn silent(stream: TcpStream, _: usize) -> std::io::Result<()> {
+    std::future::pending::<()>().await;
+    drop(stream);
+    Ok(())
+}
+
+fn nowhere() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}/run", listener.local_addr().unwrap())
+}
+
+/// An agent that answers with its name, and its requests.
+async fn named(name: &'static str) -> (String, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let (address, _) = raw(move |mut stream, _| {
+        let seen = Arc::clone(&seen);
+        async move {
+            loop {
+                let got = request(&mut stream).await?;
+                seen.fetch_add(1, Ordering::SeqCst);
+                let session = got.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+                let session = session.unwrap_or("fresh");
+                let head = format!("HTTP/1.1 200 OK\r\nmcp-session-id: {session}\r\nx-from: {name}\r\n");
+                stream.write_all(format!("{head}content-length: 2\r\n\r\n{{}}").as_bytes()).await?;
+            }
+        }
+    })
+    .await;
+    (format!("http://{address}/run"), calls)
+}
+
+fn among(own: &str, further: &[&str], settings: Settings) -> Reach {
+    let endpoints = Some(further.iter().map(ToString::to_string).collect());
+    Reach::new(own, &Settings { endpoints, ..settings })
+}
+
+fn from(reply: Result<Reply, Fault>) -> String {
+    reply.unwrap().headers["x-from"].to_str().unwrap().to_owned()
+}
+
+fn standing(reach: &Reach) -> Standing {
+    reach.route.standings().next().unwrap().1
+}
+
+#[tokio::test]
+async fn r35_after_failures_in_a_row_calls_are_refused_at_once_until_one_is_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let reach = Reach::new(&format!("http://{address}/run"), &nervous());
+    for _ in 0..2 {
+        let detail = is_fault(reach.get().await, 503, "AgentUnavailable");
+        assert!(detail.contains("connecting"), "{detail}");
+    }
+    let fault = reach.get().await.unwrap_err();
+    assert_eq!(fault.retry_after_secs(), Some(1));
+    assert!(is_fault(Err::<(), _>(fault), 503, "AgentUnavailable").contains("breaker"));
+    assert_eq!(standing(&reach), Standing::Open);
+    // It is back; the first call after the breaker's time finds it.
+    let listener = TcpListener::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                request(&mut stream).await?;
+                stream.write_all(OK.as_bytes()).await
+            });
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert_eq!(standing(&reach), Standing::HalfOpen);
+    whole(reach.get().await).await.unwrap();
+    assert_eq!(standing(&reach), Standing::Closed);
+}
+
+#[tokio::test]
+async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once() {
+    let (address, count) = raw(silent).await;
+    let reach = Arc::new(Reach::new(&format!("http://{address}/run"), &nervous()));
+    for _ in 0..2 {
+        is_fault(reach.get().await, 504, "Timeout");
+    }
+    let before = count.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(220)).await;
+    let tries = (0..20).map(|_| {
+        let reach = Arc::clone(&reach);
+        tokio::spawn(async move { reach.get().await.unwrap_err().code().row().name })
+    });
+    let tries: Vec<_> = tries.collect();
+    let mut codes = Vec::new();
+    for each in tries {
+        codes.push(each.await.unwrap());
+    }
+    assert_eq!(codes.iter().filter(|code| **code == "Timeout").count(), 1, "{codes:?}");
+    assert_eq!(count.load(Ordering::SeqCst), before + 1);
+    // Its caller leaves; the next try is made all the same.
+    tokio::time::sleep(Duration::from_millis(220)).await;
+    assert!(tokio::time::timeout(Duration::from_millis(20), reach.get()).await.is_err());
+    tokio::time::sleep(Duration::from_millis(220)).await;
+    is_fault(reach.get().await, 504, "Timeout");
+}
+
+#[tokio::test]
+async fn what_an_agent_answers_never_opens_its_breaker() {
+    let unwell = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    for answer in
+        [unwell, "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", "garbage\r\n\r\n"]
+    {
+        let (address, count) = raw(move |mut stream, _| async move {
+            request(&mut stream).await?;
+            stream.write_all(answer.as_bytes()).await
+        })
+        .await;
+        let reach = Reach::new(&format!("http://{address}/run"), &nervous());
+        for _ in 0..6 {
+            drop(reach.get().await);
+        }
+        assert_eq!((count.load(Ordering::SeqCst), standing(&reach)), (6, Standing::Closed), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_breaker() {
+    let (address, _) = raw(silent).await;
+    let reach = Reach::new(&format!("http://{address}/run"), &nervous());
+    for _ in 0..6 {
+        let deadline = Instant::now() + Duration::from_millis(10);
+        let admitted = Admitted { route: reach.route.clone(), deadline };
+        let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+        let headers = HeaderMap::new();
+        let (id, body, method) = ("c", Body::Empty, Method::GET);
+        let request = Request { id, operation: "", method, path: None, headers: &headers, body, passage };
+        is_fault(reach.transport.call(&admitted, request).await, 504, "Timeout");
+        assert!(tokio::time::timeout(Duration::from_millis(10), reach.get()).await.is_err());
+    }
+    for _ in 0..3 {
+        let (_feed, body) = Body::stream(Some(10));
+        is_fault(reach.send(Method::POST, &HeaderMap::new(), body).await, 504, "Timeout");
+    }
+    assert_eq!(standing(&reach), Standing::Closed);
+}
+
+#[tokio::test]
+async fn a_breaker_outlives_its_route_where_the_endpoint_is_the_same_and_may_be_switched_off() {
+    let (transport, endpoint) = (transport(), nowhere());
+    let reach = Reach::through(transport.clone(), &endpoint, &nervous());
+    for _ in 0..2 {
+        drop(reach.get().await);
+    }
+    let again = Reach::through(transport.clone(), &endpoint, &nervous());
+    assert_eq!(standing(&again), Standing::Open);
+    let off = BreakerSettings { failures: Some(0), open_for: None };
+    let never = Reach::through(transport.clone(), &endpoint, &Settings { breaker: off, ..quick() });
+    assert!(is_fault(never.get().await, 503, "AgentUnavailable").contains("connecting"));
+    // What nobody leads to any more is forgotten.
+    for at in 0..1_000 {
+        drop(transport.route(&agent(&format!("http://127.0.0.1:9/{at}")), &quick()).unwrap());
+    }
+    assert!(transport.breakers.lock().unwrap().known.len() < 200);
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_told_by_name() {
+    let endpoints = |texts: &[&str]| Settings {
+        endpoints: Some(texts.iter().map(ToString::to_string).collect()),
+        ..Settings::default()
+    };
+    let breaker = BreakerSettings { failures: Some(1_001), open_for: Some(Span::secs(7_200)) };
+    let many = vec!["http://a.example/"; 16];
+    for (settings, words) in [
+        (endpoints(&["ftp://x/"]), "endpoints[0]: endpoints of kind 'ftp'"),
+        (endpoints(&["http://127.0.0.1/", "http://127.0.0.1/"]), "endpoints[1]: stands there twice"),
+        (endpoints(&many), "at most 15"),
+        (Settings { breaker, ..Settings::default() }, "breaker.open_for: must be 100ms to 1h"),
+    ] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let problems = runtime.block_on(async {
+            let transport = transport();
+            let refused = transport.route(&agent("http://127.0.0.1:9/"), &settings).unwrap_err();
+            assert!(refused.iter().any(|why| why.contains(words)), "{refused:?}");
+            transport.check(&settings)
+        });
+        assert!(problems.iter().any(|why| why.contains(words)), "{problems:?}");
+    }
+}
+
+#[tokio::test]
+async fn calls_are_spread_over_the_endpoints_and_go_where_the_least_is_going_on() {
+    let ((a, at_a), (b, at_b)) = (named("a").await, named("b").await);
+    let reach = among(&a, &[&b], quick());
+    for _ in 0..10 {
+        whole(reach.post().await).await.unwrap();
+    }
+    assert_eq!((at_a.load(Ordering::SeqCst), at_b.load(Ordering::SeqCst)), (5, 5));
+    let held = reach.post().await.unwrap();
+    let busy = held.headers["x-from"].clone();
+    for _ in 0..4 {
+        assert_ne!(from(reach.post().await), busy.to_str().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn r45_a_call_goes_on_only_where_no_agent_can_have_read_it_or_twice_is_as_once() {
+    let (alive, calls) = named("alive").await;
+    // Nothing was delivered: any call goes on.
+    let reach = among(&nowhere(), &[&alive], quick());
+    for _ in 0..4 {
+        assert_eq!(from(reach.post().await), "alive");
+    }
+    // Somebody read it, and died: only what may be done twice goes on.
+    let (dying, _) = raw(|mut stream, _| async move { request(&mut stream).await.map(drop) }).await;
+    let dying = format!("http://{dying}/run");
+    let careful = BreakerSettings { failures: Some(0), open_for: None };
+    let reach = among(&dying, &[&alive], Settings { breaker: careful, ..quick() });
+    let before = calls.load(Ordering::SeqCst);
+    let mut lost = 0;
+    for _ in 0..4 {
+        lost += usize::from(reach.post().await.is_err_and(|fault| fault.http_status() == 502));
+    }
+    assert_eq!((lost, calls.load(Ordering::SeqCst) - before), (2, 2));
+    let key = HeaderMap::from_iter([(HeaderName::from_static("idempotency-key"), HeaderValue::from_static("k"))]);
+    for _ in 0..4 {
+        assert_eq!(from(reach.get().await), "alive");
+        assert_eq!(from(reach.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await), "alive");
+    }
+    // Where every endpoint is left alone, that is said.
+    let reach = among(&nowhere(), &[&nowhere()], nervous());
+    for _ in 0..2 {
+        is_fault(reach.post().await, 503, "AgentUnavailable");
+    }
+    assert!(is_fault(reach.post().await, 503, "AgentUnavailable").contains("breaker"));
+}
+
+#[tokio::test]
+async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_that_is_gone() {
+    let places = [named("a").await.0, named("b").await.0, named("c").await.0];
+    let reach = among(&places[0], &[&places[1], &places[2]], nervous());
+    let other = among(&places[2], &[&places[0], &places[1]], nervous());
+    let at = async |reach: &Reach, session: u64| {
+        let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+        let (headers, body) = (HeaderMap::new(), Bytes::from_static(b"{}").into());
+        let deadline = Instant::now() + Duration::from_secs(3);
+        let request =
+            Request { id: "c", operation: "", method: Method::POST, path: None, headers: &headers, body, passage };
+        from(reach.transport.at_ends(&reach.route, request, Some(session), deadline).await)
+    };
+    let mut used = BTreeSet::new();
+    for name in 0..40_u32 {
+        let session = hash(&[b"key:a", &name.to_le_bytes()]);
+        let place = at(&reach, session).await;
+        // Another gateway, which knows the endpoints in another order, chooses alike.
+        assert_eq!((at(&reach, session).await, at(&other, session).await), (place.clone(), place.clone()));
+        used.insert(place);
+    }
+    assert_eq!(used.len(), 3);
+    let part = among(&nowhere(), &[&places[1], &places[2]], nervous());
+    for name in 0..20_u32 {
+        let session = hash(&[b"key:a", &name.to_le_bytes()]);
+        let (before, after) = (at(&reach, session).await, at(&part, session).await);
+        assert!(before == "a" || before == after, "{before} {after}");
+    }
+    assert_ne!(hash(&[b"key:a", b"b"]), hash(&[b"key:", b"ab"]));
+}
+
+#[tokio::test]
+async fn a_session_that_the_agent_named_goes_back_to_where_it_was_named() {
+    let ((a, _), (b, _)) = (named("a").await, named("b").await);
+    let reach = among(&a, &[&b], quick());
+    for _ in 0..4 {
+        let begun = reach.post().await.unwrap();
+        let (place, session) = (begun.headers["x-from"].clone(), begun.headers["mcp-session-id"].clone());
+        drop(begun);
+        assert!(session.to_str().unwrap().starts_with("fresh~"), "{session:?}");
+        let headers = HeaderMap::from_iter([(HeaderName::from_static("mcp-session-id"), session.clone())]);
+        for _ in 0..3 {
+            let reply = reach.send(Method::POST, &headers, Bytes::from_static(b"{}").into()).await.unwrap();
+            // The agent was told its own name for it.
+            assert_eq!((&reply.headers["x-from"], &reply.headers["mcp-session-id"]), (&place, &session));
+        }
+    }
+    for strange in ["~", "~00000000", "x~0000000g", "x~+0000000", "plain", "x~000000000"] {
+        let headers = HeaderMap::from_iter([(HeaderName::from_static("mcp-session-id"), strange.parse().unwrap())]);
+        let reply = reach.send(Method::POST, &headers, Bytes::from_static(b"{}").into()).await.unwrap();
+        let told = reply.headers["mcp-session-id"].to_str().unwrap();
+        assert_eq!(told.rsplit_once('~').unwrap().0, strange, "{told}");
+    }
+}
