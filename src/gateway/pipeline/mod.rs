@@ -11,8 +11,9 @@ use super::{
     body::{Incoming, Pace},
     call::Call,
     errand::{Errand, Whole},
+    forward::Pump,
     input,
-    listen::{self, Outcome},
+    listen::Outcome,
     reply,
     route::looks_like_json,
     serve::Serving,
@@ -61,10 +62,13 @@ impl Serving<'_> {
         let host = head.uri.authority().map(|authority| authority.as_str().to_owned());
         let host = host.or_else(|| head.headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
         let run = self.run(pipeline, Running { id: call.id(), headers: &head.headers, host: host.as_deref(), until });
-        let answered = tokio::select! {
-            biased;
-            answered = run => answered?,
-            () = listen::gone(session) => return Err(Stop::Gone),
+        let (mut run, mut watch) = (std::pin::pin!(run), Pump::done());
+        let answered = loop {
+            tokio::select! {
+                biased;
+                answered = &mut run => break answered?,
+                left = watch.step(session) => left?,
+            }
         };
         reply::local(session, self.connection, call, (answer(answered), standing)).await
     }
