@@ -142,7 +142,11 @@ pub(super) fn onto(hint: &str, base: &Url) -> Result<String, String> {
         return refuse("which is too long or has a fragment");
     }
     match hint.split_once("://") {
-        None => base.join(hint).map(String::from).or_else(|_| refuse("which is no URL")),
+        None => {
+            let url = base.join(hint).ok().filter(|url| url.username().is_empty() && url.password().is_none());
+            let url = url.filter(|url| matches!(url.scheme(), "https" | "http"));
+            url.map_or_else(|| refuse("which is no URL over HTTP"), |url| Ok(String::from(url)))
+        }
         Some(("https" | "http" | "wss" | "ws" | "mqtts", _)) => {
             let url = Url::parse(hint).ok().filter(|url| url.username().is_empty() && url.password().is_none());
             url.map_or_else(|| refuse("which is no URL, or has a user"), |_| Ok(hint.to_owned()))
