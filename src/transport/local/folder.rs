@@ -41,7 +41,7 @@ struct Descriptor {
 /// What keeps the folder from being used.
 pub(super) fn problem(config: &LocalConfig) -> Option<String> {
     // One that is not there yet may still be made; calls are answered that nobody runs.
-    if statat(CWD, &*config.folder, AtFlags::SYMLINK_NOFOLLOW).err() == Some(rustix::io::Errno::NOENT) {
+    if statat(CWD, &*config.folder, AtFlags::SYMLINK_NOFOLLOW).is_err_and(|why| why == rustix::io::Errno::NOENT) {
         return None;
     }
     opened(config).err()
