@@ -216,12 +216,12 @@ impl Live {
         inner.ended.is_some() && !inner.saved
     }
 
-    /// Nobody needs it any longer: it ended, that is kept, and nobody has followed for `window`.
+    /// Nobody needs it any longer: it ended, that is kept, and whoever lost its events had `window` to come back.
     pub(super) fn is_done(&self, window: Duration) -> bool {
         let inner = self.lock();
         let past = |since: Instant| since.elapsed() >= window;
         // What the agent streamed is only here; everything else is kept.
-        let needed = inner.task.streamed && !(past(inner.alone) && inner.ended.is_some_and(past));
+        let needed = inner.task.streamed && !inner.ended.is_some_and(past);
         inner.saved && inner.followers == 0 && inner.ended.is_some() && !needed
     }
 
