@@ -112,7 +112,11 @@ async fn what_is_not_this_calls_answer_never_becomes_it() {
     let before = Arc::new(std::sync::Mutex::new(None));
     let worker = Worker::start(broker.port, "a", move |task| {
         let mut says = vec![
-            Say::on(task, "a", json!({"response": "foreign", "task_id": uuid::Uuid::new_v4()}).to_string()),
+            Say::on(
+                task,
+                "a",
+                json!({"response": "foreign", "task_id": "7f9619ff-8b86-4d01-b42d-00cf4fc964ff"}).to_string(),
+            ),
             Say::on(task, "b", response(task, json!("another agent"))),
             Say::at("/conversations/not-asked-for/a", "1"),
         ];
