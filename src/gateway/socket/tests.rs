@@ -20,8 +20,25 @@ fn cut(media: &'static str, text: &str, step: usize) -> Vec<String> {
 fn r43_events_and_lines_are_found_wherever_the_pieces_end() {
     for step in 1..20 {
         for ends in ["\n", "\r\n", "\r"] {
-            let text = [": hi", "event: x", "data: a", "data:b", "data", "id: 1", "", "retry: 3", "", "data: \u{fc}", "", "data: cut"];
-            assert_eq!(cut("text/event-stream; charset=utf-8", &text.join(ends), step), ["a\nb\n", "\u{fc}"], "{step} {ends:?}");
+            let text = [
+                ": hi",
+                "event: x",
+                "data: a",
+                "data:b",
+                "data",
+                "id: 1",
+                "",
+                "retry: 3",
+                "",
+                "data: \u{fc}",
+                "",
+                "data: cut",
+            ];
+            assert_eq!(
+                cut("text/event-stream; charset=utf-8", &text.join(ends), step),
+                ["a\nb\n", "\u{fc}"],
+                "{step} {ends:?}"
+            );
         }
         assert_eq!(cut("application/x-ndjson", "{\"a\":1}\r\n\n\u{1e}2\n3", step), ["{\"a\":1}", "2", "3"], "{step}");
     }

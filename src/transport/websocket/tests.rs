@@ -43,7 +43,10 @@ fn r92_an_input_is_written_in_the_agents_form() {
     assert_eq!(sent(Frames::Bare, "").unwrap(), "{}");
     assert_eq!(sent(Frames::Ndjson, "{\r\n\"a\":\n1}").unwrap(), "{  \"a\": 1}\n");
     let rpc = |params: &str| format!("{{\"jsonrpc\":\"2.0\",\"id\":\"r1\",\"method\":\"op\",\"params\":{params}}}");
-    assert_eq!(sent(Frames::JsonRpc, "{\"a\":1.000000000000000000001}").unwrap(), rpc("{\"a\":1.000000000000000000001}"));
+    assert_eq!(
+        sent(Frames::JsonRpc, "{\"a\":1.000000000000000000001}").unwrap(),
+        rpc("{\"a\":1.000000000000000000001}")
+    );
     assert_eq!(sent(Frames::JsonRpc, "7").unwrap(), rpc("[7]"));
     assert!(sent(Frames::Ndjson, "{\"a\":").is_err() && sent(Frames::JsonRpc, "{} {}").is_err());
     assert!(message(Frames::Bare, ("r1", ""), &Bytes::from_static(&[0xff])).is_err());
