@@ -276,6 +276,7 @@ async fn frames_that_break_the_protocol_close_the_socket_and_never_reach_the_age
     fragments.extend(frame(0x80, &[b'x'; 3000]));
     let mut huge = vec![0x81, 0x80 | 127];
     huge.extend(u64::MAX.to_be_bytes());
+    huge.extend([0; 4]);
     let mut interleaved = frame(0x01, b"a");
     interleaved.extend(frame(0x81, b"b"));
     let pings = frame(0x89, b"x").repeat(200);
