@@ -61,6 +61,7 @@ pub(super) struct Library {
 }
 
 impl Library {
+    #[allow(clippy::borrowed_box, reason = "the cache hands out its keys as they are kept")]
     pub(super) fn new(config: &Config, client: Client) -> Self {
         let weigh = |url: &str, kept: &Arc<Kept>| {
             let body = match &kept.found {
