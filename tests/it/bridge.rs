@@ -445,14 +445,18 @@ async fn r129_r130_a_bridge_that_cannot_work_is_refused_by_its_path() {
         "listen:\n  - address: 127.0.0.1:0\nagents:\n  from: [agents.json]\nauth:\n  api_keys: {files: [keys.jsonl]}\n";
     std::fs::write(folder.path().join("agents.json"), "[]").unwrap();
     new_key(folder.path(), "team-a", &[]);
-    let bridge =
-        "bridge:\n  - url: mqtt://broker.example\n    key: env:NO_SUCH_BRIDGE_KEY\n    agents: []\n    remember: 0s\n";
     let path = folder.path().join("gatepost.yaml");
-    std::fs::write(&path, format!("{config}{bridge}")).unwrap();
-    let checked = crate::support::gateway::command().args(["check", "-c"]).arg(&path).output().unwrap();
-    let told = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(!checked.status.success());
-    for problem in ["bridge[0].url: is plain text", "bridge[0].key", "bridge[0].agents", "bridge[0].remember"] {
+    let check = |bridge: &str| {
+        std::fs::write(&path, format!("{config}{bridge}")).unwrap();
+        let checked = crate::support::gateway::command().args(["check", "-c"]).arg(&path).output().unwrap();
+        assert!(!checked.status.success(), "{bridge}");
+        String::from_utf8_lossy(&checked.stderr).into_owned()
+    };
+    let told =
+        check("bridge:\n  - {url: 'mqtt://broker.example', key: 'env:NO_SUCH_KEY', agents: ['*'], remember: 0s}\n");
+    for problem in ["bridge[0].url: is plain text", "bridge[0].key", "bridge[0].remember"] {
         assert!(told.contains(problem), "{problem} is not told: {told}");
     }
+    let told = check("bridge:\n  - {url: 'mqtts://broker.example', key: 'env:NO_SUCH_KEY', agents: []}\n");
+    assert!(told.contains("bridge[0].agents"), "{told}");
 }

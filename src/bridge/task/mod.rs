@@ -144,7 +144,7 @@ impl Desk {
     fn parse(&self, envelope: &Envelope<'_>, id: Option<&str>, conversation: Option<&str>) -> Result<Task, Failure> {
         let id = id.ok_or_else(|| invalid("task_id must be a UUID of version 4"))?;
         let conversation = conversation.ok_or_else(|| invalid("conversation_id must name a conversation"))?;
-        let instruction = instruction(envelope.instruction)?;
+        let instruction = instruction(envelope.instruction, "instruction")?;
         let raw = envelope.input.ok_or_else(|| invalid("input is required"))?.get();
         let input = json::read(raw.as_bytes(), NESTED).map_err(|_| invalid("input is not valid JSON"))?;
         if !matches!(input, Value::String(_) | Value::Object(_)) {
@@ -240,7 +240,11 @@ fn next(raw: &RawValue) -> Result<Next, Failure> {
     if further.is_some() && matches!(to, Onward::Conversation(_)) {
         return Err(invalid("next.next cannot follow a conversation"));
     }
-    Ok(Next { to, instruction: instruction(envelope.instruction)?, next: further.map(|raw| raw.get().to_owned()) })
+    Ok(Next {
+        to,
+        instruction: instruction(envelope.instruction, "next.instruction")?,
+        next: further.map(|raw| raw.get().to_owned()),
+    })
 }
 
 fn invalid(message: &str) -> Failure {
@@ -256,8 +260,8 @@ fn text(raw: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-fn instruction(raw: Option<&RawValue>) -> Result<Option<String>, Failure> {
-    let wrong = |_| invalid("instruction must be a string or null");
+fn instruction(raw: Option<&RawValue>, name: &str) -> Result<Option<String>, Failure> {
+    let wrong = |_| invalid(&format!("{name} must be a string or null"));
     present(raw).map(|raw| serde_json::from_str(raw.get()).map_err(wrong)).transpose()
 }
 
