@@ -134,7 +134,7 @@ async fn r118_r124_an_agent_over_http_is_one_over_mqtt_to_a_client_that_knows_on
     let mut document = agent.document("echo");
     document["description"] = json!("Says it again");
     document["capabilities"] = json!(["echo"]);
-    let gate = bridged(&broker, "").document(document).start().await;
+    let gate = bridged(&broker, "").document(document).document(translator(&agent)).start().await;
     let available = peer.sees("echo", "available").await.payload;
     assert_eq!((&available["agent_id"], &available["description"]), (&json!("echo"), &json!("Says it again")));
     assert_eq!(available["capabilities"], json!(["echo"]));
@@ -148,6 +148,12 @@ async fn r118_r124_an_agent_over_http_is_one_over_mqtt_to_a_client_that_knows_on
     told["instruction"] = json!("repeat");
     let answer = peer.asks("echo", &told).await;
     assert_eq!(answer["response"]["echo"], json!({"instruction": "repeat", "input": "a string"}));
+    let mut named = task("agent-12345", json!({"text": "hi", "source_language": "en", "target_language": "zh"}));
+    named["instruction"] = json!("translateText");
+    peer.sees("agent-12345", "available").await;
+    assert!(peer.asks("agent-12345", &named).await["response"]["echo"].is_object(), "it names an operation");
+    assert_eq!(agent.got()[2].header("x-operation"), Some("translateText"));
+    assert!(agent.got()[2].json().get("instruction").is_none());
     let after = Peer::join(&broker).await;
     after.sees("echo", "available").await;
     assert!(after.on(&answers_to(&asked, "echo")).is_empty(), "answers are not retained (R107)");
