@@ -3,6 +3,7 @@
 //! decides nothing about who may call or which agents are offered: that is asked of its [`House`].
 
 mod config;
+mod instruction;
 mod memory;
 mod presence;
 mod session;
@@ -11,8 +12,8 @@ mod topic;
 mod words;
 
 pub use config::Config;
+pub use instruction::instructed;
 pub use presence::{Offer, Presence};
-pub use task::instructed;
 pub use words::Card;
 
 use crate::fault::Fault;
@@ -24,9 +25,22 @@ pub const DEEPEST: usize = 16;
 /// Whoever makes the calls that tasks ask for.
 #[async_trait::async_trait]
 pub trait House: Send + Sync {
-    /// Calls `agent` for the task with the id `task`; `input` is one JSON text, and so is the answer.
+    /// Calls an agent; the answer is one JSON text.
     ///
     /// # Errors
     /// Whatever a caller over HTTP would be answered.
-    async fn call(&self, agent: &str, task: &str, input: Bytes) -> Result<String, Fault>;
+    async fn call(&self, asked: Asked<'_>) -> Result<String, Fault>;
+}
+
+/// What a task asks for.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// The agent.
+    pub agent: &'a str,
+    /// The id of the task.
+    pub task: &'a str,
+    /// What the agent is to do, if told; see [`instructed`].
+    pub instruction: Option<&'a str>,
+    /// One JSON text.
+    pub input: Bytes,
 }

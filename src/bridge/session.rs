@@ -3,7 +3,7 @@
 //! tasks of their own, as many as there may be.
 
 use super::{
-    Card, House,
+    Asked, Card, House,
     presence::Offer,
     task::{Arrived, Desk, Told, Verdict},
     topic,
@@ -218,7 +218,9 @@ impl Session {
                 let line = self.line.subscribe();
                 self.tasks.spawn(async move {
                     let Ok(_turn) = turns.acquire().await else { return };
-                    let answer = house.call(&agent, &task.id, task.input.clone()).await;
+                    let (id, instruction) = (task.id.as_str(), task.instruction.as_deref());
+                    let asked = Asked { agent: &agent, task: id, instruction, input: task.input.clone() };
+                    let answer = house.call(asked).await;
                     let answer = answer.and_then(|text| Ok(RawValue::from_string(text).map_err(unwritten)?));
                     let told = match &answer {
                         Ok(answer) => task.done(Ok(answer)),

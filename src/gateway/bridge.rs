@@ -6,12 +6,11 @@ use super::{Gateway, World, admit::Shown, errand::Errand, route::Route};
 use crate::{
     agent::{Endpoint, Status},
     auth::{Asked, Caller, Presented},
-    bridge::{Card, House, Offer, Presence},
+    bridge::{self, Card, House, Offer, Presence, instructed},
     fault::{Code, Fault, Result},
     transport::Passage,
     unit::{Secret, json},
 };
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::{
     collections::HashMap,
@@ -242,7 +241,8 @@ struct Calls {
 
 #[async_trait::async_trait]
 impl House for Calls {
-    async fn call(&self, agent: &str, task: &str, input: Bytes) -> Result<String> {
+    async fn call(&self, asked: bridge::Asked<'_>) -> Result<String> {
+        let bridge::Asked { agent, task, instruction, input } = asked;
         let world = self.gateway.world.load_full();
         let headers = credentials(&world, &self.key);
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -255,7 +255,12 @@ impl House for Calls {
             fields: &[],
         };
         let shown = Shown { headers: &headers, peer: None, address };
-        let errand = Errand { shown, passage, id: Some(task), agent, operation: None, input, until: None };
+        // An instruction that is the name of an operation asks for that one: so gateways put it into envelopes.
+        let names =
+            |name: &&str| self.gateway.catalogue.load().get(agent).is_some_and(|route| route.named(name).is_some());
+        let operation = instruction.filter(names);
+        let input = instructed(input, instruction.filter(|_| operation.is_none()));
+        let errand = Errand { shown, passage, id: Some(task), agent, operation, input, until: None };
         let whole = self.gateway.whole_errand(&world, errand).await?;
         if !whole.status.is_success() {
             return Err(Fault::new(Code::AgentError, "the agent failed").detail(whole.status));

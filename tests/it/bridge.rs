@@ -134,7 +134,7 @@ async fn r118_r124_an_agent_over_http_is_one_over_mqtt_to_a_client_that_knows_on
     let mut document = agent.document("echo");
     document["description"] = json!("Says it again");
     document["capabilities"] = json!(["echo"]);
-    let gate = bridged(&broker, "").document(document).start().await;
+    let gate = bridged(&broker, "").document(document).document(translator(&agent)).start().await;
     let available = peer.sees("echo", "available").await.payload;
     assert_eq!((&available["agent_id"], &available["description"]), (&json!("echo"), &json!("Says it again")));
     assert_eq!(available["capabilities"], json!(["echo"]));
@@ -148,6 +148,12 @@ async fn r118_r124_an_agent_over_http_is_one_over_mqtt_to_a_client_that_knows_on
     told["instruction"] = json!("repeat");
     let answer = peer.asks("echo", &told).await;
     assert_eq!(answer["response"]["echo"], json!({"instruction": "repeat", "input": "a string"}));
+    let mut named = task("agent-12345", json!({"text": "hi", "source_language": "en", "target_language": "zh"}));
+    named["instruction"] = json!("translateText");
+    peer.sees("agent-12345", "available").await;
+    assert!(peer.asks("agent-12345", &named).await["response"]["echo"].is_object(), "it names an operation");
+    assert_eq!(agent.got()[2].header("x-operation"), Some("translateText"));
+    assert!(agent.got()[2].json().get("instruction").is_none());
     let after = Peer::join(&broker).await;
     after.sees("echo", "available").await;
     assert!(after.on(&answers_to(&asked, "echo")).is_empty(), "answers are not retained (R107)");
@@ -445,14 +451,18 @@ async fn r129_r130_a_bridge_that_cannot_work_is_refused_by_its_path() {
         "listen:\n  - address: 127.0.0.1:0\nagents:\n  from: [agents.json]\nauth:\n  api_keys: {files: [keys.jsonl]}\n";
     std::fs::write(folder.path().join("agents.json"), "[]").unwrap();
     new_key(folder.path(), "team-a", &[]);
-    let bridge =
-        "bridge:\n  - url: mqtt://broker.example\n    key: env:NO_SUCH_BRIDGE_KEY\n    agents: []\n    remember: 0s\n";
     let path = folder.path().join("gatepost.yaml");
-    std::fs::write(&path, format!("{config}{bridge}")).unwrap();
-    let checked = crate::support::gateway::command().args(["check", "-c"]).arg(&path).output().unwrap();
-    let told = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(!checked.status.success());
-    for problem in ["bridge[0].url: is plain text", "bridge[0].key", "bridge[0].agents", "bridge[0].remember"] {
+    let check = |bridge: &str| {
+        std::fs::write(&path, format!("{config}{bridge}")).unwrap();
+        let checked = crate::support::gateway::command().args(["check", "-c"]).arg(&path).output().unwrap();
+        assert!(!checked.status.success(), "{bridge}");
+        String::from_utf8_lossy(&checked.stderr).into_owned()
+    };
+    let told =
+        check("bridge:\n  - {url: 'mqtt://broker.example', key: 'env:NO_SUCH_KEY', agents: ['*'], remember: 0s}\n");
+    for problem in ["bridge[0].url: is plain text", "bridge[0].key", "bridge[0].remember"] {
         assert!(told.contains(problem), "{problem} is not told: {told}");
     }
+    let told = check("bridge:\n  - {url: 'mqtts://broker.example', key: 'env:NO_SUCH_KEY', agents: []}\n");
+    assert!(told.contains("bridge[0].agents"), "{told}");
 }

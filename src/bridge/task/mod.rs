@@ -46,7 +46,9 @@ pub(super) struct Task {
     /// Where the answer goes unless the task goes on.
     answers: String,
     conversation: String,
-    /// What the agent gets: one JSON text.
+    /// What the agent is to do with it, if told.
+    pub(super) instruction: Option<String>,
+    /// One JSON text, as it came.
     pub(super) input: Bytes,
     next: Option<Next>,
 }
@@ -144,7 +146,7 @@ impl Desk {
     fn parse(&self, envelope: &Envelope<'_>, id: Option<&str>, conversation: Option<&str>) -> Result<Task, Failure> {
         let id = id.ok_or_else(|| invalid("task_id must be a UUID of version 4"))?;
         let conversation = conversation.ok_or_else(|| invalid("conversation_id must name a conversation"))?;
-        let instruction = instruction(envelope.instruction)?;
+        let instruction = instruction(envelope.instruction, "instruction")?;
         let raw = envelope.input.ok_or_else(|| invalid("input is required"))?.get();
         let input = json::read(raw.as_bytes(), NESTED).map_err(|_| invalid("input is not valid JSON"))?;
         if !matches!(input, Value::String(_) | Value::Object(_)) {
@@ -155,7 +157,8 @@ impl Desk {
             id: id.to_owned(),
             answers: topic::conversation(conversation, &self.agent),
             conversation: conversation.to_owned(),
-            input: instructed(Bytes::copy_from_slice(raw.as_bytes()), instruction.as_deref()),
+            instruction,
+            input: Bytes::copy_from_slice(raw.as_bytes()),
             next,
         })
     }
@@ -240,7 +243,11 @@ fn next(raw: &RawValue) -> Result<Next, Failure> {
     if further.is_some() && matches!(to, Onward::Conversation(_)) {
         return Err(invalid("next.next cannot follow a conversation"));
     }
-    Ok(Next { to, instruction: instruction(envelope.instruction)?, next: further.map(|raw| raw.get().to_owned()) })
+    Ok(Next {
+        to,
+        instruction: instruction(envelope.instruction, "next.instruction")?,
+        next: further.map(|raw| raw.get().to_owned()),
+    })
 }
 
 fn invalid(message: &str) -> Failure {
@@ -256,41 +263,14 @@ fn text(raw: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-fn instruction(raw: Option<&RawValue>) -> Result<Option<String>, Failure> {
-    let wrong = |_| invalid("instruction must be a string or null");
+fn instruction(raw: Option<&RawValue>, name: &str) -> Result<Option<String>, Failure> {
+    let wrong = |_| invalid(&format!("{name} must be a string or null"));
     present(raw).map(|raw| serde_json::from_str(raw.get()).map_err(wrong)).transpose()
 }
 
 /// Whether `id` is a UUID of version 4 in its usual spelling.
 fn is_task(id: &str) -> bool {
     id.len() == 36 && Uuid::parse_str(id).is_ok_and(|id| id.get_version_num() == 4)
-}
-
-/// An input together with what is to be done with it, for agents that take one body: the member `instruction` of an
-/// object that has none; whatever else the input is, an object of both. Without an instruction the input stays as it
-/// is, byte for byte. `input` is one JSON text.
-pub fn instructed(input: Bytes, instruction: Option<&str>) -> Bytes {
-    let Some(instruction) = instruction else { return input };
-    let instruction = Value::from(instruction);
-    let members = std::str::from_utf8(&input).ok().and_then(|text| text.trim_start().strip_prefix('{'));
-    let text = match (members, serde_json::from_slice::<Instructed>(&input)) {
-        (Some(_), Ok(Instructed { instruction: Some(_) })) => return input,
-        (Some(rest), Ok(_)) if rest.trim_start().starts_with('}') => format!("{{\"instruction\":{instruction}{rest}"),
-        (Some(rest), Ok(_)) => format!("{{\"instruction\":{instruction},{rest}"),
-        _ => format!("{{\"instruction\":{instruction},\"input\":{}}}", String::from_utf8_lossy(&input)),
-    };
-    text.into()
-}
-
-/// Whether an object has an instruction of its own, be it null.
-#[derive(serde::Deserialize)]
-struct Instructed {
-    #[serde(default, deserialize_with = "some")]
-    instruction: Option<serde::de::IgnoredAny>,
-}
-
-fn some<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<serde::de::IgnoredAny>, D::Error> {
-    serde::Deserialize::deserialize(from).map(Some)
 }
 
 #[cfg(test)]

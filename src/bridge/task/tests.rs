@@ -1,6 +1,7 @@
 //! The nine steps, one after the other and on whatever may arrive.
 
 use super::*;
+use crate::bridge::instructed;
 use proptest::prelude::*;
 use serde_json::json;
 use std::time::Duration;

@@ -61,7 +61,8 @@ impl Serving<'_> {
         call.is_from(&caller);
         let host = head.uri.authority().map(|authority| authority.as_str().to_owned());
         let host = host.or_else(|| head.headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
-        let run = self.run(pipeline, Running { id: call.id(), headers: &head.headers, host: host.as_deref(), until });
+        let id = call.id().to_owned();
+        let run = self.run(pipeline, Running { id: &id, headers: &head.headers, host: host.as_deref(), until });
         let (mut run, mut watch) = (std::pin::pin!(run), Pump::done());
         let answered = loop {
             tokio::select! {
