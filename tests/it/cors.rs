@@ -252,7 +252,7 @@ async fn r88_origins_that_are_none_are_refused_with_their_place() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     for (section, words) in [
-        ("{origins: []}", "cors.origins"),
+        ("{origins: []}", "origins"),
         ("{origins: ['*']}", "cors.origins[0]"),
         ("{origins: ['https://a.example', 'null']}", "cors.origins[1]"),
         ("{origins: ['https://a.example/']}", "cors.origins[0]"),

@@ -29,6 +29,9 @@ const ANSWER: Size = Size::kib(8 << 10);
 const REQUEST: Duration = Duration::from_secs(10);
 const TRIES: u32 = 4;
 
+/// What is left of a call's time when it is as good as over.
+const MOMENT: Duration = Duration::from_millis(20);
+
 /// How often a homeserver that limits the rate is asked again for one call.
 const WAITS: u32 = 50;
 
@@ -87,7 +90,7 @@ impl Account {
         match timeout_at(until, ear.wait_for(|ear| ear.open || ear.looks > looks)).await {
             Ok(Ok(ear)) if ear.open => Ok(()),
             Ok(Ok(ear)) => Err(ear.fault.clone().unwrap_or_else(failure::too_late)),
-            _ => Err(failure::unavailable("The agent cannot be reached.", "the homeserver does not answer a sync")),
+            _ => Err(failure::too_late()),
         }
     }
 
@@ -121,7 +124,7 @@ impl Account {
             self.pace(until).await?;
             let left = until.saturating_duration_since(Instant::now()).min(REQUEST);
             if left.is_zero() {
-                return Err(failure::too_late());
+                return Err(if waits > 0 { failure::busy(failure::SOON) } else { failure::too_late() });
             }
             let bounds = Bounds { size: ANSWER, time: Span::millis(left.as_millis().max(1) as u64) };
             let fault = match self.api.send(ask.clone(), bounds).await {
@@ -139,6 +142,10 @@ impl Account {
                 },
                 Err(why) => failure::unreached(&why),
             };
+            // What ran out was the call's time, and not the homeserver's.
+            if Instant::now() + MOMENT >= until {
+                return Err(failure::too_late());
+            }
             tries += 1;
             let pause = Duration::from_millis(100 << tries);
             if tries >= TRIES || Instant::now() + pause >= until {
