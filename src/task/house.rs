@@ -27,8 +27,9 @@ use tokio::{
 const OFTEN: Duration = Duration::from_millis(500);
 /// Ends that are told at once.
 const TOLD_AT_ONCE: usize = 16;
-/// How much longer than an attempt nobody else makes another.
-const SLACK: Duration = Duration::from_secs(20);
+/// How much longer than an attempt nobody else makes another. Where a gateway died in between, the end is told twice:
+/// its id is the same then.
+const SLACK: Duration = Duration::from_secs(3);
 
 impl Desk {
     pub(super) fn keep_house(self: &Arc<Self>) {
