@@ -147,3 +147,56 @@ fn operations_that_clash_with_the_path_or_each_other_are_refused() {
         assert!(read(&with("operations", broken.clone())).is_err(), "{broken}");
     }
 }
+
+#[test]
+fn r51_endpoints_on_matrix_name_a_user_and_a_room() {
+    for (text, homeserver, room) in [
+        ("agent+matrix://@bot:example.org", None, None),
+        ("agent+matrix://@bot:example.org/!abc:example.org", None, Some("!abc:example.org")),
+        ("agent+matrix://@bot:example.org/#work:example.org", None, Some("#work:example.org")),
+        ("agent+matrix://@bot:example.org/!31hneApxJ_1o-63Dm", None, Some("!31hneApxJ_1o-63Dm")),
+        (
+            "agent+matrix://hs.example.org:8448/!r:example.org/@bot:example.org",
+            Some("hs.example.org:8448"),
+            Some("!r:example.org"),
+        ),
+    ] {
+        let endpoint = text.parse::<Endpoint>().unwrap();
+        assert_eq!((endpoint.to_string().as_str(), endpoint.is_private_wire()), (text, true));
+        let Endpoint::Matrix(address) = endpoint else { panic!("{text}") };
+        assert_eq!((address.homeserver(), address.room(), address.user()), (homeserver, room, "@bot:example.org"));
+    }
+    let encoded = "agent+matrix://%40bot:example.org/%23work:example.org".parse::<Endpoint>().unwrap();
+    assert_eq!(encoded.to_string(), "agent+matrix://@bot:example.org/#work:example.org");
+    for text in [
+        "agent+matrix://",
+        "agent+matrix://@bot",
+        "agent+matrix://@:example.org",
+        "agent+matrix://@bot:",
+        "agent+matrix://@bot:example.org:0",
+        "agent+matrix://@bot:exa mple",
+        "agent+matrix://@bot:example.org/",
+        "agent+matrix://@bot:example.org/!",
+        "agent+matrix://@bot:example.org/#work",
+        "agent+matrix://@bot:example.org/room",
+        "agent+matrix://@bot:example.org/!a:b/!c:d",
+        "agent+matrix://@bot:example.org/@eve:example.org",
+        "agent+matrix://@bot:example.org/!a%2fb?x=1",
+        "agent+matrix://@bot:example.org/!a%0a",
+        "agent+matrix://@bot:example.org/!a%2",
+        "agent+matrix://hs.example.org/!r:example.org",
+        "agent+matrix://user:pass@hs.example.org/!r:example.org/@bot:example.org",
+    ] {
+        let refused = text.parse::<Endpoint>();
+        assert!(refused.is_err(), "{refused:?}");
+    }
+}
+
+#[test]
+fn r51_endpoints_of_this_machine_are_names() {
+    let endpoint = "agent+local://worker-1".parse::<Endpoint>().unwrap();
+    assert_eq!(endpoint.to_string(), "agent+local://worker-1");
+    for text in ["agent+local://", "agent+local://a/b", "agent+local://..", "agent+local://a b", "agent+local:worker"] {
+        assert!(text.parse::<Endpoint>().is_err(), "{text}");
+    }
+}

@@ -201,7 +201,9 @@ impl User {
     async fn follow(&self, script: impl Fn(&Value) -> Vec<Value>, seen: Arc<Mutex<Vec<Value>>>) {
         let mut since = String::new();
         loop {
-            let path = format!("/sync?timeout=5000{since}");
+            // Without this, only the last ten of many calls at once are told.
+            let all = escaped(r#"{"room":{"timeline":{"limit":100}}}"#);
+            let path = format!("/sync?timeout=5000&filter={all}{since}");
             let (200, synced) = self.try_ask("GET", &path, &Value::Null).await else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
