@@ -1,6 +1,6 @@
 //! Wiring of the bridge: what the configuration offers on brokers, with its keys read.
 
-use super::build::within;
+use super::form::within;
 use crate::{bridge::Offer, broker::Address, config::File};
 
 /// What is offered on brokers.

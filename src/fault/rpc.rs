@@ -1,7 +1,7 @@
 //! JSON-RPC 2.0: the form of a fault for whoever spoke it (R92, R94).
 
-use super::{Code, Fault};
-use serde_json::{Map, Value, json};
+use super::Fault;
+use serde_json::{Value, json};
 
 /// Bytes of an id that are repeated to its sender.
 const LONGEST_ID: usize = 256;
@@ -28,28 +28,8 @@ pub fn rpc_id(body: &[u8]) -> Option<Value> {
 }
 
 impl Fault {
-    /// `{"jsonrpc":"2.0","id":…,"error":{"code","message","data"}}`; `data` is the error object of every other form.
+    /// `{"jsonrpc":"2.0","id":…,"error":{…}}`, the answer to the request `id`.
     pub fn rpc(&self, id: &Value, request_id: &str) -> Value {
-        let mut data = Map::new();
-        data.insert("code".into(), self.code().row().name.into());
-        data.insert("status".into(), self.http_status().into());
-        self.extras(&mut data);
-        data.insert("request_id".into(), request_id.into());
-        json!({
-            "jsonrpc": "2.0",
-            "id": id,
-            "error": {"code": self.rpc_code(), "message": self.message(), "data": data},
-        })
-    }
-
-    /// One of the codes that the protocol reserves, or -32000, which it leaves to servers; `data.code` tells the rest
-    /// apart.
-    fn rpc_code(&self) -> i32 {
-        match self.code() {
-            Code::InvalidInput => -32602,
-            Code::CapabilityNotFound | Code::MethodNotAllowed => -32601,
-            Code::Internal => -32603,
-            _ => -32000,
-        }
+        json!({"jsonrpc": "2.0", "id": id, "error": self.rpc_error(request_id)})
     }
 }

