@@ -20,7 +20,7 @@ const MOST_FURTHER: usize = 15;
 /// forgotten when there are twice as many as were needed.
 #[derive(Debug, Default)]
 pub(super) struct Breakers {
-    known: HashMap<Box<str>, Weak<Breaker>>,
+    pub(super) known: HashMap<Box<str>, Weak<Breaker>>,
     sweep_at: usize,
 }
 

@@ -4,7 +4,8 @@
 
 mod config;
 
-pub use config::{Config, Loops, TrustedGateway};
+pub use config::Config;
+use config::{Loops, TrustedGateway};
 
 use crate::{
     fault::{Code, Fault, Result},

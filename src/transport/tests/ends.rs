@@ -142,7 +142,17 @@ async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_bre
         let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
         let headers = HeaderMap::new();
         let (id, body, method) = ("c", Body::Empty, Method::GET);
-        let request = Request { id, operation: "", method, path: None, headers: &headers, body, passage };
+        let request = Request {
+            id,
+            operation: "",
+            method,
+            path: None,
+            headers: &headers,
+            body,
+            passage,
+            instruction: None,
+            next: None,
+        };
         is_fault(reach.transport.call(&admitted, request).await, 504, "Timeout");
         assert!(tokio::time::timeout(Duration::from_millis(10), reach.get()).await.is_err());
     }
@@ -253,8 +263,17 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_that_is_gone() 
         let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
         let (headers, body) = (HeaderMap::new(), Bytes::from_static(b"{}").into());
         let deadline = Instant::now() + Duration::from_secs(3);
-        let request =
-            Request { id: "c", operation: "", method: Method::POST, path: None, headers: &headers, body, passage };
+        let request = Request {
+            id: "c",
+            operation: "",
+            method: Method::POST,
+            path: None,
+            headers: &headers,
+            body,
+            passage,
+            instruction: None,
+            next: None,
+        };
         from(reach.transport.at_ends(&reach.route, request, Some(session), deadline).await)
     };
     let mut used = BTreeSet::new();

@@ -11,6 +11,7 @@ mod targets;
 mod trunks;
 
 use super::*;
+use crate::agent::Agent;
 use crate::unit::Span;
 use ::http::{HeaderName, HeaderValue};
 use bytes::Bytes;

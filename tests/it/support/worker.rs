@@ -54,7 +54,6 @@ pub struct Got {
 
 /// An agent that works.
 pub struct Worker {
-    pub id: String,
     got: Arc<Mutex<Vec<Got>>>,
     connection: JoinHandle<()>,
 }
@@ -102,7 +101,7 @@ impl Worker {
             }
         });
         tokio::time::timeout(super::PATIENCE, listens.recv()).await.unwrap().unwrap();
-        Self { id: id.to_owned(), got, connection }
+        Self { got, connection }
     }
 
     /// One that answers each task with what came in.
