@@ -183,13 +183,6 @@ impl User {
         }
     }
 
-    /// The messages of a room, newest first.
-    pub async fn messages(&self, room: &str) -> Vec<Value> {
-        let page = self.ask("GET", &format!("/rooms/{}/messages?dir=b&limit=100", escaped(room)), &Value::Null).await;
-        let all = page["chunk"].as_array().unwrap().clone();
-        all.into_iter().filter(|event| event["type"] == "m.room.message").collect()
-    }
-
     /// Lets the user answer every call by `script`: contents of events, sent to the room of the call.
     pub fn answers(&self, script: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static) -> Bot {
         let heard = Arc::new(Mutex::new(Vec::new()));
