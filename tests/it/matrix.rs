@@ -5,7 +5,7 @@ use crate::support::{
     agent::{Agent, Do, answer, latch, write},
     eventually,
     gateway::{Build, Gate, gateway, send},
-    synapse::{Synapse, User, reply},
+    synapse::{Bot, Synapse, User, reply},
 };
 use serde_json::{Value, json};
 use std::{
@@ -119,10 +119,17 @@ async fn r51_r98_a_call_is_a_message_in_the_agents_room_and_its_reply_is_the_ans
         assert_eq!(gate.invoke("bot", &input).await.is_ok(), wanted, "{input}");
     }
     assert_eq!(gate.invoke("bot", &json!({"do": "fraction"})).await.is_ok(), json!({"half": 0.5}));
+    envelopes(&gate, &bot).await;
+    errors_and_sizes(&gate, &bot).await;
+    strangers_and_crowds(&stage, &gate, &other).await;
+    repeated(&gate, &bot).await;
+}
+
+/// R78: the ids stand inside the envelope, and each form of an address leads to the room.
+async fn envelopes(gate: &Gate, bot: &Bot) {
     for id in ["alias", "beside"] {
         assert_eq!(gate.invoke(id, &json!({"do": "output", "text": id})).await.is_ok(), json!({"said": id}));
     }
-    // R78: the ids stand inside the envelope.
     let request = gate.post("/agents/named/invoke/greet").header("x-request-id", "my-id").header("x-session-id", "s-1");
     send(request.json(&json!({"do": "output"}))).await.is_ok();
     let heard = bot.heard();
@@ -131,27 +138,31 @@ async fn r51_r98_a_call_is_a_message_in_the_agents_room_and_its_reply_is_the_ans
     assert_eq!((&call["requestId"], &call["sessionId"]), (&json!("my-id"), &json!("s-1")), "{call}");
     assert_eq!((&call["operation"], &last["msgtype"]), (&json!("greet"), &json!("m.text")), "{last}");
     assert_ne!(call["call"], "my-id", "callers choose their ids, and must not choose this one");
+}
 
-    // R93, R41: errors are mapped, and what speaks of the agent's inside is not told.
+/// R93, R41: errors are mapped, and what speaks of the agent's inside is not told; an event that no homeserver would
+/// take is refused before anything is said.
+async fn errors_and_sizes(gate: &Gate, bot: &Bot) {
     let told = gate.invoke("bot", &json!({"do": "fail"})).await;
     assert_eq!(told.is_fault(400, "InvalidInput")["message"], "text is missing");
     let leak = gate.invoke("bot", &json!({"do": "leak"})).await;
     leak.is_fault(502, "AgentError");
     leak.hides(&["Traceback", "/srv", "10.0.0.7", "boom"]);
     gate.invoke("bot", &json!({"do": "problem"})).await.is_fault(503, "AgentUnavailable");
-
-    // An event that no homeserver would take is refused before anything is said.
     let said = bot.heard().len();
     gate.invoke("bot", &json!({"do": "output", "text": "x".repeat(70 << 10)})).await.is_fault(413, "PayloadTooLarge");
     gate.invoke("bot", &json!({"do": "output", "text": "x".repeat(50 << 10)})).await.is_ok();
     assert_eq!(bot.heard().len(), said + 1);
+}
 
-    // Somebody else in the room does not answer for the agent, and nobody gets what comes too late.
+/// Somebody else in the room does not answer for the agent, nobody gets what comes too late, and of many calls at once
+/// each gets its own answer.
+async fn strangers_and_crowds(stage: &Stage, gate: &Gate, other: &Mutex<Vec<Value>>) {
     let stranger = stage.server.user("stranger").await;
     stage.agent.ask("POST", &format!("/rooms/{}/invite", stage.room), &json!({"user_id": stranger.id})).await;
     stranger.join(&stage.room).await;
     let elsewhere = json!({"do": "elsewhere"});
-    let waits = in_time(&gate, "bot", &elsewhere, "3s");
+    let waits = in_time(gate, "bot", &elsewhere, "3s");
     let speaks = async {
         eventually("the call is there", async || !other.lock().unwrap().is_empty()).await;
         let event = other.lock().unwrap()[0].clone();
@@ -164,14 +175,15 @@ async fn r51_r98_a_call_is_a_message_in_the_agents_room_and_its_reply_is_the_ans
     stage.agent.send(&stage.room, &reply(&event, json!({"gatepost.answer": {"output": "late"}}))).await;
     assert_eq!(gate.invoke("bot", &json!({"do": "json"})).await.is_ok(), json!({"a": [1, 2]}));
 
-    // Many at once: each gets its own.
     let calls = (0..30).map(|number| {
-        let (gate, input) = (&gate, json!({"do": "output", "text": format!("{number}")}));
+        let (gate, input) = (gate, json!({"do": "output", "text": format!("{number}")}));
         async move { assert_eq!(gate.invoke("bot", &input).await.is_ok(), json!({"said": format!("{number}")})) }
     });
     futures_util::future::join_all(calls).await;
+}
 
-    // The transaction id is the idempotency key: the call that is repeated is one event, with one answer.
+/// The transaction id is the idempotency key: the call that is repeated is one event, with one answer.
+async fn repeated(gate: &Gate, bot: &Bot) {
     let said = bot.heard().len();
     for _ in 0..2 {
         let request = gate.post("/agents/bot/invoke").header("idempotency-key", "k-1");

@@ -169,7 +169,7 @@ impl Line {
         }
         let told: serde_json::Value =
             serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("a message", why))?;
-        let event = told["event_id"].as_str().map(str::to_owned);
+        let event = told.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
         event.ok_or_else(|| failure::garbled("a message", "event_id is missing"))
     }
 }

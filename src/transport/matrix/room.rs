@@ -122,7 +122,7 @@ impl Room {
         let reply = account.ask(get(&path), until).await?;
         let member = reply.status == 200
             && serde_json::from_slice::<serde_json::Value>(&reply.body)
-                .is_ok_and(|state| state["membership"] == "join");
+                .is_ok_and(|state| state.get("membership").is_some_and(|is| is == "join"));
         if member || !matches!(reply.status, 200 | 404) {
             return if member { Ok(()) } else { Err(failure::refused("a look at the agent's membership", &reply)) };
         }
@@ -133,7 +133,7 @@ impl Room {
 /// A 403 that is about the account itself and not about the room.
 fn is_token(body: &[u8]) -> bool {
     let told: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    told["errcode"].as_str().is_some_and(|code| code != "M_FORBIDDEN")
+    told.get("errcode").and_then(serde_json::Value::as_str).is_some_and(|code| code != "M_FORBIDDEN")
 }
 
 pub(super) fn get<'a>(path: &'a [&'a str]) -> Ask<'a> {
