@@ -1,8 +1,8 @@
 //! The fields of the gateway's own in an answer.
 
-use super::{call::Call, cors};
+use super::{call::Call, cors, route::Route};
 use crate::limit::Standing;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use pingora_http::ResponseHeader;
 
 /// The caller's name for the call.
@@ -29,6 +29,23 @@ pub(super) fn head_of(status: StatusCode, headers: HeaderMap) -> ResponseHeader 
     parts.status = status;
     parts.headers = headers;
     parts.into()
+}
+
+/// The head of an answer of an agent's: what is told of the call, and of the agent.
+pub(super) fn with_fields(
+    call: &Call,
+    (route, standing): (&Route, Option<&Standing>),
+    (status, mut headers): (StatusCode, HeaderMap),
+    length: Option<usize>,
+) -> ResponseHeader {
+    tell(&mut headers, call, standing);
+    if let Some(length) = length {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    for (name, value) in &route.fields {
+        headers.append(name, value.clone());
+    }
+    head_of(status, headers)
 }
 
 fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {

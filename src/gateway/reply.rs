@@ -7,7 +7,7 @@ use super::{
     call::{Call, Stage},
     cors,
     errand::Whole,
-    fields::{REQUEST_ID, append, head_of, tell},
+    fields::{REQUEST_ID, append, head_of, tell, with_fields},
     follow::Following,
     forward::Pump,
     judge::Judge,
@@ -181,23 +181,6 @@ impl Out<'_> {
             }
         }
     }
-}
-
-/// The head of an answer of an agent's: what is told of the call, and of the agent.
-fn with_fields(
-    call: &Call,
-    (route, standing): (&Route, Option<&Standing>),
-    (status, mut headers): (StatusCode, HeaderMap),
-    length: Option<usize>,
-) -> ResponseHeader {
-    tell(&mut headers, call, standing);
-    if let Some(length) = length {
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    }
-    for (name, value) in &route.fields {
-        headers.append(name, value.clone());
-    }
-    head_of(status, headers)
 }
 
 /// Writes an answer of an agent's that was kept; its fields are those that callers may read.
