@@ -3,6 +3,7 @@
 
 use crate::client::Request;
 use crate::load::Target;
+use crate::peers::{ON_BROKER, Places};
 use crate::process::{Core, Process};
 use crate::token::{AUDIENCE, Issuer};
 use anyhow::{Context as _, ensure};
@@ -11,6 +12,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// What the caller sends: 200 bytes that satisfy [`schema`].
 const QUESTION: usize = 200;
@@ -75,6 +77,33 @@ limits:
             self.common(&agents.display().to_string())
         );
         self.start(&self.write(&format!("crowd-{count}"), &config)?)
+    }
+
+    /// With the agents of [`crate::peers`], by kind. Whoever does not answer within `bound` is given up.
+    pub(crate) fn over_everything(&self, places: &Places, bound: Duration) -> anyhow::Result<Process> {
+        let agent = |(kind, endpoint): (&str, String)| json!({"id": kind, "name": kind, "endpoint": endpoint});
+        let endpoints = [
+            ("http", format!("http://{}/invoke", places.http)),
+            ("unix", format!("agent+unix://{}#/invoke", places.unix.display())),
+            ("ws", format!("agent+ws://{}/", places.ws)),
+            ("mqtt", format!("mqtt://{}/control/agents/{ON_BROKER}/input", places.broker)),
+        ];
+        let agents: Vec<Value> = endpoints.into_iter().map(agent).collect();
+        let file = self.agents("everything", &json!(agents))?;
+        let millis = bound.as_millis();
+        let rules = format!(
+            "agents:
+  from: [{file}]
+  defaults:
+    timeouts: {{ first_byte: {millis}ms, total: {millis}ms }}
+  rules:
+    - {{ agents: [ws], settings: {{ websocket: {{ frames: bare }} }} }}
+    - {{ agents: [mqtt], concurrency: 1000 }}
+"
+        );
+        let config = self.common(&file).replace(&format!("agents:\n  from: [{file}]\n"), &rules);
+        let config = config.replace("127.0.0.0/8]\n", "127.0.0.0/8]\n  allow_sockets: [\"/*\"]\n");
+        self.start(&self.write("everything", &format!("{config}limits:\n  per_address: null\n"))?)
     }
 
     fn agents(&self, name: &str, agents: &Value) -> anyhow::Result<String> {
@@ -173,6 +202,16 @@ fn question() -> String {
 /// A call without credentials, for the agent itself, plain proxies and open agents.
 pub(crate) fn plain(address: SocketAddr, path: &str) -> Target {
     Target { address, request: Request::post(path, "", &question()) }
+}
+
+/// A call to one of the agents of [`crate::peers`], through the gateway.
+pub(crate) fn asking(address: SocketAddr, kind: &str, body: &str) -> Target {
+    Target { address, request: Request::post(&path_of(kind), "", body) }
+}
+
+/// Where the gateway takes calls to an agent.
+pub(crate) fn path_of(agent: &str) -> String {
+    format!("/agents/{agent}/invoke")
 }
 
 /// A call that shows an API key.

@@ -5,21 +5,27 @@
 //! so that the CPU of each is its own. Nothing here links the gateway.
 
 mod agent;
+mod broker;
 mod client;
 mod crowd;
+mod direct;
 mod figures;
 mod gatepost;
 mod house;
 mod load;
 mod memory;
+mod mqtt;
 mod nginx;
+mod peers;
 mod pingora;
 mod process;
 mod report;
 mod run;
 mod scale;
+mod soak;
 mod stream;
 mod token;
+mod transports;
 
 use clap::{Parser, Subcommand};
 use std::net::SocketAddr;
@@ -42,6 +48,12 @@ enum Command {
     Run(run::Plan),
     /// Measure what the number of agents changes.
     Scale(scale::Plan),
+    /// Measure each transport beside a direct call of the same agent.
+    Transports(transports::Plan),
+    /// Call over every transport while the broker and the agents are killed and started again, and count.
+    Soak(soak::Plan),
+    /// Agents over HTTP, a unix socket, WebSocket and MQTT (started by `transports` and `soak`).
+    Peers(peers::Places),
     /// An agent that costs next to nothing (started by `run`).
     Agent {
         /// The JWKS document that it serves beside its answers.
@@ -61,6 +73,9 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Run(plan) => run::run(&plan),
         Command::Scale(plan) => scale::run(&plan),
+        Command::Transports(plan) => transports::run(&plan),
+        Command::Soak(plan) => soak::run(&plan),
+        Command::Peers(places) => peers::serve(&places),
         Command::Agent { jwks } => agent::serve(jwks),
         Command::Pingora { listen, upstream } => pingora::serve(listen, upstream),
     }

@@ -76,8 +76,17 @@ impl Process {
     }
 
     /// Starts a program that was told where to listen and waits until it does.
-    pub(crate) fn told(mut command: Command, address: SocketAddr) -> anyhow::Result<Self> {
-        Core::Proxy.take()?;
+    pub(crate) fn told(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
+        Self::listening(command, address, Core::Proxy)
+    }
+
+    /// The same for one that is not measured.
+    pub(crate) fn beside(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
+        Self::listening(command, address, Core::Load)
+    }
+
+    fn listening(mut command: Command, address: SocketAddr, core: Core) -> anyhow::Result<Self> {
+        core.take()?;
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         Core::Load.take()?;
         let child = spawned.with_context(|| format!("{command:?} does not start"))?;
