@@ -221,7 +221,7 @@ impl Session {
                     let (id, instruction) = (task.id.as_str(), task.instruction.as_deref());
                     let asked = Asked { agent: &agent, task: id, instruction, input: task.input.clone() };
                     let answer = house.call(asked).await;
-                    let answer = answer.and_then(|text| Ok(RawValue::from_string(text).map_err(unwritten)?));
+                    let answer = answer.and_then(|text| RawValue::from_string(text).map_err(unwritten));
                     let told = match &answer {
                         Ok(answer) => task.done(Ok(answer)),
                         Err(fault) => task.done(Err(Failure::of(fault))),

@@ -24,7 +24,8 @@ pub fn rpc_id(body: &[u8]) -> Option<Value> {
         Value::String(id) => id.len() <= LONGEST_ID,
         id => id.is_number(),
     };
-    (jsonrpc == "2.0").then(|| if fits { id } else { Value::Null })
+    let id = if fits { id } else { Value::Null };
+    (jsonrpc == "2.0").then_some(id)
 }
 
 impl Fault {

@@ -38,7 +38,7 @@ impl Out<'_> {
             callback: None,
         };
         let Some(live) = desk.stream(&new) else { return Err(Box::new(reply)) };
-        let Ok(follower) = live.follow(0) else { return Err(Box::new(reply)) };
+        let Some(follower) = live.follow(0) else { return Err(Box::new(reply)) };
         let id = live.id();
         // An agent's own task id is what its caller expects there.
         if !head.headers.contains_key(&TASK_ID) {

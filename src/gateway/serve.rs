@@ -118,12 +118,9 @@ impl Serving<'_> {
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
         let mut known = gateway.known(world, call, agent, shown).await?;
         known.session = known.session.or_else(|| session_in_query(head, &known.caller));
-        // Whoever waits for another call's answer needs no place among the agent's calls.
         let key = if world.once.is_on() { once::key(&head.headers)?.map(str::to_owned) } else { None };
-        let permit = match key {
-            None => Some(gateway.limits.enter(&known.route.limits).await?),
-            Some(_) => None,
-        };
+        // Whoever waits for another call's answer needs no place among the agent's calls.
+        let permit = if key.is_none() { Some(gateway.limits.enter(&known.route.limits).await?) } else { None };
         let named = input::named(&known.route, operation, &head.headers)?;
         let declared = versions::declared(&known.route, named);
         let asked = versions::Asked::of(version, head.uri.query(), &head.headers, declared)?;

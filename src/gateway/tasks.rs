@@ -79,7 +79,7 @@ impl Serving<'_> {
             let answer = ended(desk, &task, after)?;
             return reply::local(session, self.connection, call, (answer, standing)).await;
         };
-        let follower = live.follow(after).map_err(|()| gone())?;
+        let follower = live.follow(after).ok_or_else(gone)?;
         if after > 0 {
             self.gateway.metrics.count(Event::StreamResumed);
         }
@@ -113,7 +113,7 @@ impl Serving<'_> {
 fn after(headers: &HeaderMap) -> Result<u64, Fault> {
     let Some(id) = headers.get("last-event-id") else { return Ok(0) };
     let id = id.to_str().unwrap_or("?");
-    position(id).map_err(|()| Fault::new(Code::InvalidInput, "Last-Event-ID is not the id of an event of this task"))
+    position(id).ok_or_else(|| Fault::new(Code::InvalidInput, "Last-Event-ID is not the id of an event of this task"))
 }
 
 fn event_fields(live: &Live) -> HeaderMap {

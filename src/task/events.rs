@@ -170,14 +170,12 @@ pub(super) fn own(number: u64, name: &str, data: &serde_json::Value) -> Bytes {
 }
 
 /// The place that a `Last-Event-ID` names: `7` of `7-own`. Empty is the beginning.
-///
-/// # Errors
-/// It is no id of ours.
-pub fn position(id: &str) -> Result<u64, ()> {
+/// `None` if it is no id of ours.
+pub fn position(id: &str) -> Option<u64> {
     let digits = id.split_once('-').map_or(id, |(digits, _)| digits);
     if id.is_empty() {
-        return Ok(0);
+        return Some(0);
     }
     let plain = digits.len() <= 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| plain).ok_or(())
+    digits.parse().ok().filter(|_| plain)
 }

@@ -246,16 +246,14 @@ impl Live {
         self.tell();
     }
 
-    /// Follows it from behind the event `after`; 0 is the beginning.
-    ///
-    /// # Errors
-    /// What follows that event is no longer kept, or there was no such event.
-    pub fn follow(self: &Arc<Self>, after: u64) -> Result<Follower, ()> {
+    /// Follows it from behind the event `after`; 0 is the beginning. `None` if what follows that event is no longer
+    /// kept, or there was no such event.
+    pub fn follow(self: &Arc<Self>, after: u64) -> Option<Follower> {
         let mut inner = self.lock();
         let next = inner.shelf.behind(after)?;
         inner.followers += 1;
         drop(inner);
         self.tell();
-        Ok(Follower::new(Arc::clone(self), next, self.changed.subscribe()))
+        Some(Follower::new(Arc::clone(self), next, self.changed.subscribe()))
     }
 }

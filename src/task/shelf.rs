@@ -72,14 +72,13 @@ impl Shelf {
     }
 
     /// The place behind the event `after`; 0 is the beginning.
-    pub(super) fn behind(&self, after: u64) -> Result<u64, ()> {
+    pub(super) fn behind(&self, after: u64) -> Option<u64> {
         match self.pieces.iter().rposition(|piece| piece.number <= after) {
             Some(at) => {
                 let exact = self.pieces.get(at).is_some_and(|piece| piece.number == after && piece.ends);
-                if exact { Ok(self.first + at as u64 + 1) } else { Err(()) }
+                exact.then_some(self.first + at as u64 + 1)
             }
-            None if self.gone == (after, true) => Ok(self.first),
-            None => Err(()),
+            None => (self.gone == (after, true)).then_some(self.first),
         }
     }
 

@@ -119,7 +119,8 @@ async fn r92_json_rpc_names_the_operation_and_only_its_own_response_answers() {
 
 #[tokio::test]
 async fn r41_r94_errors_of_json_rpc_are_mapped_and_their_words_stay_inside() {
-    let cases: [(fn(&Value) -> Value, u16, &str); 4] = [
+    type Ending = fn(&Value) -> Value;
+    let cases: [(Ending, u16, &str); 4] = [
         (|id| json!({"id": id, "error": {"code": -32602, "message": "field 'q' must be text"}}), 400, "InvalidInput"),
         (|id| json!({"id": id, "error": {"code": -32601, "message": "no such thing"}}), 404, "CapabilityNotFound"),
         (|id| json!({"id": id, "error": {"code": -32603, "message": "Traceback: /srv/app"}}), 500, "AgentError"),

@@ -143,15 +143,16 @@ fn task(path: &str, method: &Method) -> Value {
         _ => ("getTask", "How a task stands, and its result once it has ended.", of_task),
     };
     let mut responses = Map::from_iter([("200".to_owned(), json!({"description": "The task.", "content": content}))]);
-    let mut operation = json!({"operationId": id, "summary": summary});
+    let mut operation = Map::from_iter([("operationId".to_owned(), json!(id)), ("summary".to_owned(), json!(summary))]);
     let mut failures = vec![400, 401, 404, 429, 500, 503];
     if path.ends_with("/events") {
-        operation["parameters"] = json!([{"$ref": "#/components/parameters/Last-Event-ID"}]);
+        let parameters = json!([{"$ref": "#/components/parameters/Last-Event-ID"}]);
+        operation.insert("parameters".to_owned(), parameters);
         responses.insert("204".to_owned(), json!({"description": "The caller has the last event."}));
         failures.push(410);
     }
-    operation["responses"] = parts::with_failures(responses, &failures);
-    operation
+    operation.insert("responses".to_owned(), parts::with_failures(responses, &failures));
+    Value::Object(operation)
 }
 
 fn operation(face: Face, method: &Method, alias: usize) -> Value {

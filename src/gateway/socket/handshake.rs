@@ -112,7 +112,7 @@ fn origin(headers: &HeaderMap, config: &Config) -> Result<()> {
     let refused = || Fault::new(Code::PermissionDenied, "this web page may not open a WebSocket here");
     let origin = only(headers, &header::ORIGIN).ok_or_else(refused)?;
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let own = origin.split_once("://").map(|(scheme, place)| (scheme, place)).is_some_and(|(scheme, place)| {
+    let own = origin.split_once("://").is_some_and(|(scheme, place)| {
         let usual = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
         let bare = |place: &str| place.strip_suffix(usual).unwrap_or(place).to_ascii_lowercase();
         host.is_some_and(|host| bare(host) == bare(place))

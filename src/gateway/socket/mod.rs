@@ -184,7 +184,7 @@ fn passage<'a>(connection: &Connection, world: &'a World, host: Option<&'a str>)
 
 impl Sitting {
     /// Serves the socket to its end, and leaves its record.
-    async fn run(mut self, io: Box<dyn Io>, early: Vec<u8>, place: Option<(Socket, Admitted)>) {
+    async fn run(mut self, io: Box<dyn Io>, early: Vec<u8>, place: Option<(Box<Socket>, Admitted)>) {
         let bounds = LegBounds {
             max_message: self.config.max_message.get(),
             ping: self.config.ping.get(),
@@ -193,7 +193,7 @@ impl Sitting {
         };
         let mut caller = Leg::new(io, Peer::Caller, early, bounds).await;
         let end = match place {
-            Some((socket, admitted)) => self.relay(&mut caller, socket, &admitted).await,
+            Some((socket, admitted)) => self.relay(&mut caller, *socket, &admitted).await,
             None => self.calls(&mut caller).await,
         };
         (self.call.count.bytes_in, self.call.count.bytes_out) = (caller.received, caller.sent);

@@ -148,7 +148,7 @@ impl Sitting {
         if let Some(told) = form.fault(&fault, self.call.id()) {
             caller.text(told);
         }
-        expelled.then(|| End::Order(Some((1008, "the caller may not call this agent any more"))))
+        expelled.then_some(End::Order(Some((1008, "the caller may not call this agent any more"))))
     }
 
     /// Whether a message may pass: the caller may still call the agent, has calls left, and the input fits.

@@ -194,10 +194,12 @@ impl Judge {
         } else if members.get("endpoints").is_some_and(Value::is_array) && !members.contains_key("endpoint") {
             framework::document(members, base)?
         } else if is_metadata(&members) {
+            elsewhere(&members)?;
             return plain(members, original, known_as, base);
         } else {
             descriptor::document(members, known_as, base)?
         };
+        document.as_object().map_or(Ok(()), elsewhere)?;
         if let (Some(urn), Value::Object(members)) = (urn, &mut document) {
             members.entry("identifier").or_insert_with(|| urn.into());
         }
@@ -219,6 +221,15 @@ impl Judge {
             Value::Object(believed) => Ok(believed),
             other => Err(format!("signatures: cover no object, but {}", kind(&other))),
         }
+    }
+}
+
+/// What registers on this machine is known by its own id alone: a document from elsewhere must not be a second door to
+/// it, under an id that other callers may use.
+fn elsewhere(document: &Map<String, Value>) -> Result<(), String> {
+    match text(document, "endpoint").is_some_and(|endpoint| endpoint.starts_with("agent+local:")) {
+        true => Err("endpoint: is a runtime of the gateway's own machine, which registers there".to_owned()),
+        false => Ok(()),
     }
 }
 

@@ -39,7 +39,7 @@ const QUEUE: usize = 4;
 #[derive(Debug)]
 pub enum Opened {
     /// It is open.
-    Socket(Socket),
+    Socket(Box<Socket>),
     /// The agent answered the handshake as it would a request: a failure.
     Refused(Reply),
 }
@@ -121,12 +121,12 @@ impl Way for AgentSocket {
         Some(match switched {
             Err(fault) => Err(fault),
             Ok(Switched::Refused(reply)) => Ok(Opened::Refused(reply)),
-            Ok(Switched::Open(io, protocol)) => Ok(Opened::Socket(Socket {
+            Ok(Switched::Open(io, protocol)) => Ok(Opened::Socket(Box::new(Socket {
                 leg: self.leg(io).await,
                 protocol,
                 frames: self.manner.frames,
                 check: self.manner.check,
-            })),
+            }))),
         })
     }
 }

@@ -14,12 +14,15 @@ use tokio_tungstenite::{
     },
 };
 
+/// The fields of one handshake.
+pub type Head = Vec<(String, String)>;
+
 pub type Socket = WebSocketStream<TcpStream>;
 
 /// What an agent was asked: each handshake's fields, each message, and how each connection ended.
 #[derive(Clone, Default)]
 pub struct Heard {
-    pub heads: Arc<Mutex<Vec<Vec<(String, String)>>>>,
+    pub heads: Arc<Mutex<Vec<Head>>>,
     pub texts: Arc<Mutex<Vec<String>>>,
     pub ends: Arc<Mutex<Vec<String>>>,
 }

@@ -55,6 +55,30 @@ async fn r62_a_list_that_cannot_be_read_fails_the_look_for_every_kind() {
 }
 
 #[tokio::test]
+async fn r51_no_document_from_elsewhere_is_a_second_door_to_a_runtime_of_this_machine() {
+    for (kind, path) in KINDS {
+        let server = Server::start().await;
+        let at = |endpoint: &str| {
+            let mut agent = agent("door");
+            agent["endpoint"] = json!(endpoint);
+            agent
+        };
+        let card = json!({
+            "name": "door", "url": "agent+local://inner", "preferredTransport": "JSONRPC", "protocolVersion": "0.3.0",
+            "version": "1", "capabilities": {}, "skills": [],
+        });
+        let descriptor = json!({"name": "door", "version": "1", "capabilities": [], "url": "agent+local://inner"});
+        for document in [at("agent+local://inner"), card, descriptor] {
+            server.json(path, json!({"agents": {"a": agent("a"), "door": document}}));
+            let change = look(&mut server.feed(kind, "")).await;
+            assert_eq!(ids(&change), ["a"], "{kind:?} {document}");
+            let told = refused(&change).concat();
+            assert!(told.contains("of the gateway's own machine"), "{kind:?} {document}: {told}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn r74_one_broken_entry_costs_only_itself_for_every_kind() {
     for (kind, path) in KINDS {
         let server = Server::start().await;

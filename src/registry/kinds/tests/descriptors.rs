@@ -79,14 +79,14 @@ fn r53_r54_the_endpoint_is_the_plainest_hint() {
         (json!({"url": "agent+https://d.example/"}), "agent+https://d.example/"),
         (json!({"url": "agent+wss://d.example/"}), "agent+wss://d.example/"),
         (json!({"url": "agent://e.example/plan"}), "https://e.example/plan"),
+        (json!({"url": "agent+matrix://@bot:e.example"}), "agent+matrix://@bot:e.example"),
     ] {
         let mut descriptor = planner();
         descriptor.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         assert_eq!(read(&descriptor).unwrap()["endpoint"], endpoint);
     }
     for (url, told) in [
-        ("agent+local://a", "'agent+local' are not supported"),
-        ("agent+matrix://@bot:a.example", "'agent+matrix' are not supported"),
+        ("agent+pigeon://a.example", "'agent+pigeon' are not supported"),
         ("agent://did:web:a.example:b", "endpoint"),
         ("agent://user@a.example/", "user or password"),
     ] {
