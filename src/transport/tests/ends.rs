@@ -1,7 +1,10 @@
 //! Breakers, and agents with several endpoints.
 
 use super::*;
-use crate::transport::settings::BreakerSettings;
+use crate::{
+    fault::{self, Code},
+    transport::{breaker::Given, settings::BreakerSettings},
+};
 use std::collections::BTreeSet;
 
 /// Opens after two failures, for a fifth of a second.
@@ -161,6 +164,22 @@ async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_bre
         is_fault(reach.send(Method::POST, &HeaderMap::new(), body).await, 504, "Timeout");
     }
     assert_eq!(standing(&reach), Standing::Closed);
+}
+
+#[test]
+fn r35_a_caller_that_gives_too_little_time_to_connect_says_nothing_of_the_agent() {
+    let bounds = Bounds::from(&quick().timeouts);
+    let late: Result<(), Fault> = Err(Fault::new(Code::Timeout, "late").reached(fault::Reach::Nowhere));
+    let gone: Result<(), Fault> = Err(Fault::new(Code::AgentUnavailable, "gone").reached(fault::Reach::Nowhere));
+    let millis = Duration::from_millis;
+    for (since, given, verdict) in
+        [(0, 10, None), (500, 600, None), (1_000, 1_500, Some(false)), (10, 3_000, Some(false))]
+    {
+        let began = Instant::now() - millis(since);
+        let given = Given { began, deadline: began + millis(given), streamed: false, bounds };
+        assert_eq!(given.verdict(&late), verdict, "{since} of {given:?}");
+        assert_eq!(given.verdict(&gone), Some(false), "whoever refuses a connection is not there");
+    }
 }
 
 #[tokio::test]
