@@ -1,17 +1,18 @@
 //! Agents by name: where an `agent://` name leads is asked when a call is made, kept as long as the answer holds, and
-//! then called through whichever transport that is, with the agent's own settings.
-//! What cannot be resolved is never the caller's fault.
+//! then called through whichever transport that is, with the agent's own settings. However many calls wait for it, a
+//! name is asked for once. What cannot be resolved is never the caller's fault.
 
 use super::{Bounds, Lead, Reply, Request, Settings, Transport, Way};
 use crate::{
     agent::{Agent, AgentUri, Endpoint},
-    fault::{Blame, Code, Fault},
+    fault::{Blame, Code, Fault, Reach},
 };
 use arc_swap::ArcSwapOption;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::Mutex;
 
 /// How long the last good answer stands in where a name cannot be resolved again.
 const STALE: Duration = Duration::from_secs(600);
@@ -29,6 +30,8 @@ pub(super) struct Named {
     bounds: Bounds,
     transport: Transport,
     led: ArcSwapOption<Led>,
+    /// Held by the call that asks; what the last one to fail was told, and when.
+    asking: Mutex<Option<(Instant, Fault)>>,
 }
 
 /// Where the name led the last time.
@@ -48,18 +51,37 @@ impl Named {
             bounds: Bounds::from(&settings.timeouts),
             transport: transport.clone(),
             led: ArcSwapOption::empty(),
+            asking: Mutex::default(),
         })
     }
 
     async fn lead(&self, deadline: tokio::time::Instant) -> Result<Lead, Fault> {
-        let now = Instant::now();
-        let before = self.led.load_full();
-        if let Some(led) = before.as_ref().filter(|led| led.until > now) {
-            return Ok(led.lead.clone());
+        let came = Instant::now();
+        if let Some(lead) = self.known(came) {
+            return Ok(lead);
         }
-        let late = |_| Fault::new(Code::Timeout, "the agent's name could not be resolved in time");
-        let resolved = tokio::time::timeout_at(deadline, self.resolve()).await.map_err(late).flatten();
-        match (resolved, before) {
+        let late = |_| Fault::new(Code::Timeout, "the agent's name could not be resolved in time").reached(Reach::Nowhere);
+        tokio::time::timeout_at(deadline, self.ask(came)).await.map_err(late).flatten()
+    }
+
+    /// Where the name leads, for a call that came at `came`.
+    fn known(&self, came: Instant) -> Option<Lead> {
+        let led = self.led.load();
+        // What was learnt since it came is news, however short it holds.
+        led.as_ref().filter(|led| led.until > came || led.asked >= came).map(|led| led.lead.clone())
+    }
+
+    /// Asks, or hears what whoever is asking hears: the calls of one agent take one place among all names.
+    async fn ask(&self, came: Instant) -> Result<Lead, Fault> {
+        let mut failed = self.asking.lock().await;
+        if let Some(lead) = self.known(came) {
+            return Ok(lead);
+        }
+        if let Some((_, fault)) = failed.as_ref().filter(|(at, _)| *at >= came) {
+            return Err(fault.clone());
+        }
+        let (resolved, now) = (self.resolve().await, Instant::now());
+        match (resolved, self.led.load_full()) {
             (Ok(led), _) => {
                 let lead = led.lead.clone();
                 self.led.store(Some(Arc::new(led)));
@@ -71,7 +93,12 @@ impl Named {
                 self.led.store(Some(Arc::new(Led { until: now + AGAIN, asked, lead: lead.clone() })));
                 Ok(lead)
             }
-            (Err(fault), _) => Err(fault),
+            (Err(fault), _) => {
+                // Nobody was called: another endpoint may be. That the gateway is busy says nothing of this one.
+                let fault = if fault.code() == Code::Overloaded { fault } else { fault.reached(Reach::Nowhere) };
+                *failed = Some((now, fault.clone()));
+                Err(fault)
+            }
         }
     }
 
