@@ -119,6 +119,11 @@ impl<'a> Asked<'a> {
             Some(_) => Err(Fault::new(Code::InvalidInput, "X-Agent-Version stands there twice")),
         }
     }
+
+    /// Whether anything is said of it.
+    pub(super) fn is_stated(&self) -> bool {
+        self.path.is_some() || self.query.is_some() || self.field.is_some()
+    }
 }
 
 /// Whether an operation of the agent takes `version` as its own input.
