@@ -345,12 +345,17 @@ async fn r95_a_body_that_is_no_question_is_told_what_is_wrong_with_it() {
 #[tokio::test]
 async fn names_of_the_gateways_own_host_are_its_agents_as_far_as_the_caller_sees_them() {
     let agent = json!({"id": "echo", "name": "Echo", "version": "2.1.0", "endpoint": "http://127.0.0.1:9/x",
-        "supportedVersions": {"1.4.0": "/v1"}, "operations": [{"name": "say"}, {"name": "sing"}]});
+        "supportedVersions": {"1.4.0": "/v1", "1.5.0": "http://elsewhere.example/"},
+        "operations": [{"name": "say"}, {"name": "sing"}]});
     let hidden = json!({"id": "hidden", "name": "H", "endpoint": "http://127.0.0.1:9/x"});
+    let inputs = json!({"type": "object", "properties": {"version": {"type": "string"}}});
+    let plain = json!({"id": "plain", "name": "P", "version": "1.0.0", "endpoint": "http://127.0.0.1:9/x",
+        "operations": [{"name": "say", "inputs": inputs}]});
     let gate = gateway()
         .document(agent)
         .document(hidden)
-        .access("access:\n  grants:\n    - {callers: ['*'], agents: [echo]}\n")
+        .document(plain)
+        .access("access:\n  grants:\n    - {callers: ['*'], agents: [echo, plain]}\n")
         .start()
         .await;
     let (host, base) = (gate.address().to_string(), gate.url(""));
@@ -360,6 +365,17 @@ async fn names_of_the_gateways_own_host_are_its_agents_as_far_as_the_caller_sees
     let found =
         resolve(&gate, &json!({"uri": format!("agent://{host}/agents/echo/invoke"), "version": "1.x"})).await.is_ok();
     assert_eq!(found["endpoint"], format!("{base}/agents/echo@1.4.0/invoke"));
+    // What is answered can be called: the version is said once, and in words that agree.
+    for query in ["version=1.x", "text=hi&version=%5E1.0"] {
+        let found = uri(&gate, &format!("agent://{host}/echo/say?{query}")).await.is_ok();
+        let rest = if query.contains("text") { "?text=hi" } else { "" };
+        assert_eq!(found["endpoint"], format!("{base}/agents/echo@1.4.0/invoke/say{rest}"));
+    }
+    resolve(&gate, &json!({"uri": format!("agent://{host}/echo"), "version": "one"}))
+        .await
+        .is_fault(400, "InvalidInput");
+    let found = uri(&gate, &format!("agent://{host}/plain/say?version=draft")).await.is_ok();
+    assert_eq!(found["endpoint"], format!("{base}/agents/plain/invoke/say?version=draft"), "its own input");
     let told: Vec<String> = ["hidden", "nobody"].map(|id| format!("agent://{host}/{id}")).to_vec();
     let hidden = uri(&gate, &told[0]).await.is_fault(404, "NotFound");
     let nobody = uri(&gate, &told[1]).await.is_fault(404, "NotFound");
