@@ -95,6 +95,23 @@ async fn r68_a_websocket_is_for_the_version_that_its_handshake_states() {
 }
 
 #[tokio::test]
+async fn r45_a_key_is_for_one_version_and_its_answer_says_which() {
+    let (site, gate) = versioned().await;
+    let call = async |path: &str| {
+        send(gate.post(path).json(&json!({"n": 1})).header("idempotency-key", "k-1")).await
+    };
+    for _ in 0..2 {
+        let answer = call("/agents/a@1.0.0/invoke").await;
+        assert_eq!((&answer.is_ok()["target"], answer.header("x-agent-version")), (&json!("/agent/v1"), Some("1.0.0")));
+    }
+    assert_eq!(site.asked("/agent/v1"), 1);
+    for other in ["/agents/a@2.0.0/invoke", "/agents/a/invoke"] {
+        call(other).await.is_fault(422, "IdempotencyMismatch");
+    }
+    assert_eq!((site.asked("/agent/v2?x=1"), site.asked("/agent/own")), (0, 0));
+}
+
+#[tokio::test]
 async fn an_agent_that_tells_of_no_version_reads_the_callers_words_itself() {
     let (_site, gate) = versioned().await;
     let answer = send(gate.post("/agents/plain/invoke").json(&json!({})).header("x-agent-version", "7")).await;
