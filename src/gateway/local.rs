@@ -45,8 +45,8 @@ impl Serving<'_> {
         // A copy: the session goes on to be read from.
         let head = session.req_header().clone();
         let presented = Presented { headers: &head.headers, peer: connection.certificate() };
-        // Whoever writes is known: only reading may be open to all.
-        let open = !public.is_empty() && !face.writes(&head.method);
+        // Whoever writes, or has others asked, is known: only reading may be open to all.
+        let open = !public.is_empty() && !face.writes(&head.method) && !face.asks_elsewhere();
         let caller = world.auth.visit(&presented, open).await?;
         call.is_from(&caller);
         let account = gateway.account(&caller, connection.peer.ip());

@@ -343,6 +343,20 @@ async fn r95_a_body_that_is_no_question_is_told_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
+async fn r2_where_agents_are_public_names_are_still_resolved_for_nobody_who_is_unknown() {
+    let (trap, came) = trap().await;
+    let map = "names:\n  map:\n    agent://inside.example: https://10.9.8.7/a\n";
+    let gate = gateway().section("directory:\n  public: ['*']\n").section(map).start().await;
+    for name in ["agent://inside.example/x".to_owned(), format!("agent://127.0.0.1:{}/x", trap.address.port())] {
+        let answer = send(gate.request("POST", "/resolve").json(&json!({ "uri": name }))).await;
+        answer.is_fault(401, "Unauthorized");
+        answer.hides(&["10.9.8.7"]);
+    }
+    assert_eq!(came.load(Ordering::SeqCst), 0);
+    send(gate.request("GET", "/agents")).await.is_ok();
+}
+
+#[tokio::test]
 async fn names_of_the_gateways_own_host_are_its_agents_as_far_as_the_caller_sees_them() {
     let agent = json!({"id": "echo", "name": "Echo", "version": "2.1.0", "endpoint": "http://127.0.0.1:9/x",
         "supportedVersions": {"1.4.0": "/v1", "1.5.0": "http://elsewhere.example/"},
