@@ -12,6 +12,7 @@ use super::{
     listen::Outcome,
     reply::{self, Out},
     serve::{Serving, Step},
+    versions::FIELD,
     work::{Got, Work},
 };
 use crate::{
@@ -92,9 +93,10 @@ impl Serving<'_> {
     ) -> Result<Outcome, Stop> {
         let most = self.world.once.max_answer().min(self.world.contract.max_body.get());
         let (back, got) = oneshot::channel();
+        let version = out.admitted.version().and_then(|version| version.label.clone());
         tokio::spawn(async move {
             let got = work.run(most).await;
-            keep(ticket, &got);
+            keep(ticket, &got, version);
             // Nobody may be waiting: then what is passed on piece by piece ends here.
             drop(back.send(got));
         });
@@ -112,13 +114,15 @@ impl Serving<'_> {
 
 /// What the answer says to whoever sends the key again. What never reached the agent, or what it said it did not do,
 /// may be tried again with the same key; everything else might have been done.
-fn keep(ticket: Ticket, got: &Result<Got, Fault>) {
+fn keep(ticket: Ticket, got: &Result<Got, Fault>, version: Option<HeaderValue>) {
     match got {
-        Ok(Got::Whole(whole)) => ticket.answered(Answer::Whole {
-            status: whole.status,
-            headers: incoming_headers(&whole.headers, whole.status),
-            body: whole.body.clone(),
-        }),
+        Ok(Got::Whole(whole)) => {
+            let mut headers = incoming_headers(&whole.headers, whole.status);
+            if let Some(version) = version {
+                headers.entry(FIELD).or_insert(version);
+            }
+            ticket.answered(Answer::Whole { status: whole.status, headers, body: whole.body.clone() });
+        }
         Ok(Got::Passes(_)) => ticket.answered(Answer::Unkept),
         Err(fault) => match fault.code() {
             Code::AgentUnavailable | Code::Overloaded | Code::RateLimited => drop(ticket),
@@ -127,13 +131,14 @@ fn keep(ticket: Ticket, got: &Result<Got, Fault>) {
     }
 }
 
-/// Operation, version, query and body.
+/// Operation, version, query and body; the version in the caller's words, which mean another when there is a later one.
 fn digest(session: &ServerSession, known: &Known, step: &Step<'_>) -> [u8; 32] {
     let head = session.req_header();
-    let version = head.headers.get("x-agent-version").map(|version| version.as_bytes()).unwrap_or_default();
+    let version = head.headers.get(FIELD).map(|version| version.as_bytes()).unwrap_or_default();
+    let behind = head.uri.path().split_once('@').and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
     let operation = known.route.operations.get(step.operation).map_or("", |operation| &*operation.name);
     let query = head.uri.query().unwrap_or_default().as_bytes();
-    let mut parts = vec![operation.as_bytes(), version, query];
+    let mut parts = vec![operation.as_bytes(), version, behind.as_bytes(), query];
     match &step.input {
         Input::Whole(bytes) | Input::Stream(bytes) => parts.push(bytes),
         Input::Batch(items) => parts.extend(items.iter().map(|(item, _)| &**item)),

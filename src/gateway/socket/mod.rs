@@ -24,6 +24,7 @@ use super::{
     listen::{self, Connection, Outcome, Tunnel},
     serve::Serving,
     target::Invoke,
+    versions,
 };
 use crate::{
     fault::{Code, Fault, Result},
@@ -67,15 +68,19 @@ impl Serving<'_> {
         &self,
         session: &mut ServerSession,
         call: &mut Call,
-        (agent, operation): (String, Option<String>),
+        Wanted { agent, version, operation }: Wanted,
     ) -> std::result::Result<Outcome, Stop> {
         let Self { gateway, world, connection } = self;
         let head = session.req_header().clone();
-        let handshake = Handshake::read(&head, &world.sockets, world.key_header.as_ref())?;
+        let mut handshake = Handshake::read(&head, &world.sockets, world.key_header.as_ref())?;
         let headers = &handshake.headers;
         let shown = Shown { headers, peer: connection.certificate(), address: connection.peer.ip() };
-        let entry = gateway.enter(world, call, &agent, shown).await?;
+        let mut entry = gateway.enter(world, call, &agent, shown).await?;
         let named = input::named(&entry.route, operation.as_deref(), headers)?;
+        let declared = versions::declared(&entry.route, named);
+        let asked = versions::Asked::of(version.as_deref(), head.uri.query(), headers, declared)?;
+        entry.version = entry.route.versions.choose(&asked)?;
+        let stated = entry.version.as_ref().filter(|_| asked.is_stated()).and_then(|version| version.label.clone());
         if let Some(operation) = named {
             call.operates(operation);
         }
@@ -94,6 +99,10 @@ impl Serving<'_> {
             Some(Opened::Socket(socket)) => Some(socket),
             Some(Opened::Refused(reply)) => return Err(self.refusal(&admitted, reply).await.into()),
         };
+        if let Some(label) = stated {
+            // Each message is for the version that the handshake asked for, wherever it said so.
+            handshake.headers.insert(versions::FIELD, label);
+        }
         let protocol = handshake.chosen(socket.as_ref().and_then(|socket| socket.protocol.clone()));
         self.switch(session, call, &admitted, (&handshake.accept, protocol, standing)).await?;
         let sitting = Sitting {
@@ -125,7 +134,7 @@ impl Serving<'_> {
             id: call.id(),
             operation: &admitted.operation().name,
             method: Method::GET,
-            path: None,
+            path: admitted.version().and_then(|version| version.path.clone()),
             headers,
             body: Body::Empty,
             passage: Passage { fields: &fields, ..passage },
@@ -158,6 +167,9 @@ impl Serving<'_> {
         }
         if let Some(protocol) = protocol {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+        }
+        if let Some(label) = admitted.version().and_then(|version| version.label.clone()) {
+            headers.insert(versions::FIELD, label);
         }
         tell(&mut headers, call, standing.as_ref());
         for (name, value) in &admitted.agent().fields {
@@ -230,9 +242,17 @@ fn blamed(lost: &Lost) -> Fault {
     Fault::new(code, "the caller broke the protocol of WebSocket").detail(format_args!("{lost:?}"))
 }
 
-/// The agent and the operation of an invocation, out of the head that they are borrowed from.
-pub(super) fn owned(invoke: &Invoke<'_>) -> (String, Option<String>) {
-    (invoke.agent.to_owned(), invoke.operation.map(str::to_owned))
+/// What a handshake's path asks for.
+pub(super) struct Wanted {
+    agent: String,
+    version: Option<String>,
+    operation: Option<String>,
+}
+
+/// The same, out of the head that it is borrowed from.
+pub(super) fn owned(invoke: &Invoke<'_>) -> Wanted {
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    Wanted { agent: invoke.agent.to_owned(), version: owned(invoke.version), operation: owned(invoke.operation) }
 }
 
 #[cfg(test)]
