@@ -119,6 +119,12 @@ impl<'a> Asked<'a> {
             Some(_) => Err(Fault::new(Code::InvalidInput, "X-Agent-Version stands there twice")),
         }
     }
+
+    /// What the path or the query states, as it stands in a field.
+    pub(super) fn as_field(&self) -> Option<HeaderValue> {
+        let stated = self.path.as_deref().or(self.query.as_deref())?;
+        HeaderValue::from_str(stated).ok()
+    }
 }
 
 /// Whether an operation of the agent takes `version` as its own input.
