@@ -105,6 +105,11 @@ impl Route {
         &self.0.first.lead
     }
 
+    /// Whether any endpoint is on this machine, and reached without a port.
+    pub fn is_near(&self) -> bool {
+        self.ends().any(|end| ["agent+unix:", "agent+local:"].iter().any(|scheme| end.name.starts_with(scheme)))
+    }
+
     /// Where it is told how the breakers stand.
     pub fn tells(&self, metrics: &Arc<AgentMetrics>) {
         metrics.breakers_are(self.open());
@@ -221,7 +226,11 @@ impl Transport {
         deadline: Instant,
     ) -> Result<Option<Opened>, Fault> {
         let end = &route.0.first;
-        let Lead::Other(way) = &end.lead else { return Ok(None) };
+        // Where there is none, nobody's try of an endpoint that has failed is used up.
+        let way = match &end.lead {
+            Lead::Other(way) if way.has_socket() => way,
+            Lead::Other(_) | Lead::Http(_) => return Ok(None),
+        };
         let Bounds { first_byte, total, .. } = *way.bounds();
         let given = Given { began: Instant::now(), deadline, streamed: false, first_byte, total };
         if end.breaker.standing() != Standing::Closed {

@@ -24,7 +24,12 @@ pub trait Way: fmt::Debug + Send + Sync {
     /// The agent cannot be reached, does not answer before `deadline`, or answers what is no answer.
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault>;
 
-    /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.
+    /// Whether the agent has a WebSocket of its own. One that has none takes calls, and is asked for nothing else.
+    fn has_socket(&self) -> bool {
+        false
+    }
+
+    /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none.
     ///
     /// # Errors
     /// The agent cannot be reached, or does not shake hands before `deadline`.
