@@ -188,7 +188,8 @@ async fn r88_a_turned_name_is_seen_over_http2_and_before_further_endpoints() {
         assert_eq!(send(call).await.status, status, "{name}");
     }
     let echo = Agent::echo().await;
-    let further = "agents:\n  from: [agents.json]\n  defaults: {endpoints: ['agent+unix:///run/none.sock#/']}\n";
+    let further = "agents:\n  from: [agents.json]\n  rules:\n    - agents: [echo]\n      settings: {endpoints: \
+                   ['agent+unix:///run/none.sock#/']}\n";
     let gate = gateway().agent("echo", &echo).section(CORS).section(further).start().await;
     let call = gate.post("/agents/echo/invoke").header("origin", "https://evil.example").json(&json!({}));
     send(call).await.is_fault(403, "PermissionDenied");
