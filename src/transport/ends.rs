@@ -105,6 +105,11 @@ impl Route {
         &self.0.first.lead
     }
 
+    /// Whether any endpoint is on this machine, and reached without a port.
+    pub fn is_near(&self) -> bool {
+        self.ends().any(|end| ["agent+unix:", "agent+local:"].iter().any(|scheme| end.name.starts_with(scheme)))
+    }
+
     /// Where it is told how the breakers stand.
     pub fn tells(&self, metrics: &Arc<AgentMetrics>) {
         metrics.breakers_are(self.open());

@@ -38,3 +38,4 @@ mod tasks;
 mod tidy;
 mod websocket;
 mod websocket_callers;
+mod websocket_limits;

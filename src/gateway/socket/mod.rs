@@ -8,6 +8,7 @@ mod config;
 mod handshake;
 mod message;
 mod relay;
+mod ruling;
 mod stream;
 
 pub use config::Config;
@@ -36,7 +37,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::RequestHeader;
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 
 /// What a socket needs for as long as it lives.
 pub(super) struct Sitting {
@@ -50,6 +51,8 @@ pub(super) struct Sitting {
     operation: Option<String>,
     config: Config,
     until: Instant,
+    /// The end of the agent's side, which is going on.
+    parting: Option<JoinHandle<()>>,
 }
 
 /// Why a socket ends.
@@ -68,11 +71,11 @@ impl Serving<'_> {
         &self,
         session: &mut ServerSession,
         call: &mut Call,
-        Wanted { agent, version, operation }: Wanted,
+        Asked { agent, version, operation }: Asked,
     ) -> std::result::Result<Outcome, Stop> {
         let Self { gateway, world, connection } = self;
         let head = session.req_header().clone();
-        let mut handshake = Handshake::read(&head, &world.sockets, world.key_header.as_ref())?;
+        let handshake = Handshake::read(&head, &world.sockets, world.key_header.as_ref())?;
         let headers = &handshake.headers;
         let shown = Shown { headers, peer: connection.certificate(), address: connection.peer.ip() };
         let mut entry = gateway.enter(world, call, &agent, shown).await?;
@@ -99,22 +102,19 @@ impl Serving<'_> {
             Some(Opened::Socket(socket)) => Some(socket),
             Some(Opened::Refused(reply)) => return Err(self.refusal(&admitted, reply).await.into()),
         };
-        if let Some(label) = stated {
-            // Each message is for the version that the handshake asked for, wherever it said so.
-            handshake.headers.insert(versions::FIELD, label);
-        }
         let protocol = handshake.chosen(socket.as_ref().and_then(|socket| socket.protocol.clone()));
         self.switch(session, call, &admitted, (&handshake.accept, protocol, standing)).await?;
         let sitting = Sitting {
             gateway: Arc::clone(gateway),
             connection: Arc::clone(connection),
             call: call.go_on(),
-            headers: handshake.headers,
+            headers: lasting(handshake.headers, stated),
             host,
             agent,
             operation,
             config: world.sockets.clone(),
             until: Instant::now() + world.sockets.lifetime.get(),
+            parting: None,
         };
         // Of an agent without a WebSocket each message is a call, which takes its own place among the agent's calls.
         let place = socket.map(|socket| (socket, admitted));
@@ -168,10 +168,9 @@ impl Serving<'_> {
         if let Some(protocol) = protocol {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
         }
-        if let Some(label) = admitted.version().and_then(|version| version.label.clone()) {
-            headers.insert(versions::FIELD, label);
-        }
         tell(&mut headers, call, standing.as_ref());
+        let version = admitted.version().and_then(|version| version.label.clone());
+        headers.extend(version.map(|version| (versions::FIELD, version)));
         for (name, value) in &admitted.agent().fields {
             headers.append(name, value.clone());
         }
@@ -217,6 +216,12 @@ impl Sitting {
         };
         self.call.stage = stage;
         caller.end(farewell).await;
+        if let Some(parting) = self.parting.take()
+            && self.connection.draining()
+        {
+            // The process is about to end, and the agent is still being told so.
+            drop(parting.await);
+        }
     }
 
     /// When nothing has happened for too long, or the socket is too old.
@@ -242,17 +247,28 @@ fn blamed(lost: &Lost) -> Fault {
     Fault::new(code, "the caller broke the protocol of WebSocket").detail(format_args!("{lost:?}"))
 }
 
-/// What a handshake's path asks for.
-pub(super) struct Wanted {
+/// What a handshake is for, out of the head that it is borrowed from.
+pub(super) struct Asked {
     agent: String,
     version: Option<String>,
     operation: Option<String>,
 }
 
-/// The same, out of the head that it is borrowed from.
-pub(super) fn owned(invoke: &Invoke<'_>) -> Wanted {
-    let owned = |text: Option<&str>| text.map(str::to_owned);
-    Wanted { agent: invoke.agent.to_owned(), version: owned(invoke.version), operation: owned(invoke.operation) }
+impl From<&Invoke<'_>> for Asked {
+    fn from(invoke: &Invoke<'_>) -> Self {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Self { agent: invoke.agent.to_owned(), version: owned(invoke.version), operation: owned(invoke.operation) }
+    }
+}
+
+/// What of a handshake's fields holds for every message: the version that was asked for, wherever that was, is said
+/// as a field, and one key of idempotency is not the key of many calls.
+fn lasting(mut headers: HeaderMap, version: Option<HeaderValue>) -> HeaderMap {
+    headers.remove("idempotency-key");
+    if let Some(version) = version {
+        headers.insert(versions::FIELD, version);
+    }
+    headers
 }
 
 #[cfg(test)]
