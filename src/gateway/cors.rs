@@ -19,7 +19,8 @@ const ASKED: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Ma
 
 /// Fields of an answer that a page may read besides those that every page may.
 const TOLD: &str = "X-Request-ID, X-Session-ID, X-Agent-Version, RateLimit, RateLimit-Policy, Retry-After, Location, ETag, Link, \
-                    WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied";
+                    WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
+                    X-Task-ID, Idempotent-Replayed";
 
 /// Methods of the gateway's paths.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";

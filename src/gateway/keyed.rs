@@ -8,14 +8,15 @@ use super::{
     errand::Whole,
     forward::Pump,
     input::Input,
-    later::{owner, whole_input},
+    later::owner,
     listen::Outcome,
     reply::{self, Out},
     serve::{Serving, Step},
+    versions::FIELD,
     work::{Got, Work},
 };
 use crate::{
-    fault::{Code, Fault},
+    fault::{Code, Fault, Reach},
     once::{self, Answer, Entered, Ticket},
     telemetry::Event,
     transport::{Reply, incoming_headers},
@@ -47,7 +48,7 @@ impl Serving<'_> {
     ) -> Result<Stood, Stop> {
         let Self { gateway, world, connection } = self;
         let input = std::mem::replace(&mut step.input, Input::Batch(Vec::new()));
-        step.input = whole_input(session, input, step.pace, world.contract.max_body.get()).await?;
+        step.input = self.whole_input(session, call, input, step.pace).await?;
         let whose = owner(&known.caller, connection.peer.ip());
         let agent = known.route.agent.id.shared();
         let digest = digest(session, known, step);
@@ -76,7 +77,7 @@ impl Serving<'_> {
             }
             Answer::Failed(fault) => Err(fault.header(REPLAYED, "true").into()),
             Answer::Unkept => {
-                let text = "the first answer to this Idempotency-Key was a stream or too large, and is not kept";
+                let text = "the first answer to this Idempotency-Key was a stream or too large, or is no longer kept";
                 Err(Fault::new(Code::Conflict, text).into())
             }
         }
@@ -92,9 +93,10 @@ impl Serving<'_> {
     ) -> Result<Outcome, Stop> {
         let most = self.world.once.max_answer().min(self.world.contract.max_body.get());
         let (back, got) = oneshot::channel();
+        let version = out.admitted.version().and_then(|version| version.label.clone());
         tokio::spawn(async move {
             let got = work.run(most).await;
-            keep(ticket, &got);
+            keep((ticket, version), &got);
             // Nobody may be waiting: then what is passed on piece by piece ends here.
             drop(back.send(got));
         });
@@ -112,31 +114,46 @@ impl Serving<'_> {
 
 /// What the answer says to whoever sends the key again. What never reached the agent, or what it said it did not do,
 /// may be tried again with the same key; everything else might have been done.
-fn keep(ticket: Ticket, got: &Result<Got, Fault>) {
+fn keep((ticket, version): (Ticket, Option<HeaderValue>), got: &Result<Got, Fault>) {
     match got {
-        Ok(Got::Whole(whole)) => ticket.answered(Answer::Whole {
-            status: whole.status,
-            headers: incoming_headers(&whole.headers, whole.status),
-            body: whole.body.clone(),
-        }),
+        Ok(Got::Whole(whole)) => {
+            let mut headers = incoming_headers(&whole.headers, whole.status);
+            if let Some(version) = version {
+                headers.entry(FIELD).or_insert(version);
+            }
+            ticket.answered(Answer::Whole { status: whole.status, headers, body: whole.body.clone() });
+        }
         Ok(Got::Passes(_)) => ticket.answered(Answer::Unkept),
-        Err(fault) => match fault.code() {
-            Code::AgentUnavailable | Code::Overloaded | Code::RateLimited => drop(ticket),
-            _ => ticket.answered(Answer::Failed(fault.clone())),
-        },
+        Err(fault) if is_undone(fault) => drop(ticket),
+        Err(fault) => ticket.answered(Answer::Failed(fault.clone())),
     }
 }
 
-/// Operation, version, query and body.
+/// Whether the agent has certainly not done what it was asked.
+fn is_undone(fault: &Fault) -> bool {
+    match fault.reach() {
+        Some(Reach::Nowhere) => true,
+        Some(Reach::Unsure) => false,
+        None => matches!(fault.code(), Code::AgentUnavailable | Code::Overloaded | Code::RateLimited),
+    }
+}
+
+/// Operation, version as asked for and as chosen, query and body.
 fn digest(session: &ServerSession, known: &Known, step: &Step<'_>) -> [u8; 32] {
     let head = session.req_header();
-    let version = head.headers.get("x-agent-version").map(|version| version.as_bytes()).unwrap_or_default();
+    let asked = head.headers.get(FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
+    let chosen = known.version.as_deref().and_then(|version| version.label.as_ref());
+    let chosen = chosen.map(HeaderValue::as_bytes).unwrap_or_default();
     let operation = known.route.operations.get(step.operation).map_or("", |operation| &*operation.name);
     let query = head.uri.query().unwrap_or_default().as_bytes();
-    let mut parts = vec![operation.as_bytes(), version, query];
+    let mut parts = vec![operation.as_bytes(), asked, chosen, query];
     match &step.input {
         Input::Whole(bytes) | Input::Stream(bytes) => parts.push(bytes),
-        Input::Batch(items) => parts.extend(items.iter().map(|(item, _)| &**item)),
+        Input::Batch(items) => {
+            // A batch of one is not its item.
+            parts.push(b"[");
+            parts.extend(items.iter().map(|(item, _)| &**item));
+        }
     }
     once::digest(&parts)
 }
