@@ -15,7 +15,7 @@ use crate::{
     limit::Limits,
     names::Resolver,
     net::{self, AddressPolicy, Client},
-    registry::{self, Catalogue, Lazy, Registry, Source, Watch},
+    registry::{self, Catalogue, Lazy, PublishConfig, Registry, Source, Watch},
     telemetry::{AccessLog, Metrics},
     transport::Transport,
 };
@@ -106,6 +106,8 @@ impl Parts {
         let gateway = &self.gateway;
         let policy = Arc::new(file.network.policy());
         let mut problems = form(file);
+        problems.extend(within("limits", file.limits.problems()));
+        problems.extend(within("registry", file.registry.iter().flat_map(PublishConfig::problems).collect()));
         let kept = gateway.world.load().directory.registry.clone();
         let opened = keep(sources(file, &policy, kept.as_ref()), "agents", &mut problems);
         problems.extend(settings(file, &gateway.transport));
@@ -123,11 +125,12 @@ impl Parts {
             return Err(problems);
         };
         let delegation = delegation(file, &directory)?;
+        // First, because it reads a secret: the others fail for nothing that was not looked at already.
+        let later = later::reconfigure(file, &before, (&policy, &gateway.metrics))?;
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
         if let (Some(registry), Some(config)) = (&kept, &file.registry) {
             registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
         }
-        let later = later::reconfigure(file, &before, (&policy, &gateway.metrics))?;
         // From here on nothing can fail: what was in force may go.
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = asked.clone();

@@ -1,11 +1,12 @@
 //! Batches for agents that take one input at a time: fanned out with a bound, answered in order, each item with
 //! its own result or its own error (R44).
 
-use super::{Gateway, admit::Admitted, forward::Told, judge::Judge};
+use super::{Gateway, admit::Admitted, fields::number_key, forward::Told, judge::Judge};
 use crate::{
     contract,
     fault::{Code, Fault, Result},
     limit::{Account, Permit},
+    once,
     telemetry::{Event, redact},
     transport::{Beginning, Body, Reply},
 };
@@ -69,7 +70,13 @@ impl Batch<'_> {
             self.gateway.limits.admit(&self.admitted.agent().limits, &self.account, NonZeroU32::MIN)?;
         }
         let _place = self.place().await;
-        let reply = self.gateway.send(self.admitted, self.told, Body::Whole(item)).await?;
+        let own = self.told.headers.contains_key(once::FIELD).then(|| {
+            let mut headers = self.told.headers.clone();
+            number_key(&mut headers, index);
+            headers
+        });
+        let told = Told { headers: own.as_ref().unwrap_or(self.told.headers), ..self.told };
+        let reply = self.gateway.send(self.admitted, told, Body::Whole(item)).await?;
         self.answer(reply).await
     }
 

@@ -1,7 +1,7 @@
 //! The fields of the gateway's own in an answer.
 
 use super::{call::Call, cors, route::Route};
-use crate::limit::Standing;
+use crate::{limit::Standing, once};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use pingora_http::ResponseHeader;
 
@@ -58,5 +58,13 @@ fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
 pub(super) fn append(headers: &mut HeaderMap, name: &str, value: &str) {
     if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
         headers.append(name, value);
+    }
+}
+
+/// Gives a part of a call an idempotency key of its own, where the call has one: no two parts are the same call.
+pub(super) fn number_key(headers: &mut HeaderMap, part: usize) {
+    let Some(key) = headers.remove(once::FIELD) else { return };
+    if let Ok(key) = HeaderValue::from_bytes(&[key.as_bytes(), format!(".{part}").as_bytes()].concat()) {
+        headers.insert(once::FIELD, key);
     }
 }

@@ -20,7 +20,11 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
+use serde_json::Value;
 use std::{sync::Arc, time::Duration};
+
+/// Bytes of events that are written at once, where so many are there.
+const AT_ONCE: usize = 16 << 10;
 
 const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
 
@@ -48,30 +52,43 @@ impl Out<'_> {
             let _ = head.append_header(header::LINK, link);
         }
         head.remove_header(&header::CONTENT_LENGTH);
-        tokio::spawn(read_on((Arc::clone(desk), live), reply, Arc::clone(self.admitted)));
+        let apart = Apart { desk: Arc::clone(desk), live, admitted: Arc::clone(self.admitted), rpc: call.rpc_id() };
+        tokio::spawn(apart.read_on(reply));
         Ok(follower)
     }
 }
 
-/// Reads the agent to its end, or until nobody has followed for too long.
-async fn read_on((desk, live): (Arc<Desk>, Arc<Live>), mut reply: Reply, admitted: Arc<Admitted>) {
-    let window = desk.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
-    let outcome = tokio::select! {
-        biased;
-        () = live.canceled() => task::Outcome::Canceled,
-        () = live.abandoned(window) => task::Outcome::Canceled,
-        poured = pour(&mut reply, &live, 0) => match poured {
-            Ok(_) => {
-                let body = Bytes::new();
-                let media = "text/event-stream".into();
-                task::Outcome::Answered(task::Answer { status: reply.status.as_u16(), media, body, cut: true })
-            }
-            Err(fault) => task::Outcome::Failed(fault),
-        },
-    };
-    // Its place among the agent's calls is free before anybody reads of the end.
-    drop((reply, admitted));
-    desk.close(&live, &outcome);
+/// A stream that is read apart from its caller.
+struct Apart {
+    desk: Arc<Desk>,
+    live: Arc<Live>,
+    admitted: Arc<Admitted>,
+    /// The id of the JSON-RPC request that it answers, if it was one.
+    rpc: Option<Value>,
+}
+
+impl Apart {
+    /// Reads the agent to its end, or until nobody has followed for too long.
+    async fn read_on(self, mut reply: Reply) {
+        let Self { desk, live, admitted, rpc } = self;
+        let window = desk.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
+        let outcome = tokio::select! {
+            biased;
+            () = live.canceled() => task::Outcome::Canceled,
+            () = live.abandoned(window) => task::Outcome::Canceled,
+            poured = pour(&mut reply, &live, 0) => match poured {
+                Ok(_) => {
+                    let body = Bytes::new();
+                    let media = "text/event-stream".into();
+                    task::Outcome::Answered(task::Answer { status: reply.status.as_u16(), media, body, cut: true })
+                }
+                Err(fault) => task::Outcome::Failed(fault),
+            },
+        };
+        // Its place among the agent's calls is free before anybody reads of the end.
+        drop((reply, admitted));
+        desk.close(&live, &outcome, rpc.as_ref());
+    }
 }
 
 fn insert(head: &mut ResponseHeader, name: HeaderName, value: &str) {
@@ -119,6 +136,7 @@ impl Following<'_> {
             };
             let bytes = match next {
                 Some(Next::Bytes(bytes, ends)) => {
+                    let (bytes, ends) = self.follower.gather((bytes, ends), AT_ONCE);
                     between = ends;
                     bytes
                 }

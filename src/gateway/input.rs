@@ -53,7 +53,8 @@ pub(super) struct Reading<'a> {
     pub(super) route: &'a Route,
     pub(super) rules: &'a contract::Config,
     pub(super) named: Option<usize>,
-    /// Gets what was read whole, good or not: errors are written in the form of what they answer.
+    /// Gets what was read whole where that may be JSON-RPC: errors are written in the form of
+    /// what they answer.
     pub(super) read: &'a OnceLock<Bytes>,
 }
 
@@ -88,9 +89,13 @@ impl Reading<'_> {
         if bytes.is_empty() {
             return Err(Fault::new(Code::InvalidInput, "the request has no body (send a JSON object)"));
         }
-        // It is the only one.
-        let _ = self.read.set(bytes.clone());
-        let value = contract::parse(&bytes, &Bounds { depth: self.rules.max_depth })?;
+        // Most calls are no JSON-RPC, and need not be held until their ends.
+        let keep = || drop(self.read.set(bytes.clone()));
+        let parsed = contract::parse(&bytes, &Bounds { depth: self.rules.max_depth });
+        let value = parsed.inspect_err(|_| keep())?;
+        if value.get("jsonrpc").is_some() {
+            keep();
+        }
         let takes_list =
             |at: usize| self.route.operations.get(at).is_some_and(|operation| operation.contract.takes_array());
         match value {

@@ -12,6 +12,7 @@ use crate::{
     transport::{Beginning, Reply},
 };
 use bytes::Bytes;
+use http::StatusCode;
 
 /// Judges the answers to one call.
 pub(super) struct Judge<'a> {
@@ -56,9 +57,15 @@ impl Judge<'_> {
         if !complete {
             return Err(Fault::new(Code::AgentError, "the agent's answer is too large"));
         }
-        if reply.status.is_success() && !bytes.is_empty() {
-            self.contract(&bytes)?;
-        }
+        self.kept(reply, &bytes)?;
         Ok(bytes)
+    }
+
+    /// Whether a whole answer keeps the contract, where it is one that can: nothing at all breaks one that is enforced,
+    /// unless the agent says that there is nothing.
+    pub(super) fn kept(&self, reply: &Reply, body: &[u8]) -> Result<()> {
+        let enforced = self.admitted.operation().contract.enforces_output();
+        let counts = !body.is_empty() || (enforced && reply.status != StatusCode::NO_CONTENT);
+        if reply.status.is_success() && counts { self.contract(body) } else { Ok(()) }
     }
 }

@@ -8,7 +8,7 @@ use super::{
     errand::Whole,
     forward::Pump,
     input::Input,
-    later::{owner, whole_input},
+    later::owner,
     listen::Outcome,
     reply::{self, Out},
     serve::{Serving, Step},
@@ -16,7 +16,7 @@ use super::{
     work::{Got, Work},
 };
 use crate::{
-    fault::{Code, Fault},
+    fault::{Code, Fault, Reach},
     once::{self, Answer, Entered, Ticket},
     telemetry::Event,
     transport::{Reply, incoming_headers},
@@ -48,7 +48,7 @@ impl Serving<'_> {
     ) -> Result<Stood, Stop> {
         let Self { gateway, world, connection } = self;
         let input = std::mem::replace(&mut step.input, Input::Batch(Vec::new()));
-        step.input = whole_input(session, input, step.pace, world.contract.max_body.get()).await?;
+        step.input = self.whole_input(session, call, input, step.pace).await?;
         let whose = owner(&known.caller, connection.peer.ip());
         let agent = known.route.agent.id.shared();
         let digest = digest(session, known, step);
@@ -77,7 +77,7 @@ impl Serving<'_> {
             }
             Answer::Failed(fault) => Err(fault.header(REPLAYED, "true").into()),
             Answer::Unkept => {
-                let text = "the first answer to this Idempotency-Key was a stream or too large, and is not kept";
+                let text = "the first answer to this Idempotency-Key was a stream or too large, or is no longer kept";
                 Err(Fault::new(Code::Conflict, text).into())
             }
         }
@@ -124,10 +124,17 @@ fn keep(ticket: Ticket, got: &Result<Got, Fault>, version: Option<HeaderValue>) 
             ticket.answered(Answer::Whole { status: whole.status, headers, body: whole.body.clone() });
         }
         Ok(Got::Passes(_)) => ticket.answered(Answer::Unkept),
-        Err(fault) => match fault.code() {
-            Code::AgentUnavailable | Code::Overloaded | Code::RateLimited => drop(ticket),
-            _ => ticket.answered(Answer::Failed(fault.clone())),
-        },
+        Err(fault) if is_undone(fault) => drop(ticket),
+        Err(fault) => ticket.answered(Answer::Failed(fault.clone())),
+    }
+}
+
+/// Whether the agent has certainly not done what it was asked.
+fn is_undone(fault: &Fault) -> bool {
+    match fault.reach() {
+        Some(Reach::Nowhere) => true,
+        Some(Reach::Unsure) => false,
+        None => matches!(fault.code(), Code::AgentUnavailable | Code::Overloaded | Code::RateLimited),
     }
 }
 
@@ -141,7 +148,11 @@ fn digest(session: &ServerSession, known: &Known, step: &Step<'_>) -> [u8; 32] {
     let mut parts = vec![operation.as_bytes(), version, behind.as_bytes(), query];
     match &step.input {
         Input::Whole(bytes) | Input::Stream(bytes) => parts.push(bytes),
-        Input::Batch(items) => parts.extend(items.iter().map(|(item, _)| &**item)),
+        Input::Batch(items) => {
+            // A batch of one is not its item.
+            parts.push(b"[");
+            parts.extend(items.iter().map(|(item, _)| &**item));
+        }
     }
     once::digest(&parts)
 }

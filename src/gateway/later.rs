@@ -14,6 +14,7 @@ use super::{
     prefer::{self, CALLBACK_FIELD, Prefer},
     reply,
     serve::{Serving, Step},
+    versions::FIELD,
     work::Work,
 };
 use crate::{
@@ -59,6 +60,7 @@ impl Serving<'_> {
         let owner = owner(&work.caller, work.peer);
         let operation = Arc::clone(&work.admitted.operation().name);
         let route = Arc::clone(work.admitted.shared());
+        let version = work.admitted.version().and_then(|version| version.label.clone());
         let new = New {
             owner,
             agent: route.agent.id.as_str(),
@@ -70,7 +72,9 @@ impl Serving<'_> {
         let live = desk.begin(new).await?;
         let record = call.beside();
         tokio::spawn(go_on((Arc::clone(&desk), Arc::clone(&live)), work, record));
-        let answer = accepted(&desk, &live, prefer);
+        let mut answer = accepted(&desk, &live, prefer);
+        // R68, now as later.
+        answer.headers.extend(version.clone().map(|version| (FIELD, version)));
         if let Some(ticket) = ticket {
             // Whoever sends the key of the call again finds the same task, even if this caller leaves now.
             let (headers, body) = (answer.headers.clone(), answer.body.clone());
@@ -80,7 +84,8 @@ impl Serving<'_> {
         if !wait.is_zero() && in_time(session, &live, wait).await? {
             match live.outcome() {
                 Some(task::Outcome::Answered(answer)) if !answer.cut => {
-                    let whole = whole(answer, &live);
+                    let mut whole = whole(answer, &live);
+                    whole.headers.extend(version.map(|version| (FIELD, version)));
                     return reply::again(session, (self.connection, standing.as_ref()), call, (&route, whole)).await;
                 }
                 Some(task::Outcome::Failed(fault)) => return Err(fault.into()),
@@ -105,7 +110,7 @@ impl Serving<'_> {
         }
         headers.remove(CALLBACK_FIELD);
         let fields = told_by_us(call, &admitted, session.req_header());
-        let input = whole_input(session, step.input, step.pace, world.contract.max_body.get()).await?;
+        let input = self.whole_input(session, call, step.input, step.pace).await?;
         Ok(Work {
             host: super::serve::host(session, &headers),
             gateway: Arc::clone(gateway),
@@ -120,6 +125,27 @@ impl Serving<'_> {
             input,
         })
     }
+
+    /// An input that was not looked at is read now: whoever may leave cannot be streamed from.
+    pub(super) async fn whole_input(
+        &self,
+        session: &mut ServerSession,
+        call: &Call,
+        input: Input,
+        pace: Pace<'_>,
+    ) -> Result<Input, Stop> {
+        let Input::Stream(first) = input else { return Ok(input) };
+        if first.is_empty() && session.is_body_empty() {
+            return Ok(Input::Whole(first));
+        }
+        let mut incoming = Incoming::new(session, pace);
+        if !first.is_empty() {
+            incoming.put_back(first);
+        }
+        let whole = incoming.whole(self.world.contract.max_body.get()).await?;
+        let _ = call.read.set(whole.clone());
+        Ok(Input::Whole(whole))
+    }
 }
 
 /// Whose tasks and keys these are. Whoever showed no credential is told from others by the address.
@@ -128,24 +154,6 @@ pub(super) fn owner(caller: &Caller, address: IpAddr) -> Arc<str> {
         CallerKind::Anonymous => format!("{} at {address}", caller.id).into(),
         _ => Arc::clone(&caller.id),
     }
-}
-
-/// An input that was not looked at is read now: whoever may leave cannot be streamed from.
-pub(super) async fn whole_input(
-    session: &mut ServerSession,
-    input: Input,
-    pace: Pace<'_>,
-    most: usize,
-) -> Result<Input, Stop> {
-    let Input::Stream(first) = input else { return Ok(input) };
-    if first.is_empty() && session.is_body_empty() {
-        return Ok(Input::Whole(first));
-    }
-    let mut incoming = Incoming::new(session, pace);
-    if !first.is_empty() {
-        incoming.put_back(first);
-    }
-    Ok(Input::Whole(incoming.whole(most).await?))
 }
 
 /// Runs a task to its end, whichever comes first.
@@ -189,7 +197,9 @@ async fn in_time(session: &mut ServerSession, live: &Live, wait: Duration) -> Re
 
 fn whole(answer: task::Answer, live: &Live) -> Whole {
     let mut headers = HeaderMap::new();
-    if let Ok(media) = HeaderValue::from_str(&answer.media) {
+    if let Ok(media) = HeaderValue::from_str(&answer.media)
+        && !media.is_empty()
+    {
         headers.insert(header::CONTENT_TYPE, media);
     }
     append(&mut headers, "x-task-id", &live.id());
@@ -211,5 +221,5 @@ fn accepted(desk: &Desk, live: &Live, prefer: Prefer) -> directory::Answer {
     if let Some(applied) = prefer.applied() {
         append(&mut headers, "preference-applied", &applied);
     }
-    directory::Answer { status: StatusCode::ACCEPTED, headers, body: Bytes::from(task.view(poll).to_string()) }
+    directory::Answer { status: StatusCode::ACCEPTED, headers, body: Bytes::from(task.view(poll)) }
 }

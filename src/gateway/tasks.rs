@@ -71,16 +71,23 @@ impl Serving<'_> {
     ) -> Result<Outcome, Stop> {
         let (mut task, live) = desk.find(owner, id).await?;
         let after = after(&session.req_header().headers)?;
+        // Whoever has the last event already need not be given a stream with nothing in it, again and again.
+        let live = live.filter(|_| !(task.has_ended() && after == Some(task.last.max(1))));
         let Some(live) = live else {
             // It runs elsewhere, or has ended: only its end is known here.
             if !task.has_ended() {
                 task = self.wait_elsewhere(session, (desk, owner, id)).await?;
             }
-            let answer = ended(desk, &task, after)?;
+            let answer = ended(desk, &task, after.unwrap_or_default())?;
             return reply::local(session, self.connection, call, (answer, standing)).await;
         };
-        let follower = live.follow(after).ok_or_else(gone)?;
-        if after > 0 {
+        let follower = match after {
+            Some(after) => live.follow(after),
+            // Nobody can name a place in events of which it has none.
+            None => Some(live.follow_all()),
+        };
+        let follower = follower.ok_or_else(gone)?;
+        if after.is_some() {
             self.gateway.metrics.count(Event::StreamResumed);
         }
         let mut head = event_fields(&live);
@@ -109,11 +116,12 @@ impl Serving<'_> {
     }
 }
 
-/// The place behind which events are wanted.
-fn after(headers: &HeaderMap) -> Result<u64, Fault> {
-    let Some(id) = headers.get("last-event-id") else { return Ok(0) };
-    let id = id.to_str().unwrap_or("?");
-    position(id).ok_or_else(|| Fault::new(Code::InvalidInput, "Last-Event-ID is not the id of an event of this task"))
+/// The place behind which events are wanted; none for all that there are.
+fn after(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
+    let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
+    let place = position(id.to_str().unwrap_or("?"));
+    let refuse = || Fault::new(Code::InvalidInput, "Last-Event-ID is not the id of an event of this task");
+    place.map(Some).ok_or_else(refuse)
 }
 
 fn event_fields(live: &Live) -> HeaderMap {
@@ -134,7 +142,7 @@ fn shown(desk: &Desk, task: &Task) -> directory::Answer {
     if task.state == State::Working {
         append(&mut headers, "retry-after", &poll.as_secs().max(1).to_string());
     }
-    directory::Answer { status: StatusCode::OK, headers, body: Bytes::from(task.view(poll).to_string()) }
+    directory::Answer { status: StatusCode::OK, headers, body: Bytes::from(task.view(poll)) }
 }
 
 /// The last event of a task whose others are not here. Whoever has it already is told that nothing follows: 204 is the
@@ -152,8 +160,9 @@ fn ended(desk: &Desk, task: &Task, after: u64) -> Result<directory::Answer, Faul
         return Err(gone());
     }
     answer.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    let id = if task.has_ended() { task.last.max(1) } else { 1 };
-    let view = String::from_utf8_lossy(&answer.body).into_owned();
+    // One that has not ended is told of where its reader is: it will come back for the rest.
+    let id = if task.has_ended() { task.last.max(1) } else { after.max(1) };
+    let view = task.view(desk.config().poll.get());
     answer.body = Bytes::from(format!("id: {id}\nevent: status\ndata: {view}\n\n"));
     Ok(answer)
 }

@@ -74,9 +74,7 @@ impl Work {
         }
         let judge = Judge { gateway: &self.gateway, rules: &self.world.contract, admitted: &self.admitted };
         judge.verdict(&reply, &bytes, true)?;
-        if reply.status.is_success() && !bytes.is_empty() {
-            judge.contract(&bytes)?;
-        }
+        judge.kept(&reply, &bytes)?;
         Ok(Got::Whole(Whole { status: reply.status, headers: reply.headers, body: bytes }))
     }
 
@@ -115,15 +113,15 @@ impl Work {
         let ran = async {
             match self.run(most).await? {
                 Got::Whole(whole) => Ok(kept(&whole.headers, (whole.status, whole.body), false)),
-                Got::Passes(mut reply) if is_events(&reply.headers) => {
-                    let judge = Judge { gateway: &judges.0, rules: &judges.1.contract, admitted: &judges.2 };
+                Got::Passes(mut reply) => {
                     if !reply.status.is_success() {
+                        let judge = Judge { gateway: &judges.0, rules: &judges.1.contract, admitted: &judges.2 };
                         judge.whole(&mut reply).await?;
                     }
-                    let (body, cut) = pour(&mut reply, live, most).await?;
-                    Ok(kept(&reply.headers, (reply.status, body), cut))
-                }
-                Got::Passes(mut reply) => {
+                    if is_events(&reply.headers) {
+                        let (body, cut) = pour(&mut reply, live, most).await?;
+                        return Ok(kept(&reply.headers, (reply.status, body), cut));
+                    }
                     let Beginning { bytes, complete } = reply.body.beginning(most).await?;
                     if !complete {
                         return Err(Fault::new(Code::AgentError, "the agent's answer is too large to be kept"));

@@ -105,7 +105,7 @@ impl Default for Concurrency {
 
 impl Config {
     /// What cannot be put in force, each with its path.
-    pub(super) fn problems(&self) -> Vec<String> {
+    pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(1..=100_000_000).contains(&self.most_keys) {
             problems.push(format!("most_keys: {} is out of bounds (1 to 100000000)", self.most_keys));

@@ -4,7 +4,13 @@
 use super::{AddressPolicy, Config, FetchError, install_crypto, resolve};
 use crate::unit::{Secret, Size, Span};
 use reqwest::{Url, dns, header, redirect};
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+/// What is said of an address that the policy refuses.
+const INSIDE: &str = "is at an address that may not be reached";
 
 /// Who chose the address to fetch from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,10 +147,18 @@ impl Client {
     /// # Errors
     /// What would be right.
     pub fn vet_told(&self, url: &str) -> Result<(), String> {
-        self.admit(url, Trust::Told).map(drop).map_err(|why| match why {
+        let parsed = self.admit(url, Trust::Told).map_err(|why| match why {
             FetchError::Refused { why, .. } => why,
             other => other.to_string(),
-        })
+        })?;
+        // The one name that everybody knows the addresses of (RFC 6761 §6.3).
+        let here = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        let host = parsed.host_str().unwrap_or_default().trim_end_matches('.');
+        let is_here = host == "localhost" || host.ends_with(".localhost");
+        match is_here && !here.into_iter().any(|ip| self.permits(ip, &parsed)) {
+            true => Err(INSIDE.to_owned()),
+            false => Ok(()),
+        }
     }
 
     /// A GET of `url`, vetted and not sent yet.
@@ -165,9 +179,7 @@ impl Client {
         let parsed = self.vet(url).map_err(refuse)?;
         let literal = parsed.host_str().and_then(resolve::literal);
         match literal {
-            Some(ip) if trust == Trust::Told && !self.permits(ip, &parsed) => {
-                Err(refuse("is at an address that may not be reached".to_owned()))
-            }
+            Some(ip) if trust == Trust::Told && !self.permits(ip, &parsed) => Err(refuse(INSIDE.to_owned())),
             _ => Ok(parsed),
         }
     }

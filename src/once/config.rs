@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// How long a first answer is given again; 1s to 1d, default 10m. 0s passes the key on and remembers nothing.
     pub keep: Span,
-    /// Keys that are remembered; the oldest answers go first. 1 to 1000000, default 100000.
+    /// Keys that are remembered; the oldest are forgotten first. 1 to 1000000, default 100000.
     pub most: u32,
-    /// Bytes of all answers that are remembered; at most 4GiB, default 64MiB.
+    /// Bytes of all answers that are remembered; at most 4GiB, default 64MiB. Beyond it the oldest answers go, and
+    /// whoever sends their keys again is told so (409): the calls are not made again.
     pub size: Size,
     /// The largest answer that is remembered; a larger one is given once. At most 16MiB, default 1MiB.
     pub max_answer: Size,

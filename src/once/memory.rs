@@ -68,6 +68,8 @@ struct Memory {
     entries: HashMap<Name, Entry>,
     /// Ended calls in the order of their ends.
     ended: VecDeque<(Instant, Name, u64)>,
+    /// Those of them whose answers are kept, in the same order.
+    kept: VecDeque<(Name, u64)>,
     size: usize,
     number: u64,
 }
@@ -191,6 +193,9 @@ impl Memory {
 
     fn forget_oldest(&mut self) -> bool {
         let Some((_, name, number)) = self.ended.pop_front() else { return false };
+        if self.kept.front().is_some_and(|(_, kept)| *kept == number) {
+            self.kept.pop_front();
+        }
         if self.entries.get(&name).is_some_and(|entry| entry.number == number)
             && let Some(entry) = self.entries.remove(&name)
         {
@@ -199,8 +204,23 @@ impl Memory {
         true
     }
 
-    /// Whether there is room for so many entries and bytes more, once old answers are forgotten.
+    /// Lets go of the oldest answer, and remembers that there was one: its call is not made again for want of room.
+    fn strip_oldest(&mut self) -> bool {
+        let Some((name, number)) = self.kept.pop_front() else { return false };
+        if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.number == number) {
+            self.size -= entry.size - OVERHEAD;
+            entry.size = OVERHEAD;
+            entry.state.send_replace(State::Done(Answer::Unkept));
+        }
+        true
+    }
+
+    /// Whether there is room for so many entries and bytes more, once old answers are let go, and then forgotten.
     fn make_room(&mut self, (entries, bytes): (usize, usize), config: &Config) -> bool {
+        if bytes > config.size.get() {
+            return false;
+        }
+        while self.size + bytes > config.size.get() && self.strip_oldest() {}
         while self.entries.len() + entries > config.most as usize || self.size + bytes > config.size.get() {
             if !self.forget_oldest() {
                 return false;
@@ -225,6 +245,9 @@ impl Ticket {
             entry.state.send_replace(State::Done(kept));
         }
         memory.ended.push_back((Instant::now(), self.name.clone(), self.number));
+        if size > 0 {
+            memory.kept.push_back((self.name.clone(), self.number));
+        }
     }
 }
 

@@ -102,6 +102,23 @@ fn what_is_remembered_is_bounded_in_number_and_bytes_and_what_is_under_way_stays
 }
 
 #[test]
+fn r45_one_callers_large_answers_make_nobody_elses_call_happen_twice() {
+    let once = Once::new(&Config { size: "64KiB".parse().unwrap(), ..config() });
+    first(&once, "early", "a").answered(whole("done"));
+    for number in 0..50 {
+        first(&once, &format!("k{number}"), "a").answered(whole(&"x".repeat(10_000)));
+        assert!(once.held().1 <= 64 << 10);
+    }
+    assert!(matches!(known(&once, "early", "a"), Answer::Unkept), "it is known that it was made");
+    assert_eq!(enter(&once, "early", "b").unwrap_err().code(), Code::IdempotencyMismatch);
+    assert!(matches!(known(&once, "k49", "a"), Answer::Whole { .. }), "the newest are kept");
+    let once = Once::new(&Config { size: "2KiB".parse().unwrap(), ..config() });
+    first(&once, "early", "a").answered(whole("done"));
+    first(&once, "large", "a").answered(whole(&"x".repeat(10_000)));
+    assert!(matches!(known(&once, "early", "a"), Answer::Whole { .. }), "what never fits displaces nothing");
+}
+
+#[test]
 fn what_is_old_is_forgotten() {
     let once = Once::new(&config());
     first(&once, "k", "a").answered(whole("done"));

@@ -44,6 +44,13 @@ pub trait Tasks: fmt::Debug + Send + Sync {
     /// `Overloaded` where the store cannot be reached or is too busy, as for every question below.
     async fn begin(&self, task: &KeptTask, most: (u32, u32)) -> Result<std::result::Result<(), Refused>>;
 
+    /// Forgets at most `most` of `owner`'s tasks that have ended, the oldest, and of which nobody is to be told any
+    /// more; whether there were any.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn make_room(&self, owner: &Arc<str>, most: u32) -> Result<bool>;
+
     /// Writes how a task ended, if it had not; whether it had not.
     ///
     /// # Errors
@@ -156,6 +163,16 @@ impl<E: Engine> Tasks for E {
         Ok(self.run(lines).await?.map(drop))
     }
 
+    async fn make_room(&self, owner: &Arc<str>, most: u32) -> Result<bool> {
+        // Nothing is locked or counted for a caller of whom nothing can go.
+        if self.ask(vec![line(ENDED, vec![text(owner)])]).await?.0.is_empty() {
+            return Ok(false);
+        }
+        let values = vec![text(owner), Cell::Number(most.into())];
+        let lines = vec![line(LOCK, Vec::new()), line(FORGET, values), line(RECOUNT, Vec::new())];
+        self.ask(lines).await.map(|_| true)
+    }
+
     async fn finish(&self, task: &KeptTask) -> Result<bool> {
         let values = vec![text(&task.id), Cell::Number(micros(task.expires)), due(task), text(&task.record)];
         Ok(self.ask(vec![line(FINISH, values)]).await?.1 > 0)
@@ -240,6 +257,10 @@ const BEGIN: &str = "insert into gatepost_tasks (id, owner, keeper, open, expire
     select cast($1 as text), cast($2 as text), cast($3 as text), 1, cast($4 as bigint), cast($5 as bigint),
         cast($6 as text)
     where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)";
+const ENDED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
+    where owner = $1 and open = 0 and due is null limit 1";
+const FORGET: &str = "delete from gatepost_tasks where id in (
+    select id from gatepost_tasks where owner = $1 and open = 0 and due is null order by expires limit $2)";
 const FINISH: &str =
     "update gatepost_tasks set open = 0, expires = $2, due = $3, record = $4 where id = $1 and open = 1";
 const GET: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks where id = $1";

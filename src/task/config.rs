@@ -21,7 +21,7 @@ pub struct Config {
     /// A PEM file of certificate authorities to believe besides the system's when the database is reached.
     /// Default: only the system's.
     pub database_ca: Option<FilePath>,
-    /// How long a task is kept after its end; 1s to 30d, default 1h.
+    /// How long a task is kept after its end, where its caller has no more than `most_own`; 1s to 30d, default 1h.
     pub keep: Span,
     /// How often callers are asked to look at a task that runs; 1s to 1h, default 2s.
     pub poll: Span,
@@ -29,7 +29,8 @@ pub struct Config {
     pub max_wait: Span,
     /// The largest answer that is kept; 1KiB to 16MiB, default 1MiB. A larger one fails its task.
     pub max_result: Size,
-    /// Tasks of one caller, those that have ended included; 1 to 100000, default 1000.
+    /// Tasks of one caller; 1 to 100000, default 1000. Beyond it those that ended first are forgotten, and where none has
+    /// ended a call is refused.
     pub most_own: u32,
     /// Tasks of all callers; 1 to 1000000, default 100000.
     pub most_in_all: u32,

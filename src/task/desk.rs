@@ -14,6 +14,7 @@ use crate::{
     telemetry::{Event, Metrics},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
+use serde_json::Value;
 use std::{
     collections::HashMap,
     fmt,
@@ -26,6 +27,8 @@ use tokio::{
     task::JoinSet,
 };
 
+/// How much longer than its time a task may run before it ends.
+const OVERTIME: Duration = Duration::from_secs(10);
 /// The longest id that is looked for.
 const ID: usize = 32;
 
@@ -140,9 +143,14 @@ impl Desk {
         let place = place.map_err(|_| later(Code::Overloaded, "too many tasks run at once"))?;
         let now = OffsetDateTime::now_utc();
         let mut task = fresh(&new, now);
-        task.expires = now + new.time + self.keep(&config, task.callback.is_some());
+        task.expires = now + new.time + OVERTIME + self.keep(&config, task.callback.is_some());
         let kept = task.kept(&new.owner, &self.keeper, None);
-        match self.store.begin(&kept, (config.most_own, config.most_in_all)).await? {
+        let most = (config.most_own, config.most_in_all);
+        let mut begun = self.store.begin(&kept, most).await?;
+        if begun == Err(Refused::OwnFull) && self.store.make_room(&new.owner, config.most_own / 64 + 1).await? {
+            begun = self.store.begin(&kept, most).await?;
+        }
+        match begun {
             Ok(()) => {}
             Err(Refused::OwnFull) => {
                 return Err(later(Code::RateLimited, "the caller has as many tasks as it may have"));
@@ -169,42 +177,48 @@ impl Desk {
         Some(live)
     }
 
-    /// A stream has ended.
-    pub fn close(&self, live: &Live, outcome: &Outcome) {
+    /// A stream has ended. Where it answered the JSON-RPC request `rpc`, a failure is told in that form (R94).
+    pub fn close(&self, live: &Live, outcome: &Outcome, rpc: Option<&Value>) {
         let poll = self.config().poll.get();
-        live.end(outcome, self.config().keep.get(), |task| match task.state {
-            State::Completed => None,
-            State::Failed => Some(("error", task.end.clone())),
-            _ => Some(("status", brief(task, poll))),
+        live.end(outcome, self.config().keep.get(), |task| match (outcome, rpc) {
+            (Outcome::Answered(_), _) => None,
+            (Outcome::Failed(fault), Some(id)) => Some(("", fault.rpc(id, &task.request).to_string())),
+            (Outcome::Failed(_), None) => Some(("error", task.end.to_string())),
+            (Outcome::Canceled, _) => Some(("status", brief(task, poll))),
         });
     }
 
     /// A task has ended, one way or the other; the first way counts.
     pub async fn end(&self, live: &Live, outcome: &Outcome) {
+        let Some(task) = self.over(live, outcome) else { return };
+        if let Err(why) = self.save(live, &task).await {
+            tracing::warn!(%why, "how a task ended could not be kept yet");
+        }
+    }
+
+    /// As [`Desk::end`], without keeping it; that is left to whoever tidies up.
+    pub(super) fn over(&self, live: &Live, outcome: &Outcome) -> Option<Task> {
         let config = self.config();
         let told = live.task().callback.is_some();
         let poll = config.poll.get();
-        let Some(task) = live.end(outcome, self.keep(&config, told), |task| Some(("status", brief(task, poll)))) else {
-            return;
-        };
+        let task = live.end(outcome, self.keep(&config, told), |task| Some(("status", brief(task, poll))))?;
         self.metrics.count(match task.state {
             State::Completed => Event::TaskCompleted,
             State::Canceled => Event::TaskCanceled,
             _ => Event::TaskFailed,
         });
-        self.save(live, &task).await;
+        Some(task)
     }
 
     /// Keeps how a task ended; where that fails, it is tried again later.
-    pub(super) async fn save(&self, live: &Live, task: &Task) {
+    pub(super) async fn save(&self, live: &Live, task: &Task) -> Result<()> {
         let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
-        match self.store.finish(&task.kept(&live.owner, &self.keeper, due)).await {
-            Ok(_) => {
-                live.saved();
-                self.due.notify_one();
-            }
-            Err(why) => tracing::warn!(%why, "how a task ended could not be kept yet"),
+        self.store.finish(&task.kept(&live.owner, &self.keeper, due)).await?;
+        live.saved();
+        if due.is_some() {
+            self.due.notify_one();
         }
+        Ok(())
     }
 
     /// The task called `id`, where it is `owner`'s.

@@ -50,33 +50,35 @@ impl Cutter {
         if !self.begun {
             return pieces;
         }
-        while let Some((end, next)) = self.line_end() {
+        // Taken out of what is held once for all events: an agent may send very many very short ones.
+        let mut held = std::mem::take(&mut self.held);
+        let mut from = 0;
+        while let Some((end, next)) = self.line_end(&held) {
             let inside = std::mem::take(&mut self.inside);
             let blank = end == self.line && !inside;
             self.line = next;
             self.seen = next;
             if blank {
-                let event: Vec<u8> = self.held.drain(..next).collect();
-                (self.line, self.seen) = (0, 0);
-                pieces.extend(self.event(&event));
+                pieces.extend(self.event(held.get(from..next).unwrap_or_default()));
+                from = next;
             }
         }
-        if self.held.len() > longest {
-            let part: Vec<u8> = self.held.drain(..self.line).collect();
-            let rest = self.line;
-            self.seen -= rest;
-            self.line = 0;
-            if !part.is_empty() {
-                pieces.extend(self.part(&part));
+        if held.len() - from > longest {
+            if self.line > from {
+                pieces.extend(self.part(held.get(from..self.line).unwrap_or_default()));
+                from = self.line;
             }
-            if self.held.len() > longest {
+            if held.len() - from > longest {
                 // One line longer than that: it goes on as it comes.
-                let part: Vec<u8> = self.held.drain(..self.seen).collect();
-                self.seen = 0;
+                pieces.extend(self.part(held.get(from..self.seen).unwrap_or_default()));
+                from = self.seen;
+                self.line = from;
                 self.inside = true;
-                pieces.extend(self.part(&part));
             }
         }
+        held.drain(..from);
+        (self.line, self.seen) = (self.line - from, self.seen - from);
+        self.held = held;
         pieces
     }
 
@@ -89,14 +91,14 @@ impl Cutter {
 
     /// Where the line that is being read ends, and where the next begins; none while that is not known. A carriage
     /// return that stands last may be half of an end.
-    fn line_end(&mut self) -> Option<(usize, usize)> {
-        let found = self.held.get(self.seen..)?.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+    fn line_end(&mut self, held: &[u8]) -> Option<(usize, usize)> {
+        let found = held.get(self.seen..)?.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
         let Some(found) = found else {
-            self.seen = self.held.len();
+            self.seen = held.len();
             return None;
         };
         let end = self.seen + found;
-        match (self.held.get(end), self.held.get(end + 1)) {
+        match (held.get(end), held.get(end + 1)) {
             (Some(b'\n'), _) => Some((end, end + 1)),
             (_, Some(b'\n')) => Some((end, end + 2)),
             (_, Some(_)) => Some((end, end + 1)),
@@ -164,9 +166,10 @@ fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// An event of the gateway's own.
-pub(super) fn own(number: u64, name: &str, data: &serde_json::Value) -> Bytes {
-    Bytes::from(format!("id: {number}\nevent: {name}\ndata: {data}\n\n"))
+/// An event of the gateway's own; `data` is one line. Without a name it is one like the agent's.
+pub(super) fn own(number: u64, name: &str, data: &str) -> Bytes {
+    let name = if name.is_empty() { String::new() } else { format!("event: {name}\n") };
+    Bytes::from(format!("id: {number}\n{name}data: {data}\n\n"))
 }
 
 /// The place that a `Last-Event-ID` names: `7` of `7-own`. Empty is the beginning.

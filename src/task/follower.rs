@@ -1,7 +1,7 @@
 //! Somebody who reads a stream's events, at its own pace.
 
 use super::Live;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -41,6 +41,21 @@ impl Follower {
                 return Next::End;
             }
         }
+    }
+
+    /// `first`, and what there is behind it already, until that is `most` bytes long: written at once it costs one write.
+    pub fn gather(&mut self, (first, mut ends): (Bytes, bool), most: usize) -> (Bytes, bool) {
+        let mut all = BytesMut::new();
+        while first.len().max(all.len()) < most {
+            // An end, or a gap, is found again when it is asked for.
+            let Some(Next::Bytes(more, whole)) = self.look() else { break };
+            if all.is_empty() {
+                all.extend_from_slice(&first);
+            }
+            all.extend_from_slice(&more);
+            ends = whole;
+        }
+        if all.is_empty() { (first, ends) } else { (all.freeze(), ends) }
     }
 
     fn look(&mut self) -> Option<Next> {

@@ -12,7 +12,7 @@ use crate::{
     store::KeptTask,
     telemetry::Event,
 };
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use std::{
     sync::{Arc, PoisonError, Weak},
     time::Duration,
@@ -20,13 +20,24 @@ use std::{
 use time::OffsetDateTime;
 use tokio::{
     sync::Notify,
-    time::{MissedTickBehavior, interval, timeout},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 
 /// How often is looked for what is due.
 const OFTEN: Duration = Duration::from_millis(500);
-/// Ends that are told at once.
-const TOLD_AT_ONCE: usize = 16;
+/// Ends that are told at once; one that is slow to hear of it holds up nobody else.
+const TOLD_AT_ONCE: usize = 64;
+/// Ends that are kept at once.
+const KEPT_AT_ONCE: usize = 64;
+/// Pages of what has expired that are forgotten before something else is looked after.
+const SWEPT_AT_ONCE: usize = 10;
+/// How long a gateway that stops waits for its store.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// How long others get at least to be heard again; a question that they wait for may hold them up that long.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Longer than any gateway is silent.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// How much longer than an attempt nobody else makes another. Where a gateway died in between, the end is told twice:
 /// its id is the same then.
 const SLACK: Duration = Duration::from_secs(3);
@@ -39,9 +50,11 @@ impl Desk {
     }
 
     /// Says that this gateway lives; ends what others left behind, and what was cancelled elsewhere.
-    async fn live_on(&self) -> Result<()> {
-        let config = self.config();
-        for orphan in self.store.beat(&self.keeper, config.lease.get()).await? {
+    async fn live_on(&self, pulse: &mut Pulse) -> Result<()> {
+        let lease = self.config().lease.get();
+        let beaten = self.store.beat(&self.keeper, pulse.patience(lease)).await;
+        pulse.felt(beaten.is_ok(), lease);
+        for orphan in beaten? {
             self.adopt(&orphan).await?;
         }
         let running: Vec<_> = {
@@ -77,22 +90,38 @@ impl Desk {
     /// Keeps what could not be kept before, and forgets what nobody needs.
     async fn tidy(&self) -> Result<()> {
         let window = self.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
-        let unsaved: Vec<_> = self.lock().values().filter(|live| live.is_unsaved()).cloned().collect();
-        for live in unsaved {
-            self.save(&live, &live.task()).await;
-        }
+        let saved = self.save_all().await;
+        // Streams need no store.
         self.lock().retain(|_, live| !live.is_done(window));
-        while self.store.sweep(OffsetDateTime::now_utc()).await? {}
+        saved?;
+        for _ in 0..SWEPT_AT_ONCE {
+            if !self.store.sweep(OffsetDateTime::now_utc()).await? {
+                break;
+            }
+        }
         Ok(())
     }
 
-    async fn tell_due(&self) -> Result<()> {
+    /// Keeps what could not be kept before. The first that fails again ends it: so would the others.
+    async fn save_all(&self) -> Result<()> {
+        let unsaved: Vec<_> = self.lock().values().filter(|live| live.is_unsaved()).cloned().collect();
+        let saves = unsaved.into_iter().map(|live| async move { self.save(&live, &live.task()).await });
+        stream::iter(saves).buffer_unordered(KEPT_AT_ONCE).try_collect().await
+    }
+
+    /// Begins to tell of ends, as many as there is room for beside those that are being told.
+    async fn tell_due(self: &Arc<Self>, telling: &mut JoinSet<()>) -> Result<()> {
         let Some(teller) = self.teller.load_full() else { return Ok(()) };
+        let room = TOLD_AT_ONCE.saturating_sub(telling.len());
+        if room == 0 {
+            return Ok(());
+        }
         let now = OffsetDateTime::now_utc();
         let until = now + teller.config.timeout.get() + SLACK;
-        let due = self.store.claim(now, until, TOLD_AT_ONCE).await?;
-        let all = due.into_iter().map(|kept| self.tell_one(&teller, kept));
-        stream::iter(all).buffer_unordered(TOLD_AT_ONCE).for_each(|told| async { drop(told) }).await;
+        for kept in self.store.claim(now, until, room).await? {
+            let (desk, teller) = (Arc::clone(self), Arc::clone(&teller));
+            telling.spawn(async move { tried(desk.tell_one(&teller, kept).await) });
+        }
         Ok(())
     }
 
@@ -101,12 +130,9 @@ impl Desk {
         let Some((mut task, (url, tries))) = task.and_then(|task| Some((task.clone(), task.callback?))) else {
             return self.store.told(&KeptTask { due: None, ..kept }).await;
         };
-        let body = serde_json::json!({
-            "type": format!("task.{}", task.state.as_str()),
-            "timestamp": task.updated.unix_timestamp(),
-            "data": task.view(self.config().poll.get()),
-        });
-        let body = body.to_string().into_bytes();
+        let (state, at) = (task.state.as_str(), task.updated.unix_timestamp());
+        let view = task.view(self.config().poll.get());
+        let body = format!("{{\"type\":\"task.{state}\",\"timestamp\":{at},\"data\":{view}}}").into_bytes();
         let told = match teller.admit(&url) {
             Ok(()) => teller.tell(&url, &format!("msg_{}", task.id), body).await,
             Err(why) => Err(why.to_string()),
@@ -140,16 +166,19 @@ impl Desk {
         if timeout(longest, all).await.is_err() {
             for live in running.iter().filter(|live| live.is_working()) {
                 let fault = Fault::new(Code::AgentUnavailable, "the gateway was stopped before the agent had finished");
-                self.end(live, &Outcome::Failed(fault)).await;
+                self.over(live, &Outcome::Failed(fault));
                 live.cancel();
             }
         }
-        let unsaved: Vec<_> = self.lock().values().filter(|live| live.is_unsaved()).cloned().collect();
-        for live in unsaved {
-            self.save(&live, &live.task()).await;
-        }
-        if let Err(why) = self.store.leave(&self.keeper).await {
-            tracing::warn!(%why, "the store of tasks could not be told that this gateway ends");
+        let told = async {
+            self.save_all().await?;
+            self.store.leave(&self.keeper).await
+        };
+        // What is not kept now is found by whoever comes next, as left behind.
+        match timeout(FAREWELL, told).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => tracing::warn!(%why, "the store of tasks could not be told that this gateway ends"),
+            Err(_) => tracing::warn!("the store of tasks could not be told in time that this gateway ends"),
         }
         self.house.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
@@ -158,25 +187,60 @@ impl Desk {
 async fn beat(desk: Weak<Desk>) {
     let mut tick = interval(OFTEN);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last: Option<tokio::time::Instant> = None;
+    let (mut last, mut pulse) = (None::<Instant>, Pulse::default());
     loop {
         tick.tick().await;
         let Some(desk) = desk.upgrade() else { return };
         let lease = desk.config().lease.get();
         if last.is_none_or(|last| last.elapsed() >= lease / 5) {
-            last = Some(tokio::time::Instant::now());
-            tried(desk.live_on().await);
+            last = Some(Instant::now());
+            tried(desk.live_on(&mut pulse).await);
         }
         tried(desk.tidy().await);
     }
 }
 
+/// Whether this gateway is in a state to say of others that they are dead. After a time in which the store could not be
+/// asked, they have been as silent as this one: first they get as long to be heard again.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    last: Option<Instant>,
+    settled: Option<Instant>,
+}
+
+impl Pulse {
+    /// After which silence another counts as dead now.
+    pub(super) fn patience(&mut self, lease: Duration) -> Duration {
+        let now = Instant::now();
+        if self.last.take().is_some_and(|last| now - last >= 2 * lease) {
+            self.settled = self.settled.max(Some(now + lease));
+        }
+        if self.settled.is_some_and(|settled| now < settled) { NEVER } else { lease }
+    }
+
+    /// Whether the store was told that this gateway lives.
+    pub(super) fn felt(&mut self, told: bool, lease: Duration) {
+        let now = Instant::now();
+        match told {
+            true => self.last = Some(now),
+            false => self.settled = Some(now + lease.max(SETTLING)),
+        }
+    }
+}
+
 async fn tell(desk: Weak<Desk>, due: Arc<Notify>) {
+    let mut telling = JoinSet::new();
     while let Some(desk) = desk.upgrade() {
-        tried(desk.tell_due().await);
+        while telling.try_join_next().is_some() {}
+        tried(desk.tell_due(&mut telling).await);
         // Not held while nothing is to be done, so that it can go.
         drop(desk);
-        let _ = timeout(OFTEN, due.notified()).await;
+        let full = telling.len() >= TOLD_AT_ONCE;
+        tokio::select! {
+            () = due.notified() => {}
+            Some(_) = telling.join_next(), if full => {}
+            () = sleep(OFTEN) => {}
+        }
     }
 }
 

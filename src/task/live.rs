@@ -7,7 +7,6 @@ use super::{
     shelf::{Room, Shelf},
 };
 use bytes::Bytes;
-use serde_json::Value;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -147,7 +146,7 @@ impl Live {
     }
 
     /// An event of the gateway's own.
-    pub fn say(&self, name: &str, data: &Value) {
+    pub fn say(&self, name: &str, data: &str) {
         let mut inner = self.lock();
         let number = inner.cutter.number();
         inner.shelf.put(Piece { number, ends: true, bytes: own(number, name, data) });
@@ -177,7 +176,7 @@ impl Live {
         &self,
         outcome: &Outcome,
         keep: Duration,
-        last: impl FnOnce(&Task) -> Option<(&'static str, Value)>,
+        last: impl FnOnce(&Task) -> Option<(&'static str, String)>,
     ) -> Option<Task> {
         let mut inner = self.lock();
         if inner.ended.is_some() {
@@ -249,11 +248,22 @@ impl Live {
     /// Follows it from behind the event `after`; 0 is the beginning. `None` if what follows that event is no longer
     /// kept, or there was no such event.
     pub fn follow(self: &Arc<Self>, after: u64) -> Option<Follower> {
-        let mut inner = self.lock();
+        let inner = self.lock();
         let next = inner.shelf.behind(after)?;
+        Some(self.followed(inner, next))
+    }
+
+    /// Follows it from the oldest event that is kept whole.
+    pub fn follow_all(self: &Arc<Self>) -> Follower {
+        let inner = self.lock();
+        let next = inner.shelf.oldest();
+        self.followed(inner, next)
+    }
+
+    fn followed(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>, next: u64) -> Follower {
         inner.followers += 1;
         drop(inner);
         self.tell();
-        Some(Follower::new(Arc::clone(self), next, self.changed.subscribe()))
+        Follower::new(Arc::clone(self), next, self.changed.subscribe())
     }
 }

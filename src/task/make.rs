@@ -18,6 +18,7 @@ use time::OffsetDateTime;
 
 /// The longest result that the last event repeats.
 const TOLD: usize = 64 << 10;
+
 /// What tells of tasks' ends, where that is wanted.
 ///
 /// # Errors
@@ -55,6 +56,7 @@ pub(super) fn fresh(new: &New<'_>, now: OffsetDateTime) -> Task {
         updated: now,
         expires: now + new.time,
         end: Value::Null,
+        result: None,
         last: 0,
         streamed: false,
         callback: new.callback.map(|url| (url.into(), 0)),
@@ -68,14 +70,9 @@ pub(super) fn room(config: &Config, lossless: bool) -> Room {
 }
 
 /// What the last event says: the task, without a result that is long.
-pub(super) fn brief(task: &Task, poll: Duration) -> Value {
-    let mut view = task.view(poll);
-    if view.to_string().len() > TOLD
-        && let Some(members) = view.as_object_mut()
-    {
-        members.remove("result");
-    }
-    view
+pub(super) fn brief(task: &Task, poll: Duration) -> String {
+    let is_long = task.result.as_ref().is_some_and(|result| result.get().len() > TOLD);
+    if is_long { task.brief(poll).to_string() } else { task.view(poll) }
 }
 
 /// The record of a task that nobody runs any longer.

@@ -3,9 +3,12 @@
 use crate::{fault::Fault, store::KeptTask};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use std::{sync::Arc, time::Duration};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// The greatest number of an event, as ids are read: that of the end where it is not known which came before.
+const LAST: u64 = 999_999_999_999_999_999;
 
 /// How a task stands; the words are A2A's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -79,9 +82,12 @@ pub struct Task {
     /// When it is forgotten.
     #[serde(with = "time::serde::rfc3339")]
     pub expires: OffsetDateTime,
-    /// The result, or the error, as the members that the caller reads.
+    /// The error, or what there is to say of the result, as the members that the caller reads.
     #[serde(default)]
     pub end: Value,
+    /// The result, as the agent wrote it: nothing of it is read twice, however deep it is or long its numbers are.
+    #[serde(default)]
+    pub result: Option<Box<RawValue>>,
     /// The number of its last event.
     #[serde(default)]
     pub last: u64,
@@ -94,8 +100,22 @@ pub struct Task {
 }
 
 impl Task {
-    /// What its caller reads (R79, R83, R86).
-    pub fn view(&self, poll: Duration) -> Value {
+    /// What its caller reads (R79, R83, R86), as one line of JSON.
+    pub fn view(&self, poll: Duration) -> String {
+        let mut view = self.brief(poll).to_string();
+        // A result that is null is read as none.
+        let result = self.result.as_deref().map(RawValue::get);
+        if let Some(result) = result.or_else(|| (self.state == State::Completed).then_some("null")) {
+            view.pop();
+            view.push_str(",\"result\":");
+            view.push_str(result);
+            view.push('}');
+        }
+        view
+    }
+
+    /// The same, without the result.
+    pub(super) fn brief(&self, poll: Duration) -> Value {
         let date = |at: OffsetDateTime| at.format(&Rfc3339).unwrap_or_default();
         let mut view = json!({
             "taskId": &*self.id,
@@ -125,10 +145,15 @@ impl Task {
     pub fn ends(&mut self, outcome: &Outcome, keep: Duration) {
         self.updated = OffsetDateTime::now_utc();
         self.expires = self.updated + keep;
-        (self.state, self.end) = match outcome {
-            Outcome::Answered(answer) => (State::Completed, answer.members()),
-            Outcome::Failed(fault) => (State::Failed, fault.error_object(&self.request)),
-            Outcome::Canceled => (State::Canceled, Value::Null),
+        // Whoever follows elsewhere has come no further than this.
+        self.last = LAST;
+        (self.state, self.end, self.result) = match outcome {
+            Outcome::Answered(answer) => {
+                let (end, result) = answer.members();
+                (State::Completed, end, result)
+            }
+            Outcome::Failed(fault) => (State::Failed, fault.error_object(&self.request), None),
+            Outcome::Canceled => (State::Canceled, Value::Null, None),
         };
     }
 
@@ -152,29 +177,37 @@ impl Task {
 }
 
 impl Answer {
-    /// JSON as it is, text as a string, anything else in Base64.
-    fn members(&self) -> Value {
+    /// The result: JSON as it is, text as a string, anything else in Base64. And what there is to say of it.
+    fn members(&self) -> (Value, Option<Box<RawValue>>) {
         use base64::Engine as _;
-        let mut members = json!({ "statusCode": self.status });
-        let Some(object) = members.as_object_mut() else { return members };
+        let mut object = serde_json::Map::new();
+        object.insert("statusCode".to_owned(), self.status.into());
         if !self.media.is_empty() {
             object.insert("resultType".to_owned(), (*self.media).into());
         }
         if self.cut {
             object.insert("truncated".to_owned(), true.into());
         }
+        let text = std::str::from_utf8(&self.body);
         let is_json = self.media.contains("json") && !self.media.contains("ndjson");
-        let json = is_json.then(|| serde_json::from_slice(&self.body).ok()).flatten();
-        let result = match (json, std::str::from_utf8(&self.body)) {
-            (Some(value), _) => value,
-            (None, _) if self.body.is_empty() => Value::Null,
-            (None, Ok(text)) => text.into(),
+        let json = text.ok().filter(|_| is_json).and_then(one_line);
+        let string = |text: &str| serde_json::value::to_raw_value(text).ok();
+        let result = match (json, text) {
+            (Some(json), _) => Some(json),
+            (None, Ok("")) => None,
+            (None, Ok(text)) => string(text),
             (None, Err(_)) => {
                 object.insert("resultEncoding".to_owned(), "base64".into());
-                base64::engine::general_purpose::STANDARD.encode(&self.body).into()
+                string(&base64::engine::general_purpose::STANDARD.encode(&self.body))
             }
         };
-        object.insert("result".to_owned(), result);
-        members
+        (object.into(), result)
     }
+}
+
+/// JSON on one line: outside of strings, which hold no line end, they mean nothing (RFC 8259 §2, §7).
+fn one_line(text: &str) -> Option<Box<RawValue>> {
+    let text = text.trim().to_owned();
+    let text = if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], " ") } else { text };
+    RawValue::from_string(text).ok()
 }

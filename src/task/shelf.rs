@@ -82,6 +82,15 @@ impl Shelf {
         }
     }
 
+    /// The place of the oldest event that is whole.
+    pub(super) fn oldest(&self) -> u64 {
+        if self.gone.1 {
+            return self.first;
+        }
+        let torn = self.pieces.iter().position(|piece| piece.ends).map_or(self.pieces.len(), |at| at + 1);
+        self.first + torn as u64
+    }
+
     /// The piece at a place, none where it has not come yet.
     ///
     /// # Errors

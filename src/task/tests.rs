@@ -55,6 +55,16 @@ fn r80_an_event_beyond_the_bound_passes_in_parts_without_a_byte_lost() {
 }
 
 #[test]
+fn r80_very_many_very_short_events_at_once_take_no_longer_than_their_bytes() {
+    let began = std::time::Instant::now();
+    let mut cutter = Cutter::default();
+    let pieces = cutter.push("a\n\n".repeat(400_000).as_bytes(), 1 << 20);
+    assert_eq!((pieces.len(), pieces.last().unwrap().number), (400_000, 400_000));
+    assert!(cutter.rest().is_none());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+#[test]
 fn r80_the_place_in_an_id_is_read_and_nothing_else_is() {
     assert_eq!(position(""), Some(0));
     assert_eq!(position("7"), Some(7));
@@ -80,6 +90,19 @@ fn r80_what_was_let_go_is_never_skipped_silently() {
     assert_eq!(shelf.behind(0), None);
     assert_eq!(shelf.behind(7), None, "there was no such event");
     assert!(shelf.read(1).is_err() && shelf.read(2).unwrap().is_some() && shelf.read(6).unwrap().is_none());
+}
+
+#[test]
+fn r80_whoever_names_no_place_begins_with_the_oldest_whole_event() {
+    let mut shelf = Shelf::new(Room { size: 100, events: 2, lossless: false });
+    assert_eq!(shelf.oldest(), 0);
+    shelf.put(Piece { ends: false, ..piece(1, 10) });
+    shelf.put(piece(1, 10));
+    assert_eq!(shelf.oldest(), 0);
+    shelf.put(piece(2, 10));
+    assert_eq!(shelf.oldest(), 2, "half of the first is gone");
+    shelf.put(piece(3, 10));
+    assert_eq!(shelf.oldest(), 2);
 }
 
 #[test]
@@ -127,6 +150,24 @@ async fn r79_tasks_are_bounded_by_caller_and_in_all_and_at_once() {
 }
 
 #[tokio::test]
+async fn r79_tasks_that_ended_make_way_for_new_ones_and_those_that_run_do_not() {
+    let (_folder, desk) = desk(Config { most_own: 2, most_in_all: 4, ..Config::default() }).await;
+    let other = desk.begin(new("two")).await.unwrap();
+    let _running = desk.begin(new("one")).await.unwrap();
+    let mut before = None;
+    for _ in 0..5 {
+        let live = desk.begin(new("one")).await.unwrap();
+        desk.end(&live, &Outcome::Canceled).await;
+        if let Some(before) = before.replace(live.id()) {
+            assert!(desk.store.get(&before).await.unwrap().is_none(), "the one before has gone");
+        }
+        assert!(desk.store.get(&live.id()).await.unwrap().is_some() && desk.find("two", &other.id()).await.is_ok());
+    }
+    let _second = desk.begin(new("one")).await.unwrap();
+    assert_eq!(desk.begin(new("one")).await.unwrap_err().code(), Code::RateLimited);
+}
+
+#[tokio::test]
 async fn r76_a_task_is_found_by_its_caller_alone_and_ends_once() {
     let (_folder, desk) = desk(Config::default()).await;
     let live = desk.begin(new("one")).await.unwrap();
@@ -139,9 +180,71 @@ async fn r76_a_task_is_found_by_its_caller_alone_and_ends_once() {
     desk.end(&live, &Outcome::Answered(answer)).await;
     desk.end(&live, &Outcome::Failed(Fault::new(Code::Timeout, "late"))).await;
     let (task, _) = desk.find("one", &id).await.unwrap();
-    let view = task.view(Duration::from_secs(2));
+    let view: serde_json::Value = serde_json::from_str(&task.view(Duration::from_secs(2))).unwrap();
     assert_eq!((&view["status"], &view["result"]["a"]), (&"completed".into(), &1.into()), "{view}");
     assert!(view.get("pollInterval").is_none() && view["timeTaken"].is_number(), "{view}");
+}
+
+#[tokio::test]
+async fn r79_a_result_is_kept_as_the_agent_wrote_it_however_deep_or_long() {
+    let (_folder, desk) = desk(Config::default()).await;
+    let deep = format!("{}0{}", "[".repeat(5_000), "]".repeat(5_000));
+    let cases = [
+        (&*deep, "application/json", &*deep),
+        ("{\n \"n\": 123456789012345678901234567890.10,\r\n \"a\": 1, \"a\": 2\n}", "application/vnd.x+json", ""),
+        ("{\"broken\": ", "application/json", "\"{\\\"broken\\\": \""),
+        ("null", "application/json", "null"),
+        ("", "application/json", "null"),
+        ("two\nlines", "text/plain", "\"two\\nlines\""),
+    ];
+    for (body, media, read) in cases {
+        let live = desk.begin(new("one")).await.unwrap();
+        let (id, mut follower) = (live.id(), live.follow(1).unwrap());
+        let answer = Answer { status: 200, media: media.into(), body: body.to_owned().into(), cut: false };
+        desk.end(&live, &Outcome::Answered(answer)).await;
+        let read = if read.is_empty() { body.replace(['\n', '\r'], " ") } else { read.to_owned() };
+        let Next::Bytes(event, true) = follower.next().await else { panic!("no word of the end of {media}") };
+        assert_eq!(event.iter().filter(|byte| **byte == b'\n').count(), 4, "one line of data: {event:?}");
+        let kept = desk.store.get(&id).await.unwrap().unwrap();
+        let kept = Task::read(&kept).unwrap_or_else(|| panic!("{media} cannot be read again"));
+        for view in [live.task(), kept].map(|task| task.view(Duration::from_secs(2))) {
+            assert!(view.ends_with(&format!(",\"result\":{read}}}")), "{view}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn r94_a_stream_that_answers_json_rpc_and_breaks_off_says_so_in_that_form() {
+    let (_folder, desk) = desk(Config::default()).await;
+    let live = desk.stream(&new("one")).unwrap();
+    let mut follower = live.follow(0).unwrap();
+    desk.close(&live, &Outcome::Failed(Fault::new(Code::AgentError, "died")), Some(&7.into()));
+    let Next::Bytes(error, true) = follower.next().await else { panic!("no word of the end") };
+    let error = String::from_utf8(error.to_vec()).unwrap();
+    assert!(error.starts_with("id: 1\ndata: {") && error.contains("\"id\":7") && error.contains("-32072"), "{error}");
+}
+
+#[tokio::test]
+async fn r80_who_followed_a_task_of_a_gateway_that_died_has_not_heard_of_its_end() {
+    let (_folder, desk) = desk(Config::default()).await;
+    let live = desk.begin(new("one")).await.unwrap();
+    live.push(b"data: a\n\n").await;
+    let kept = desk.store.get(&live.id()).await.unwrap().unwrap();
+    let lost = make::lost(&kept, Duration::from_secs(60)).unwrap();
+    assert!(lost.last > live.task().last.max(2) && position(&lost.last.to_string()) == Some(lost.last));
+}
+
+#[test]
+fn r79_nobody_is_said_to_be_dead_by_whoever_could_not_have_heard() {
+    let lease = Duration::from_secs(3_600);
+    let mut pulse = house::Pulse::default();
+    assert_eq!(pulse.patience(lease), lease, "at the start nothing speaks against it");
+    pulse.felt(true, lease);
+    assert_eq!(pulse.patience(lease), lease);
+    pulse.felt(false, lease);
+    assert!(pulse.patience(lease) > 1_000 * lease);
+    pulse.felt(true, lease);
+    assert!(pulse.patience(lease) > 1_000 * lease, "the others get as long to be heard again");
 }
 
 #[tokio::test]
@@ -153,10 +256,14 @@ async fn r80_a_follower_reads_all_of_it_from_where_it_was() {
     assert_eq!(first.next().await, Next::Bytes("id: 1\ndata: a\n\n".into(), true));
     drop(first);
     live.push(b"data: c\n\n").await;
+    let mut gathered = live.follow(0).unwrap();
+    let Next::Bytes(bytes, true) = gathered.next().await else { panic!("nothing came") };
+    let all = gathered.gather((bytes, true), 1 << 10);
+    assert_eq!(all, ("id: 1\ndata: a\n\nid: 2\ndata: b\n\nid: 3\ndata: c\n\n".into(), true));
     let mut second = live.follow(1).unwrap();
     assert_eq!(second.next().await, Next::Bytes("id: 2\ndata: b\n\n".into(), true));
     assert_eq!(second.next().await, Next::Bytes("id: 3\ndata: c\n\n".into(), true));
-    desk.close(&live, &Outcome::Failed(Fault::new(Code::AgentError, "died")));
+    desk.close(&live, &Outcome::Failed(Fault::new(Code::AgentError, "died")), None);
     let Next::Bytes(error, true) = second.next().await else { panic!("no word of the end") };
     assert!(error.starts_with(b"id: 4\nevent: error\ndata: {\"error\""), "{error:?}");
     assert_eq!(second.next().await, Next::End);
@@ -215,6 +322,10 @@ fn r79_addresses_that_lead_inside_are_refused_before_anything_is_called() {
         "https://0.0.0.0/",
         "https://2130706433/",
         "https://0x7f.1/",
+        "http://localhost:8080/",
+        "https://localhost/",
+        "https://LOCALHOST./",
+        "https://any.localhost/",
         "https://user:pass@example.com/",
         "ftp://example.com/",
         "file:///etc/passwd",

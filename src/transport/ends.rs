@@ -282,7 +282,9 @@ impl Transport {
             if !again {
                 return Err(fault);
             }
-            failed = Some(fault);
+            // What one of them may have done is not made undone by another that cannot be reached.
+            let unsure = failed.filter(|failed: &Fault| failed.reach() == Some(Reach::Unsure));
+            failed = Some(unsure.unwrap_or(fault));
         }
         Err(failed.unwrap_or_else(|| shut(wait.unwrap_or(route.0.rules.open_for))))
     }

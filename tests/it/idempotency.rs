@@ -12,6 +12,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
+use tokio::io::AsyncWriteExt;
 
 async fn keyed(gate: &Gate, caller: &str, agent: &str, key: &str, body: &Value) -> Answer {
     let call = gate.request("POST", &format!("/agents/{agent}/invoke")).header("x-api-key", gate.key(caller));
@@ -50,7 +51,7 @@ async fn r45_another_body_or_operation_under_the_same_key_is_422_and_never_reach
     document["operations"] = json!([{"name": "a"}, {"name": "b"}]);
     let gate = gateway().agent("one", &agent).document(document).start().await;
     keyed(&gate, "team-a", "one", "k", &json!({"a": 1})).await.is_ok();
-    for other in [json!({"a": 2}), json!({}), json!([1])] {
+    for other in [json!({"a": 2}), json!({}), json!([1]), json!([{"a": 1}])] {
         keyed(&gate, "team-a", "one", "k", &other).await.is_fault(422, "IdempotencyMismatch");
     }
     let op = async |name: &str| {
@@ -60,6 +61,48 @@ async fn r45_another_body_or_operation_under_the_same_key_is_422_and_never_reach
     op("a").await.is_ok();
     op("b").await.is_fault(422, "IdempotencyMismatch");
     assert_eq!(agent.calls(), 2);
+}
+
+#[tokio::test]
+async fn r45_r68_another_version_in_the_path_is_another_call_and_the_one_served_is_told_again() {
+    let agent = counting().await;
+    let mut document = agent.document("versioned");
+    document["version"] = json!("2.0.0");
+    document["supportedVersions"] = json!({"1.0.0": "/v1"});
+    let gate = gateway().document(document).start().await;
+    let call = async |version: &str| {
+        let call = gate.post(&format!("/agents/versioned@{version}/invoke")).header("idempotency-key", "k");
+        send(call.json(&json!({}))).await
+    };
+    for replayed in [None, Some("true")] {
+        let answer = call("1.0.0").await;
+        assert_eq!(answer.is_ok()["number"], 0);
+        let told = (answer.header("x-agent-version"), answer.header("idempotent-replayed"));
+        assert_eq!(told, (Some("1.0.0"), replayed));
+    }
+    call("2.0.0").await.is_fault(422, "IdempotencyMismatch");
+    assert_eq!(agent.calls(), 1);
+}
+
+#[tokio::test]
+async fn r45_r33_an_empty_answer_keeps_no_enforced_contract_with_a_key_either() {
+    let agent = Agent::doing(answer("200 OK", "application/json", "")).await;
+    let mut document = agent.document("strict");
+    document["outputs"] = json!({"type": "object"});
+    let gate = gateway().section("contract: {output: enforce}\n").document(document).start().await;
+    gate.invoke("strict", &json!({})).await.is_fault(502, "AgentError");
+    keyed(&gate, "team-a", "strict", "k", &json!({})).await.is_fault(502, "AgentError");
+}
+
+#[tokio::test]
+async fn r44_r45_no_two_items_of_a_batch_have_the_same_key_for_their_agent() {
+    let agent = Agent::echo().await;
+    let gate = gateway().agent("one", &agent).start().await;
+    keyed(&gate, "team-a", "one", "k", &json!([{"a": 1}, {"a": 1}])).await.is_ok();
+    let mut keys: Vec<String> =
+        agent.got().iter().map(|got| got.header("idempotency-key").unwrap().to_owned()).collect();
+    keys.sort();
+    assert_eq!(keys, ["k.0", "k.1"]);
 }
 
 #[tokio::test]
@@ -123,6 +166,24 @@ async fn r45_what_may_have_run_is_not_run_again_and_what_was_never_begun_is() {
     drop(gone);
     keyed(&gate, "team-a", "gone", "k", &json!({})).await.is_fault(503, "AgentUnavailable");
     keyed(&gate, "team-a", "gone", "k", &json!({"other": "body"})).await.is_fault(503, "AgentUnavailable");
+}
+
+#[tokio::test]
+async fn r45_what_never_reached_an_agent_may_be_tried_again_whatever_it_is_called() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut document = Agent::echo().await.document("untrusted");
+    document["endpoint"] = json!(format!("https://{}/x", listener.local_addr().unwrap()));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(b"this is no TLS\r\n\r\n").await;
+        }
+    });
+    let gate = gateway().document(document).start().await;
+    for _ in 0..2 {
+        let answer = keyed(&gate, "team-a", "untrusted", "k", &json!({})).await;
+        answer.is_fault(502, "AgentError");
+        assert_eq!(answer.header("idempotent-replayed"), None);
+    }
 }
 
 #[tokio::test]

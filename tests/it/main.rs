@@ -2,6 +2,7 @@
 #![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod adversity;
 mod agents;
 mod bridge;
 mod callers;

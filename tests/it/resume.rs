@@ -76,6 +76,9 @@ async fn r80_what_is_no_longer_kept_is_refused_and_not_skipped() {
     let gate = with("  resume: {events: 10}\n").agent("stream", &agent).start().await;
     let (path, _) = lost_after(&gate, "stream", "data: 50\n\n").await;
     again(&gate, "team-a", &path, "3").await.is_fault(410, "Gone");
+    // Whoever names no place is shown what there is.
+    let mut late = gate.request("GET", &path).header("x-api-key", gate.key("team-a")).send().await.unwrap();
+    assert!(late.chunk().await.unwrap().unwrap().starts_with(b"id: 41\ndata: 41\n\n"));
     let live = gate.request("GET", &path).header("x-api-key", gate.key("team-a")).header("last-event-id", "45");
     let mut live = live.send().await.unwrap();
     assert_eq!(live.status(), 200);
@@ -104,6 +107,28 @@ async fn r80_a_stream_whose_agent_dies_says_so_to_whoever_comes_back() {
     hold.close();
     let rest = again(&gate, "team-a", &path, "1").await.text();
     assert!(rest.starts_with("id: 2\nevent: error\ndata: {\"error\":{\"code\":\"AgentError\""), "{rest}");
+}
+
+#[tokio::test]
+async fn r80_whoever_has_the_last_event_is_told_that_nothing_follows() {
+    let agent = Agent::doing(vec![write(format!("{EVENTS}data: 1\n\ndata: 2\n\n")), Do::Close]).await;
+    let gate = with("").agent("stream", &agent).start().await;
+    let (path, _) = lost_after(&gate, "stream", "data: 1\n\n").await;
+    assert!(again(&gate, "team-a", &path, "1").await.text().ends_with("data: 2\n\n"));
+    let nothing = again(&gate, "team-a", &path, "2").await;
+    assert_eq!((nothing.status, nothing.text().as_str()), (204, ""));
+}
+
+#[tokio::test]
+async fn r94_a_stream_for_json_rpc_breaks_off_in_its_own_form_though_it_can_be_taken_up_again() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let agent = Agent::doing(vec![write(format!("{head}9\r\ndata: 1\n\n\r\n")), Do::Reset]).await;
+    let gate = with("").agent("stream", &agent).start().await;
+    let answer = gate.invoke("stream", &json!({"jsonrpc": "2.0", "id": "x", "method": "message/stream"})).await;
+    let (_, error) = answer.text().split_once("data: 1\n\n").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let data = error.strip_prefix("id: 2\ndata: ").unwrap_or_else(|| panic!("{error}"));
+    let error: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert_eq!((&error["id"], &error["error"]["code"]), (&json!("x"), &json!(-32072)), "{error}");
 }
 
 #[tokio::test]

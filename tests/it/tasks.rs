@@ -13,30 +13,30 @@ use serde_json::{Value, json};
 
 const TASKS: &str = "tasks:\n  store: tasks.db\n  lease: 1s\n  poll: 1s\n";
 
-fn with(sections: &str) -> Build {
+pub fn with(sections: &str) -> Build {
     gateway().section(&format!("{TASKS}{sections}")).caller("team-b", &[])
 }
 
 /// Calls an agent that is to answer later.
-async fn begin(gate: &Gate, agent: &str, prefer: &str) -> Answer {
+pub async fn begin(gate: &Gate, agent: &str, prefer: &str) -> Answer {
     let call = gate.post(&format!("/agents/{agent}/invoke")).header("prefer", prefer).json(&json!({"text": "hi"}));
     send(call).await
 }
 
-async fn ask(gate: &Gate, caller: &str, method: &str, path: &str) -> Answer {
+pub async fn ask(gate: &Gate, caller: &str, method: &str, path: &str) -> Answer {
     send(gate.request(method, path).header("x-api-key", gate.key(caller))).await
 }
 
 /// Where the task of a 202 is.
 #[track_caller]
-fn place(answer: &Answer) -> String {
+pub fn place(answer: &Answer) -> String {
     assert_eq!(answer.status, 202, "{}", answer.text());
     let place = answer.header("location").unwrap().to_owned();
     assert_eq!(place, format!("/tasks/{}", answer.json()["taskId"].as_str().unwrap()));
     place
 }
 
-async fn until(gate: &Gate, place: &str, status: &str) -> Value {
+pub async fn until(gate: &Gate, place: &str, status: &str) -> Value {
     let mut task = Value::Null;
     eventually(&format!("the task is {status}"), async || {
         let answer = ask(gate, "team-a", "GET", place).await;
@@ -243,7 +243,7 @@ async fn r79_without_the_section_every_call_is_answered_at_once() {
 }
 
 /// Ends the process as a power cut would, and starts it again on the same files.
-async fn crashed(gate: Gate) -> Gate {
+pub async fn crashed(gate: Gate) -> Gate {
     gate.signal(Signal::KILL);
     let keys = gate.keys.clone();
     let (folder, mut child) = gate.into_folder();
@@ -323,8 +323,8 @@ async fn r79_gateways_that_share_a_database_share_tasks_and_notice_the_death_of_
     until(&two, &done, "completed").await;
 }
 
-const CALLBACKS: &str = "  callbacks: {secret: env:HOOK_SECRET, timeout: 1s, give_up: 1m}\n";
-const SECRET: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+pub const CALLBACKS: &str = "  callbacks: {secret: env:HOOK_SECRET, timeout: 1s, give_up: 1m}\n";
+pub const SECRET: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use super::{
     body::{Incoming, Pace},
     call::Call,
     errand::{Errand, Whole},
+    fields::number_key,
     forward::Pump,
     input,
     listen::Outcome,
@@ -164,13 +165,7 @@ fn steps_fields(headers: &HeaderMap, index: usize) -> HeaderMap {
     for own in ["x-operation", "prefer", "content-encoding", "if-match", "if-none-match", "range"] {
         fields.remove(own);
     }
-    if let Some(key) = headers.get("idempotency-key") {
-        let keyed = HeaderValue::from_bytes(&[key.as_bytes(), format!(".{index}").as_bytes()].concat());
-        fields.remove("idempotency-key");
-        if let Ok(keyed) = keyed {
-            fields.insert("idempotency-key", keyed);
-        }
-    }
+    number_key(&mut fields, index);
     fields
 }
 

@@ -300,6 +300,12 @@ async fn r45_a_call_goes_on_only_where_no_agent_can_have_read_it_or_twice_is_as_
         assert_eq!(from(reach.get().await), "alive");
         assert_eq!(from(reach.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await), "alive");
     }
+    // What one of them may have done is not taken for undone because another cannot be reached.
+    let careful = BreakerSettings { failures: Some(0), open_for: None };
+    let reach = among(&dying, &[&nowhere()], Settings { breaker: careful, ..quick() });
+    for _ in 0..2 {
+        is_fault(reach.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await, 502, "AgentError");
+    }
     // Where every endpoint is left alone, that is said.
     let reach = among(&nowhere(), &[&nowhere()], nervous());
     for _ in 0..2 {
