@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU16, NonZeroU32};
 
-/// A broker on which agents of the gateway are offered as agents of the 2389 protocol.
+/// A broker on which agents of the gateway are offered as agents of the 2389 protocol. Of several gateways, one offers an
+/// agent there: each takes it over from the other.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Bridge")]
 #[serde(deny_unknown_fields)]

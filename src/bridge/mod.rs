@@ -3,6 +3,7 @@
 //! decides nothing about who may call or which agents are offered: that is asked of its [`House`].
 
 mod config;
+mod health;
 mod instruction;
 mod memory;
 mod presence;
@@ -10,6 +11,7 @@ mod session;
 mod task;
 mod topic;
 mod words;
+mod work;
 
 pub use config::Config;
 pub use instruction::instructed;
@@ -30,6 +32,9 @@ pub trait House: Send + Sync {
     /// # Errors
     /// Whatever a caller over HTTP would be answered.
     async fn call(&self, asked: Asked<'_>) -> Result<String, Fault>;
+
+    /// Whether an agent could be called now, as far as that can be told without calling it.
+    async fn reaches(&self, agent: &str) -> bool;
 }
 
 /// What a task asks for.

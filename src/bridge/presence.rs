@@ -2,7 +2,7 @@
 //! will belongs to one), made again whenever it ends. What it remembers of tasks outlives every connection.
 
 use super::{
-    Card, Config, House,
+    Card, Config, House, health,
     memory::Memory,
     session::{Ended, Session},
     task::Desk,
@@ -19,7 +19,7 @@ use tokio::{sync::watch, time::Instant};
 /// For each step of connecting, and for each acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The shortest and the longest pause between two attempts.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// A connection that lasted so long was a good one: the next pause is the shortest again.
 const LASTING: Duration = Duration::from_secs(10);
 
@@ -45,7 +45,7 @@ pub struct Presence {
     /// What it says of itself; `None`, or no sender any more, once it is to leave.
     pub card: watch::Receiver<Option<Arc<Card>>>,
     /// How long tasks in hand may take to finish when it leaves.
-    pub linger: Duration,
+    pub linger: watch::Receiver<Duration>,
 }
 
 impl Presence {
@@ -53,7 +53,8 @@ impl Presence {
     pub async fn keep(mut self) {
         let (config, agent) = (&self.offer.config, self.agent.clone());
         let memory = Memory::new(config.remembered.get() as usize, config.remember.get());
-        let mut session = Session::new(Desk::new(&agent, memory), &self.offer, &self.house);
+        let (health, _looking) = health::look_after(&self.house, &agent);
+        let mut session = Session::new(Desk::new(&agent, memory), &self.offer, &self.house, health);
         let (mut pause, mut leaving) = (PAUSE.0, self.card.clone());
         while self.is_wanted() {
             let began = Instant::now();
@@ -62,7 +63,7 @@ impl Presence {
                 () = left(&mut leaving) => break,
             };
             let why = match opened {
-                Ok(line) => match session.converse(line, &mut self.card, self.linger).await {
+                Ok(line) => match session.converse(line, &mut self.card, &self.linger).await {
                     Ended::Left => break,
                     Ended::Lost(why) => why,
                 },
@@ -84,7 +85,8 @@ impl Presence {
         if session.is_busy()
             && let Ok(line) = self.line().await
         {
-            session.finish(line, self.linger).await;
+            let linger = *self.linger.borrow();
+            session.finish(line, linger).await;
         }
     }
 

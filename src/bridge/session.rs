@@ -1,16 +1,18 @@
-//! One agent's conversation with its broker: subscribed, then available (R118), then task after task (R120), until it is
-//! lost or the agent leaves (R119). Nothing is awaited between two messages but messages: whatever is said is said by
-//! tasks of their own, as many as there may be.
+//! One agent's conversation with its broker: subscribed and found well, then available (R118), then task after task (R120),
+//! until it is lost or the agent leaves (R119). Nothing is awaited between two messages but messages: whatever is said is
+//! said by tasks of their own, as many as there may be.
 
 use super::{
-    Asked, Card, House,
+    Card, House,
+    health::Health,
     presence::Offer,
     task::{Arrived, Desk, Told, Verdict},
     topic,
     words::{self, Failure, Kind},
+    work::{Work, finished, publish},
 };
 use crate::broker::{Message, Speaker, Words};
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -22,8 +24,8 @@ use tokio::{
 
 /// Refusals that may be under way; beyond them, messages are dropped.
 const REFUSALS: usize = 64;
-/// How long an answer waits for a connection.
-const BELATED: Duration = Duration::from_secs(30);
+/// How long it may take to say that tasks in hand come to nothing.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often a status that another has published is put right, at most.
 const HEALING: Duration = Duration::from_secs(1);
 /// Dropped messages that are logged in one second.
@@ -38,7 +40,6 @@ pub(super) enum Ended {
     Lost(String),
 }
 
-type Line = watch::Sender<Option<Speaker>>;
 type Cards = watch::Receiver<Option<Arc<Card>>>;
 
 /// What outlives connections: tasks in hand, and what was seen of them.
@@ -50,13 +51,18 @@ pub(super) struct Session {
     turns: Arc<Semaphore>,
     most: usize,
     tasks: JoinSet<()>,
+    /// Whether there is no time left for tasks in hand.
+    over: watch::Sender<bool>,
     /// The connection of the moment, for answers.
-    line: Line,
+    line: watch::Sender<Option<Speaker>>,
+    health: Health,
+    /// Whether it was said last that the agent is available.
+    said: Option<bool>,
     logged: (Instant, u32),
 }
 
 impl Session {
-    pub(super) fn new(desk: Desk, offer: &Offer, house: &Arc<dyn House>) -> Self {
+    pub(super) fn new(desk: Desk, offer: &Offer, house: &Arc<dyn House>, health: Health) -> Self {
         let concurrency = usize::from(offer.config.concurrency.get());
         Self {
             agent: desk.agent().to_owned(),
@@ -66,7 +72,10 @@ impl Session {
             turns: Arc::new(Semaphore::new(concurrency)),
             most: concurrency + usize::from(offer.config.waiting),
             tasks: JoinSet::new(),
+            over: watch::channel(false).0,
             line: watch::channel(None).0,
+            health,
+            said: None,
             logged: (Instant::now(), 0),
         }
     }
@@ -76,21 +85,25 @@ impl Session {
         &mut self,
         (speaker, mut words): (Speaker, Words),
         cards: &mut Cards,
-        linger: Duration,
+        linger: &watch::Receiver<Duration>,
     ) -> Ended {
+        self.said = None;
         let ended = match self.appear(&speaker, &mut words, cards).await {
-            Ok(()) => self.attend(&speaker, &mut words, cards).await,
+            Ok(true) => self.attend(&speaker, &mut words, cards).await,
+            Ok(false) => Ended::Left,
             Err(why) => Ended::Lost(why),
         };
         if matches!(ended, Ended::Left) {
+            let linger = *linger.borrow();
             self.leave(&speaker, &mut words, linger).await;
         }
         self.line.send_replace(None);
         ended
     }
 
-    /// Subscribes, and says that the agent is available only after the broker has granted it (R118).
-    async fn appear(&mut self, speaker: &Speaker, words: &mut Words, cards: &mut Cards) -> Result<(), String> {
+    /// Subscribes, and says that the agent is available only after the broker has granted it and the agent was found well
+    /// (R118); whether it is not to leave meanwhile.
+    async fn appear(&mut self, speaker: &Speaker, words: &mut Words, cards: &mut Cards) -> Result<bool, String> {
         let (input, status) = (topic::input(&self.agent), topic::status(&self.agent));
         // The spelling without the first slash is another topic to a broker, and the same to the protocol (R109).
         let filters = [input.as_str(), input.trim_start_matches('/'), status.as_str()];
@@ -99,20 +112,39 @@ impl Session {
             return Err(format!("the broker does not let the gateway read {input}"));
         }
         self.line.send_replace(Some(speaker.clone()));
-        let card = cards.borrow_and_update().clone();
-        let Some(card) = card else { return Ok(()) };
-        let available = speaker.publish(&status, words::status(&self.agent, Some(&card)), true);
-        let mut available = std::pin::pin!(available);
+        let (mut health, agent) = (self.health.clone(), self.agent.clone());
+        let said = async {
+            let well = health.wait_for(Option::is_some).await.is_ok_and(|well| *well == Some(true));
+            let card = cards.borrow_and_update().clone();
+            let Some(card) = card else { return Ok::<_, String>(None) };
+            let said = speaker.publish(&status, words::status(&agent, well.then_some(&*card)), true).await;
+            said.map(|_| Some(well)).map_err(|why| why.to_string())
+        };
+        let mut said = std::pin::pin!(said);
         loop {
             // Messages are taken from the first moment, or the broker's acknowledgement could not come through.
             tokio::select! {
-                said = &mut available => {
-                    said.map_err(|why| why.to_string())?;
-                    tracing::info!(agent = self.agent, broker = self.base, "an agent is offered");
-                    return Ok(());
+                said = &mut said => {
+                    let said = said?;
+                    self.tells(said);
+                    return Ok(said.is_some());
                 }
                 message = words.next() => { self.take(&message?); }
             }
+        }
+    }
+
+    /// What is said of the agent from now on.
+    fn tells(&mut self, available: Option<bool>) {
+        if self.said == available {
+            return;
+        }
+        self.said = available;
+        let (agent, broker) = (&self.agent, &self.base);
+        match available {
+            Some(true) => tracing::info!(agent, broker, "an agent is offered"),
+            Some(false) => tracing::warn!(agent, broker, "an agent is not available: it cannot be reached"),
+            None => {}
         }
     }
 
@@ -129,11 +161,14 @@ impl Session {
                     Ok(()) if cards.borrow().is_some() => heal = true,
                     _ => return Ended::Left,
                 },
+                Ok(()) = self.health.changed() => heal = true,
                 () = tokio::time::sleep_until((healed + HEALING).into()), if heal => {
                     (heal, healed) = (false, Instant::now());
                     let card = cards.borrow_and_update().clone();
                     let Some(card) = card else { return Ended::Left };
-                    self.say(speaker.clone(), words::status(&self.agent, Some(&card)));
+                    let well = *self.health.borrow_and_update() == Some(true);
+                    self.tells(Some(well));
+                    self.say(speaker.clone(), words::status(&self.agent, well.then_some(&*card)));
                 }
                 Some(done) = self.tasks.join_next() => finished(done),
             }
@@ -173,17 +208,20 @@ impl Session {
         self.settle(&speaker, &mut words, tokio::time::Instant::now() + linger).await;
     }
 
-    /// Waits for the tasks in hand, and says good-bye.
-    async fn settle(&mut self, speaker: &Speaker, words: &mut Words, until: tokio::time::Instant) {
+    /// Waits for the tasks in hand, has those that take too long say so (R122), and says good-bye.
+    async fn settle(&mut self, speaker: &Speaker, words: &mut Words, mut until: tokio::time::Instant) {
         while !self.tasks.is_empty() {
             tokio::select! {
                 Some(done) = self.tasks.join_next() => finished(done),
                 // Nothing that counts comes any more, but acknowledgements have to come through.
                 message = words.next() => if message.is_err() { break },
-                () = tokio::time::sleep_until(until) => {
-                    tracing::warn!(agent = self.agent, "an agent leaves with tasks in hand that did not finish in time");
-                    self.tasks.shutdown().await;
-                }
+                () = tokio::time::sleep_until(until) => match self.over.send_replace(true) {
+                    false => {
+                        tracing::warn!(agent = self.agent, "an agent leaves with tasks that did not finish in time");
+                        until += LAST_WORDS;
+                    }
+                    true => self.tasks.shutdown().await,
+                },
             }
         }
         speaker.disconnect().await;
@@ -204,7 +242,7 @@ impl Session {
     fn take(&mut self, message: &Message) -> bool {
         let topic = String::from_utf8_lossy(&message.topic);
         if *topic == topic::status(&self.agent) {
-            return !message.retained && !says_available(&message.payload);
+            return !message.retained && self.said.is_some_and(|said| said != says_available(&message.payload));
         }
         let arrived = Arrived { topic: &topic, payload: &message.payload, retained: message.retained };
         match self.desk.judge(&arrived, Instant::now()) {
@@ -214,20 +252,14 @@ impl Session {
                 self.tell(task.done(Err(Failure::new(Kind::InternalError, "too many tasks at once, try again later"))));
             }
             Verdict::Process(task) => {
-                let (house, turns, agent) = (Arc::clone(&self.house), Arc::clone(&self.turns), self.agent.clone());
-                let line = self.line.subscribe();
-                self.tasks.spawn(async move {
-                    let Ok(_turn) = turns.acquire().await else { return };
-                    let (id, instruction) = (task.id.as_str(), task.instruction.as_deref());
-                    let asked = Asked { agent: &agent, task: id, instruction, input: task.input.clone() };
-                    let answer = house.call(asked).await;
-                    let answer = answer.and_then(|text| RawValue::from_string(text).map_err(unwritten));
-                    let told = match &answer {
-                        Ok(answer) => task.done(Ok(answer)),
-                        Err(fault) => task.done(Err(Failure::of(fault))),
-                    };
-                    publish(line, told).await;
-                });
+                let work = Work {
+                    agent: self.agent.clone(),
+                    house: Arc::clone(&self.house),
+                    turns: Arc::clone(&self.turns),
+                    over: self.over.subscribe(),
+                    line: self.line.subscribe(),
+                };
+                self.tasks.spawn(work.on(task));
             }
         }
         false
@@ -260,29 +292,6 @@ impl Session {
             tracing::info!(agent = self.agent, broker = self.base, "a message is discarded: {why}");
         }
     }
-}
-
-/// Publishes what becomes of a task, on the connection of the moment. It is sent once: where the connection is lost
-/// before the broker has acknowledged it, it may have arrived.
-async fn publish(mut line: watch::Receiver<Option<Speaker>>, told: Told) {
-    let ready = tokio::time::timeout(BELATED, line.wait_for(Option::is_some)).await.is_ok_and(|ready| ready.is_ok());
-    let speaker = if ready { line.borrow().clone() } else { None };
-    let Some(speaker) = speaker else {
-        return tracing::warn!("the answer to a task is lost: there was no connection to its broker");
-    };
-    if let Err(why) = speaker.publish(&told.topic, told.payload, false).await {
-        tracing::warn!(%why, "the answer to a task may be lost");
-    }
-}
-
-fn finished(done: Result<(), tokio::task::JoinError>) {
-    if let Err(why) = done {
-        tracing::error!("a task of the bridge failed in a way that is a defect of the gateway ({why})");
-    }
-}
-
-fn unwritten(why: serde_json::Error) -> crate::fault::Fault {
-    crate::fault::Fault::new(crate::fault::Code::AgentError, "the agent's answer is not JSON").detail(why)
 }
 
 fn says_available(payload: &[u8]) -> bool {

@@ -6,7 +6,7 @@ use super::{Gateway, World, admit::Shown, errand::Errand, route::Route};
 use crate::{
     agent::{Endpoint, Status},
     auth::{Asked, Caller, Presented},
-    bridge::{self, Card, House, Offer, Presence, instructed},
+    bridge::{self, Card, House, Offer, Presence},
     fault::{Code, Fault, Result},
     transport::Passage,
     unit::{Secret, json},
@@ -38,6 +38,7 @@ type Place = (String, String);
 pub struct Bridge {
     gateway: Arc<Gateway>,
     offers: watch::Sender<Option<Offers>>,
+    linger: watch::Sender<Duration>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -45,13 +46,14 @@ impl Bridge {
     /// A bridge that offers nothing until it begins.
     pub fn new(gateway: &Arc<Gateway>, offers: Vec<Offer>) -> Self {
         let offers = watch::channel(Some(Arc::new(offers.into_iter().map(Arc::new).collect()))).0;
-        Self { gateway: Arc::clone(gateway), offers, task: Mutex::default() }
+        Self { gateway: Arc::clone(gateway), offers, linger: watch::channel(LINGER).0, task: Mutex::default() }
     }
 
     /// Offers, from now on; needs a tokio runtime.
     pub fn begin(&self) {
         let desk = Desk {
             gateway: Arc::clone(&self.gateway),
+            linger: self.linger.subscribe(),
             present: HashMap::new(),
             tasks: JoinSet::new(),
             told: HashMap::new(),
@@ -74,6 +76,7 @@ impl Bridge {
 
     /// Takes every offer back; tasks in hand may take `linger` to finish (R119).
     pub async fn stop(&self, linger: Duration) {
+        self.linger.send_replace(linger);
         self.offers.send_replace(None);
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut task) = task else { return };
@@ -87,6 +90,7 @@ impl Bridge {
 /// Whoever is present now.
 struct Desk {
     gateway: Arc<Gateway>,
+    linger: watch::Receiver<Duration>,
     present: HashMap<Place, Present>,
     tasks: JoinSet<()>,
     /// What was logged of each broker last, so that it is not logged again and again.
@@ -161,8 +165,8 @@ impl Desk {
             }
             let (card, cards) = watch::channel(Some(card));
             let house = Arc::new(Calls { gateway: Arc::clone(&self.gateway), key: offer.key.clone() });
-            let presence =
-                Presence { agent: agent.clone(), offer: Arc::clone(&offer), house, card: cards, linger: LINGER };
+            let linger = self.linger.clone();
+            let presence = Presence { agent: agent.clone(), offer: Arc::clone(&offer), house, card: cards, linger };
             let task = self.tasks.spawn(presence.keep()).id();
             self.present.insert((base, agent), Present { offer, card, task });
         }
@@ -259,13 +263,21 @@ impl House for Calls {
         let names =
             |name: &&str| self.gateway.catalogue.load().get(agent).is_some_and(|route| route.named(name).is_some());
         let operation = instruction.filter(names);
-        let input = instructed(input, instruction.filter(|_| operation.is_none()));
-        let errand = Errand { shown, passage, id: Some(task), agent, operation, input, until: None };
+        let instruction = instruction.filter(|_| operation.is_none());
+        let errand = Errand { shown, passage, id: Some(task), agent, operation, input, instruction, until: None };
         let whole = self.gateway.whole_errand(&world, errand).await?;
         if !whole.status.is_success() {
             return Err(Fault::new(Code::AgentError, "the agent failed").detail(whole.status));
         }
         text(&whole.body)
+    }
+
+    async fn reaches(&self, agent: &str) -> bool {
+        let route = self.gateway.catalogue.load().get(agent).cloned();
+        match route {
+            Some(route) => self.gateway.transport.reaches(&route.way).await,
+            None => false,
+        }
     }
 }
 

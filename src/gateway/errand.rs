@@ -13,6 +13,7 @@ use super::{
     versions,
 };
 use crate::{
+    bridge::instructed,
     fault::{Code, Fault, Result},
     transport::{Body, Passage, Reply},
 };
@@ -34,6 +35,8 @@ pub(super) struct Errand<'a> {
     pub(super) operation: Option<&'a str>,
     /// JSON, one input.
     pub(super) input: Bytes,
+    /// What the agent is to do with it, in words; a part of the input for agents that have no other place for it.
+    pub(super) instruction: Option<&'a str>,
     /// When it must be over, where that is sooner than the agent's own bound.
     pub(super) until: Option<Instant>,
 }
@@ -99,7 +102,7 @@ impl Gateway {
         call: &mut Call,
         (errand, accept): (Errand<'_>, HeaderValue),
     ) -> Result<(Admitted, Reply, Instant)> {
-        let Errand { shown, passage, agent, operation, input, until, .. } = errand;
+        let Errand { shown, passage, agent, operation, input, instruction, until, .. } = errand;
         let shown_headers = shown.headers;
         call.count.bytes_in = input.len() as u64;
         let (agent, version) = agent.split_once('@').map_or((agent, None), |(agent, version)| (agent, Some(version)));
@@ -109,7 +112,11 @@ impl Gateway {
         entry.version = entry.route.versions.choose(&asked)?;
         let most = deadline(call, &entry.route, shown_headers)?;
         let reading = Reading { gateway: self, route: &entry.route, rules: &world.contract, named, read: &call.read };
-        let (operation, input) = reading.bytes(input)?;
+        // R111: objects and strings stay what they are there; what else an answer may be, such agents take in an object.
+        let plain = matches!(input.trim_ascii_start().first(), Some(b'{' | b'"'));
+        let apart = plain && entry.route.way.takes_instructions();
+        let (within, instruction) = if apart { (None, instruction) } else { (instruction, None) };
+        let (operation, input) = reading.bytes(instructed(input, within))?;
         let Input::Whole(input) = input else {
             return Err(Fault::new(Code::InvalidInput, "a batch is not taken here (send one input)"));
         };
@@ -119,7 +126,8 @@ impl Gateway {
         as_json(&mut headers);
         headers.insert(header::ACCEPT, accept);
         let fields: Vec<_> = named_by_us(call, &admitted).collect();
-        let told = Told { id: call.id(), headers: &headers, passage: Passage { fields: &fields, ..passage } };
+        let told =
+            Told { id: call.id(), headers: &headers, passage: Passage { fields: &fields, ..passage }, instruction };
         let asked = Instant::now();
         let reply = self.send(&admitted, told, Body::from(input)).await;
         call.count.agent_took = Some(asked.elapsed());

@@ -20,7 +20,7 @@ use std::time::Duration;
 impl Gateway {
     /// Sends one input and waits for the head of the answer.
     pub(super) async fn send(&self, admitted: &Admitted, told: Told<'_>, body: Body) -> Result<Reply> {
-        let Told { id, headers, passage } = told;
+        let Told { id, headers, passage, instruction } = told;
         let operation = &admitted.operation().name;
         let request = Request {
             id,
@@ -30,7 +30,7 @@ impl Gateway {
             headers,
             body,
             passage,
-            instruction: None,
+            instruction,
             next: None,
         };
         self.transport.call(admitted, request).await
@@ -82,6 +82,8 @@ pub(super) struct Told<'a> {
     /// The caller's fields; what may not pass is left out by the transport.
     pub(super) headers: &'a HeaderMap,
     pub(super) passage: Passage<'a>,
+    /// What it is to do, where that is no part of the input.
+    pub(super) instruction: Option<&'a str>,
 }
 
 /// What is sent, apart from the admission.

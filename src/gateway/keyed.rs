@@ -23,7 +23,10 @@ use crate::{
 };
 use http::HeaderValue;
 use pingora_core::protocols::http::ServerSession;
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::oneshot;
 
 /// The field that marks an answer as the first one.
@@ -46,18 +49,35 @@ impl Serving<'_> {
         (known, key): (&Known, &str),
         step: &mut Step<'_>,
     ) -> Result<Stood, Stop> {
-        let Self { gateway, world, connection } = self;
+        let Self { connection, .. } = self;
         let input = std::mem::replace(&mut step.input, Input::Batch(Vec::new()));
         step.input = self.whole_input(session, call, input, step.pace).await?;
         let whose = owner(&known.caller, connection.peer.ip());
         let agent = known.route.agent.id.shared();
         let digest = digest(session, known, step);
+        let stands = self.stands(session, (&whose, &agent), (key, digest), step.pace.until).await?;
+        let answer = match stands {
+            Ok(ticket) => return Ok(Stood::First(ticket)),
+            Err(answer) => answer,
+        };
+        let to = (&***connection, known.standing.as_ref());
+        reply::again(session, to, call, (&known.route, again(answer)?)).await.map(Stood::Answered)
+    }
+
+    /// The right to make the call, or the first answer once it is there; `whose` is the caller and the agent.
+    pub(super) async fn stands(
+        &self,
+        session: &mut ServerSession,
+        whose: (&Arc<str>, &Arc<str>),
+        (key, digest): (&str, [u8; 32]),
+        until: Instant,
+    ) -> Result<Result<Ticket, Answer>, Stop> {
         let answer = loop {
-            match world.once.enter((&whose, &agent), key, digest)? {
-                Entered::First(ticket) => return Ok(Stood::First(ticket)),
+            match self.world.once.enter(whose, key, digest)? {
+                Entered::First(ticket) => return Ok(Ok(ticket)),
                 Entered::Known(answer) => break answer,
                 Entered::Waits(waiting) => {
-                    let waits = tokio::time::timeout_at(step.pace.until.into(), waiting.answer());
+                    let waits = tokio::time::timeout_at(until.into(), waiting.answer());
                     match watched(session, waits).await? {
                         Ok(Some(answer)) => break answer,
                         // The first never reached the agent: this is the first now.
@@ -67,20 +87,8 @@ impl Serving<'_> {
                 }
             }
         };
-        gateway.metrics.count(Event::Replayed);
-        match answer {
-            Answer::Whole { status, mut headers, body } => {
-                headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
-                let whole = Whole { status, headers, body };
-                let to = (&**self.connection, known.standing.as_ref());
-                reply::again(session, to, call, (&known.route, whole)).await.map(Stood::Answered)
-            }
-            Answer::Failed(fault) => Err(fault.header(REPLAYED, "true").into()),
-            Answer::Unkept => {
-                let text = "the first answer to this Idempotency-Key was a stream or too large, or is no longer kept";
-                Err(Fault::new(Code::Conflict, text).into())
-            }
-        }
+        self.gateway.metrics.count(Event::Replayed);
+        Ok(Err(answer))
     }
 
     /// Makes the first call with its key, apart from its caller.
@@ -112,6 +120,21 @@ impl Serving<'_> {
     }
 }
 
+/// The first answer, given again and marked as that.
+pub(super) fn again(answer: Answer) -> Result<Whole, Fault> {
+    match answer {
+        Answer::Whole { status, mut headers, body } => {
+            headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
+            Ok(Whole { status, headers, body })
+        }
+        Answer::Failed(fault) => Err(fault.header(REPLAYED, "true")),
+        Answer::Unkept => {
+            let text = "the first answer to this Idempotency-Key was a stream or too large, or is no longer kept";
+            Err(Fault::new(Code::Conflict, text))
+        }
+    }
+}
+
 /// What the answer says to whoever sends the key again. What never reached the agent, or what it said it did not do,
 /// may be tried again with the same key; everything else might have been done.
 fn keep(ticket: Ticket, got: &Result<Got, Fault>, version: Option<HeaderValue>) {
@@ -130,7 +153,7 @@ fn keep(ticket: Ticket, got: &Result<Got, Fault>, version: Option<HeaderValue>) 
 }
 
 /// Whether the agent has certainly not done what it was asked.
-fn is_undone(fault: &Fault) -> bool {
+pub(super) fn is_undone(fault: &Fault) -> bool {
     match fault.reach() {
         Some(Reach::Nowhere) => true,
         Some(Reach::Unsure) => false,
@@ -163,7 +186,7 @@ fn under_way() -> Fault {
 }
 
 /// Waits while the caller is watched.
-async fn watched<T>(session: &mut ServerSession, waits: impl Future<Output = T>) -> Result<T, Stop> {
+pub(super) async fn watched<T>(session: &mut ServerSession, waits: impl Future<Output = T>) -> Result<T, Stop> {
     tokio::pin!(waits);
     let mut pump = Pump::done();
     loop {

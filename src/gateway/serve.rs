@@ -214,7 +214,7 @@ impl Serving<'_> {
             fields: &fields,
         };
         let id = call.id().to_owned();
-        let told = Told { id: &id, headers: &headers, passage };
+        let told = Told { id: &id, headers: &headers, passage, instruction: None };
         let standing = standing.as_ref();
         let out = Out { gateway, world, connection, admitted: &admitted, caller: &caller, standing };
         let asked = Instant::now();

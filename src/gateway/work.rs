@@ -89,7 +89,7 @@ impl Work {
             trusted: false,
             fields: &self.fields,
         };
-        let told = Told { id: &self.id, headers: &self.headers, passage };
+        let told = Told { id: &self.id, headers: &self.headers, passage, instruction: None };
         let (gateway, admitted) = (&self.gateway, &*self.admitted);
         match input {
             Input::Batch(items) => {

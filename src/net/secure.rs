@@ -6,12 +6,15 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
-use std::{fmt, net::SocketAddr, path::Path, sync::Arc};
+use std::{fmt, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 use tokio_rustls::TlsConnector;
+
+/// How long an address may be silent where there is another to try.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Both directions of a connection.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
@@ -102,10 +105,13 @@ impl Peer<'_> {
 
     async fn reach(&self) -> Result<TcpStream, String> {
         let mut why = format!("{} has no address", self.host);
-        for at in self.addresses().await? {
-            match TcpStream::connect(at).await {
-                Ok(stream) => return Ok(stream),
-                Err(refused) => why = format!("it cannot be reached ({refused})"),
+        let addresses = self.addresses().await?;
+        for (at, left) in addresses.iter().zip((0..addresses.len()).rev()) {
+            let patience = if left == 0 { Duration::MAX } else { SILENCE };
+            match tokio::time::timeout(patience, TcpStream::connect(at)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(refused)) => why = format!("it cannot be reached ({refused})"),
+                Err(_) => why = "it cannot be reached (no answer in time)".to_owned(),
             }
         }
         Err(why)

@@ -100,6 +100,11 @@ impl Route {
         self.0.first.lead.at_once()
     }
 
+    /// Whether a request's instruction has a place of its own on its way, wherever the call goes.
+    pub fn takes_instructions(&self) -> bool {
+        self.leads().all(|lead| matches!(lead, Lead::Other(way) if way.takes_instructions()))
+    }
+
     /// What leads to the agent's own endpoint.
     pub fn lead(&self) -> &Lead {
         &self.0.first.lead
@@ -119,6 +124,11 @@ impl Route {
     /// Every endpoint with its breaker, the agent's own first.
     pub fn standings(&self) -> impl Iterator<Item = (&str, Standing)> {
         self.ends().map(|end| (&*end.name, end.breaker.standing()))
+    }
+
+    /// What leads to each endpoint.
+    pub(super) fn leads(&self) -> impl Iterator<Item = &Lead> {
+        self.ends().map(|end| &end.lead)
     }
 
     fn ends(&self) -> impl Iterator<Item = &End> {

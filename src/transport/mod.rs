@@ -15,6 +15,7 @@ mod local;
 mod matrix;
 mod mqtt;
 mod named;
+mod reach;
 mod reply;
 mod session;
 mod settings;

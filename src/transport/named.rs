@@ -147,6 +147,13 @@ impl Way for Named {
         &self.bounds
     }
 
+    async fn reaches(&self) -> bool {
+        match self.lead(tokio::time::Instant::now() + self.bounds.connect).await {
+            Ok(lead) => self.transport.reaches_along(&lead).await,
+            Err(_) => false,
+        }
+    }
+
     async fn call(&self, request: Request<'_>, deadline: tokio::time::Instant) -> Result<Reply, Fault> {
         let lead = self.lead(deadline).await?;
         let called = self.transport.along(&lead, request, deadline).await;

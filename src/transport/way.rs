@@ -17,6 +17,16 @@ pub trait Way: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether what the agent is to do, in words, has a place of its own beside the input.
+    fn takes_instructions(&self) -> bool {
+        false
+    }
+
+    /// Whether the agent takes connections now; without a way to tell, it is taken to.
+    async fn reaches(&self) -> bool {
+        true
+    }
+
     /// Makes the call and waits for the beginning of the answer. Dropping this, or the body of the reply, ends the
     /// call: whatever is kept for it goes, and an answer that comes later reaches nobody.
     ///

@@ -6,6 +6,7 @@ use crate::support::{
     eventually,
     gateway::{Build, Gate, gateway, new_key, translator},
     mosquitto::{Mosquitto, status, topic},
+    worker::{Wire, wire},
 };
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS, SubscribeFilter};
 use serde_json::{Value, json};
@@ -120,10 +121,13 @@ fn answers_to(task: &Value, agent: &str) -> String {
 
 /// A gateway that offers what it has, with a key of the bridge's own.
 fn bridged(broker: &Mosquitto, more: &str) -> Build {
+    bridged_at(&broker.url(), more)
+}
+
+fn bridged_at(url: &str, more: &str) -> Build {
     let build = gateway();
     let key = new_key(build.folder(), "bridge", &[]);
     std::fs::write(build.folder().join("bridge.key"), key).unwrap();
-    let url = broker.url();
     build.section(&format!("bridge:\n  - url: {url}\n    key: file:bridge.key\n    agents: ['*']\n{more}"))
 }
 
@@ -165,6 +169,35 @@ async fn r118_r124_an_agent_over_http_is_one_over_mqtt_to_a_client_that_knows_on
 }
 
 #[tokio::test]
+async fn r118_an_agent_that_cannot_be_reached_is_not_available() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let peer = Peer::join(&broker).await;
+    let (address, document) = (agent.address, agent.document("echo"));
+    drop(agent);
+    let _gate = bridged(&broker, "").document(document).start().await;
+    peer.sees("echo", "unavailable").await;
+    assert!(peer.on(&topic("echo")).iter().all(|heard| heard.payload["status"] == "unavailable"));
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    peer.sees("echo", "available").await;
+    drop(listener);
+    peer.sees("echo", "unavailable").await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_withdrawn_while_it_appears_is_gone_and_may_come_again() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let peer = Peer::join(&broker).await;
+    let slow = format!("mqtt://{}", wire(broker.port, Wire::Slow).await);
+    let gate = bridged_at(&slow, "").agent("echo", &agent).start().await;
+    gate.write("agents.json", "[]");
+    eventually("it is gone", async || gate.invoke("echo", &json!({})).await.status == 404).await;
+    // The broker has answered by now.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    gate.write("agents.json", &json!([agent.document("echo")]).to_string());
+    peer.sees("echo", "available").await;
+}
+
+#[tokio::test]
 async fn r119_a_gateway_that_is_killed_leaves_its_last_will() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer = Peer::join(&broker).await;
@@ -197,6 +230,27 @@ async fn r119_a_clean_stop_says_so_first_and_finishes_what_is_in_hand() {
     assert_eq!(peer.first(&answers_to(&asked, "slow")).await.payload["response"], "done");
     assert!(gate.ended().await.success());
     assert_eq!(peer.on(&topic("slow")).iter().filter(|heard| heard.payload["status"] == "unavailable").count(), 1);
+}
+
+#[tokio::test]
+async fn r119_r122_a_task_that_outlasts_the_stop_is_told_so() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::doing(vec![Do::Hang]).await);
+    let peer = Peer::join(&broker).await;
+    let build = bridged(&broker, "    concurrency: 1\n").section("shutdown:\n  drain: 1s\n");
+    let mut gate = build.agent("slow", &agent).start().await;
+    peer.sees("slow", "available").await;
+    let tasks = [task("slow", json!({})), task("slow", json!({}))];
+    for task in &tasks {
+        peer.sends("slow", task).await;
+    }
+    eventually("the agent is asked", async || agent.calls() == 1).await;
+    gate.signal(rustix::process::Signal::TERM);
+    for task in &tasks {
+        let told = peer.first(&answers_to(task, "slow")).await.payload;
+        assert_eq!((&told["error"]["code"], &told["task_id"]), (&json!("internal_error"), &task["task_id"]), "{told}");
+    }
+    gate.ended().await;
+    assert_eq!(agent.calls(), 1);
 }
 
 #[tokio::test]
@@ -285,7 +339,7 @@ async fn r115_r117_failures_have_the_codes_of_the_protocol_and_tell_nothing_of_t
         ("gone", "tool_execution_failed"),
         ("agent-12345", "invalid_input"),
     ] {
-        peer.sees(agent, "available").await;
+        peer.sees(agent, if agent == "gone" { "unavailable" } else { "available" }).await;
         let asked = task(agent, json!({"text": "hi"}));
         let told = peer.asks(agent, &asked).await;
         assert_eq!((&told["error"]["code"], &told["task_id"]), (&json!(code), &asked["task_id"]), "{agent}: {told}");
@@ -359,6 +413,21 @@ async fn a_broker_that_restarts_finds_the_agents_again_and_a_task_in_hand_is_ans
     let after = task("slow", json!({}));
     assert_eq!(peer.asks("slow", &after).await["response"], "done");
     assert_eq!(agent.calls(), 2, "a task is remembered over a lost connection (R125)");
+}
+
+#[tokio::test]
+async fn r105_an_answer_whose_connection_breaks_is_said_on_the_next() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let peer = Peer::join(&broker).await;
+    let breaks = format!("mqtt://{}", wire(broker.port, Wire::Breaks).await);
+    let _gate = bridged_at(&breaks, "").agent("echo", &agent).start().await;
+    peer.sees("echo", "available").await;
+    let asked = task("echo", json!({"n": 1}));
+    assert_eq!(peer.asks("echo", &asked).await["response"]["echo"]["n"], 1);
+    peer.sees("echo", "available").await;
+    assert_eq!(peer.asks("echo", &task("echo", json!({"n": 2}))).await["response"]["echo"]["n"], 2);
+    assert_eq!(peer.on(&answers_to(&asked, "echo")).len(), 1);
+    assert_eq!(agent.calls(), 2);
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ mod local;
 mod malformed;
 mod matrix;
 mod mqtt;
+mod mqtt_ends;
 mod mqtt_feed;
 mod names;
 mod operators;

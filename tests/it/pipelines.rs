@@ -2,11 +2,12 @@
 //! one of them fails.
 
 use crate::support::{
-    agent::{Agent, Do, answer, json_answer, write},
+    agent::{Agent, Do, answer, json_answer, latch, write},
     eventually,
     gateway::{Gate, gateway, send, translator},
     reply::Answer,
 };
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -150,6 +151,47 @@ async fn r32_what_an_agent_answers_must_fit_the_contract_of_the_next() {
     assert_eq!(error["step"], json!({"index": 1, "agent": "agent-12345", "steps_run": 1}));
     assert!(error["details"].is_array(), "{error}");
     assert_eq!((first.calls(), translates.calls()), (1, 0));
+}
+
+#[tokio::test]
+async fn r45_a_pipeline_with_a_key_runs_once() {
+    let held = latch();
+    let until = held.clone();
+    let first = Agent::scripted(move |got| [vec![Do::Until(until.clone())], json_answer(&got.json())].concat()).await;
+    let failing = Agent::doing(answer("500 Internal Server Error", "text/plain", "no")).await;
+    let (echo, mut gone) = (Agent::echo().await, failing.document("gone"));
+    gone["endpoint"] = json!("http://127.0.0.1:1/");
+    let build = gateway().agent("first", &first).agent("fails", &failing).agent("echo", &echo).document(gone);
+    let gate = build.caller("team-b", &[]).start().await;
+    let keyed = async |caller: &str, key: &str, steps: &[&str], n: usize| {
+        let steps: Vec<Value> = steps.iter().map(|agent| json!({"agent": agent})).collect();
+        let call = gate.request("POST", "/pipelines/invoke").header("x-api-key", gate.key(caller));
+        send(call.header("idempotency-key", key).json(&json!({"steps": steps, "input": {"n": n}}))).await
+    };
+    let steps = ["first", "echo"];
+    let both = join_all([keyed("team-a", "k", &steps, 1), keyed("team-a", "k", &steps, 1)]);
+    let (both, ()) = tokio::join!(both, async {
+        eventually("the first step runs", async || first.calls() == 1).await;
+        eventually("both have come", async || gate.metric("gatepost_calls_in_flight").await >= Some(3.0)).await;
+        held.close();
+    });
+    assert!(both.iter().all(|answer| answer.is_ok() == json!({"echo": {"n": 1}})));
+    let again = keyed("team-a", "k", &steps, 1).await;
+    assert_eq!((again.is_ok(), again.header("idempotent-replayed")), (json!({"echo": {"n": 1}}), Some("true")));
+    assert_eq!((first.calls(), echo.calls()), (1, 1));
+    keyed("team-a", "k", &steps, 2).await.is_fault(422, "IdempotencyMismatch");
+    assert_eq!(keyed("team-b", "k", &steps, 2).await.is_ok(), json!({"echo": {"n": 2}}));
+    for before in [None, Some("true")] {
+        let failed = keyed("team-a", "f", &["echo", "gone"], 1).await;
+        assert_eq!((failed.status, failed.header("idempotent-replayed")), (503, before));
+        assert_eq!(failed.json()["error"]["step"]["steps_run"], 1);
+    }
+    assert_eq!(echo.calls(), 3, "what has run is not run again");
+    for _ in 0..2 {
+        assert_eq!(keyed("team-a", "g", &["fails"], 1).await.status, 500);
+        assert_eq!(keyed("team-a", "n", &["gone"], 1).await.header("idempotent-replayed"), None);
+    }
+    assert_eq!(failing.calls(), 1);
 }
 
 #[tokio::test]

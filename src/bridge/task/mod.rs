@@ -38,6 +38,13 @@ pub(super) struct Told {
     pub(super) payload: Vec<u8>,
 }
 
+impl Told {
+    /// Whether it is for whoever asked, and no task for another agent.
+    pub(super) fn is_answer(&self) -> bool {
+        self.topic.starts_with("/conversations/")
+    }
+}
+
 /// A task that may be processed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Task {

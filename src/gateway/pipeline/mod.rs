@@ -1,7 +1,8 @@
 //! Pipelines: several agents, each called with what the one before it answered. Every step is an errand with its own
 //! authentication, limits, contract and record; all of them share one deadline, and none begins before it is known
-//! that the caller may make every one.
+//! that the caller may make every one. With an idempotency key, all of it happens once.
 
+mod keyed;
 mod read;
 
 use super::{
@@ -12,8 +13,8 @@ use super::{
     call::Call,
     errand::{Errand, Whole},
     fields::number_key,
-    forward::Pump,
     input,
+    keyed::watched,
     listen::Outcome,
     reply,
     route::looks_like_json,
@@ -21,16 +22,17 @@ use super::{
 };
 use crate::{
     auth::{Caller, Presented},
-    bridge::instructed,
     contract,
     directory::Answer,
     fault::{Code, Fault, Result},
     limit::Standing,
+    once,
     transport::Passage,
     unit::json,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use keyed::Keyed;
 use pingora_core::protocols::http::ServerSession;
 use read::{Pipeline, Step};
 use serde_json::json;
@@ -62,17 +64,16 @@ impl Serving<'_> {
         call.is_from(&caller);
         let host = head.uri.authority().map(|authority| authority.as_str().to_owned());
         let host = host.or_else(|| head.headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
-        let id = call.id().to_owned();
-        let run = self.run(pipeline, Running { id: &id, headers: &head.headers, host: host.as_deref(), until });
-        let (mut run, mut watch) = (std::pin::pin!(run), Pump::done());
-        let answered = loop {
-            tokio::select! {
-                biased;
-                answered = &mut run => break answered?,
-                left = watch.step(session) => left?,
+        let running = Running { id: call.id().to_owned(), headers: head.headers.clone(), host, until };
+        let key = if self.world.once.is_on() { once::key(&running.headers)?.map(str::to_owned) } else { None };
+        let answered = match key {
+            None => answer(watched(session, self.run(pipeline, running)).await??),
+            Some(key) => {
+                let keyed = Keyed::new((&caller, self.connection.peer.ip()), key, (&body, &running.headers));
+                self.run_once(session, (pipeline, running), keyed).await?
             }
         };
-        reply::local(session, self.connection, call, (answer(answered), standing)).await
+        reply::local(session, self.connection, call, (answered, standing)).await
     }
 
     /// Who asks, and that it may ask now: the pipeline is one request, and each of its steps is another.
@@ -101,12 +102,12 @@ impl Serving<'_> {
     }
 
     /// Every step, one after the other. A step that fails is the last, and nothing is tried again.
-    async fn run(&self, pipeline: Pipeline, running: Running<'_>) -> Result<Whole> {
+    async fn run(&self, pipeline: Pipeline, running: Running) -> Result<Whole> {
         let Pipeline { steps, mut input } = pipeline;
         let (last, mut answered) = (steps.len() - 1, None);
         for (index, step) in steps.iter().enumerate() {
             let place = |fault| at(fault, index, step, index);
-            let given = instructed(std::mem::take(&mut input), step.instruction.as_deref());
+            let given = std::mem::take(&mut input);
             let whole = self.step(step, index, given, &running).await.map_err(place)?;
             match index == last {
                 true => answered = Some(whole),
@@ -116,15 +117,15 @@ impl Serving<'_> {
         answered.ok_or_else(|| Fault::new(Code::Internal, "the gateway failed").detail("a pipeline without steps"))
     }
 
-    async fn step(&self, step: &Step, index: usize, input: Bytes, running: &Running<'_>) -> Result<Whole> {
+    async fn step(&self, step: &Step, index: usize, input: Bytes, running: &Running) -> Result<Whole> {
         if Instant::now() >= running.until {
             return Err(Fault::new(Code::Timeout, "the time for the whole pipeline was over before this step"));
         }
-        let headers = steps_fields(running.headers, index);
+        let headers = steps_fields(&running.headers, index);
         let passage = Passage {
             peer: Some(self.connection.peer.ip()),
             secure: self.connection.secured.is_some(),
-            host: running.host,
+            host: running.host.as_deref(),
             key_header: self.world.key_header.as_ref(),
             trusted: false,
             fields: &[],
@@ -132,10 +133,11 @@ impl Serving<'_> {
         let errand = Errand {
             shown: self.shown(&headers),
             passage,
-            id: Some(running.id),
+            id: Some(&running.id),
             agent: &step.agent,
             operation: step.operation.as_deref(),
             input,
+            instruction: step.instruction.as_deref(),
             until: Some(running.until),
         };
         let whole = self.gateway.whole_errand(self.world, errand).await?;
@@ -151,10 +153,10 @@ impl Serving<'_> {
 }
 
 /// What all steps share.
-struct Running<'a> {
-    id: &'a str,
-    headers: &'a HeaderMap,
-    host: Option<&'a str>,
+struct Running {
+    id: String,
+    headers: HeaderMap,
+    host: Option<String>,
     until: Instant,
 }
 

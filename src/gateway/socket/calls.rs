@@ -149,6 +149,7 @@ impl Sitting {
             agent: &self.agent,
             operation: message.operation.as_deref().or(self.operation.as_deref()),
             input: message.input,
+            instruction: None,
             until: None,
         };
         let accept = self.headers.get(header::ACCEPT).cloned().unwrap_or(ANY);

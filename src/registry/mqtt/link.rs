@@ -7,7 +7,7 @@ use std::{pin::pin, time::Duration};
 use tokio::time::Instant;
 
 /// The shortest and the longest pause between two attempts.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// A connection that lasted so long was a good one: the next pause is the shortest again.
 const LASTING: Duration = Duration::from_secs(10);
 

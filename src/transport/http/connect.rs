@@ -1,7 +1,7 @@
 //! A new connection: address, socket, TLS, protocol. All of it within the connect bound.
 
 use super::{
-    Target, failure,
+    Http, Target, failure,
     line::{Line, Stream, Trunk},
     pool::{Place, Pool, Security},
     wire::{Carrier, Wire},
@@ -68,6 +68,13 @@ pub(super) async fn connect(target: &Target, policy: &AddressPolicy, deadline: I
         }
     };
     timeout_at(until, work).await.unwrap_or_else(|_| Err(late()))
+}
+
+impl Http {
+    /// Whether somebody takes a connection now, within the connect bound; TLS and its names included.
+    pub(in crate::transport) async fn reaches(&self, target: &Target) -> bool {
+        connect(target, &self.policy(), Instant::now() + target.bounds.connect).await.is_ok()
+    }
 }
 
 /// A connection of its own, which is never shared, and on which TLS offers nothing but HTTP/1.1: only that can be left

@@ -159,6 +159,14 @@ impl Way for Runtime {
         &self.bounds
     }
 
+    async fn reaches(&self) -> bool {
+        let target = self.local.find(&self.name).await.and_then(|place| self.target(place));
+        match target {
+            Ok(target) => self.local.http.reaches(&target).await,
+            Err(_) => false,
+        }
+    }
+
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
         let target = self.target(self.local.find(&self.name).await?)?;
         self.local.http.call(&target, request, deadline).await

@@ -51,7 +51,7 @@ pub(super) fn read(payload: &Bytes, task: &str) -> Said {
     let Value::Object(members) = &value else {
         return Said::Answer(payload.clone());
     };
-    let envelope = members.contains_key("response") || is_error(members);
+    let envelope = members.contains_key("response") || is_error(members, task);
     match members.get("task_id") {
         // A bare value may have a member of that name that means something else; one that is a UUID means a task.
         Some(Value::String(told)) if told != task && (envelope || uuid::Uuid::try_parse(told).is_ok()) => {
@@ -59,7 +59,7 @@ pub(super) fn read(payload: &Bytes, task: &str) -> Said {
         }
         _ => {}
     }
-    if is_error(members) {
+    if is_error(members, task) {
         return Said::Error(failure(members.get("error")));
     }
     let Some(response) = members.get("response") else {
@@ -75,13 +75,15 @@ pub(super) fn read(payload: &Bytes, task: &str) -> Said {
     }
 }
 
-/// Whether the members are those of an error message (R115): nothing else beside it could be an answer.
-fn is_error(members: &Map<String, Value>) -> bool {
+/// Whether the members are those of an error message (R115): one that names the task and has no response beside it,
+/// whatever else it has (R114), or one in which nothing else could be an answer.
+fn is_error(members: &Map<String, Value>, task: &str) -> bool {
     let error = members.get("error").is_some_and(|error| error.is_object() || error.is_string());
-    error
-        && members
-            .keys()
-            .all(|name| matches!(name.as_str(), "error" | "task_id" | "conversation_id" | "agent_id" | "timestamp"))
+    let named = || members.get("task_id").is_some_and(|told| told == task);
+    let bare = || members.get("response").is_none_or(Value::is_null);
+    let known =
+        |name: &String| matches!(name.as_str(), "error" | "task_id" | "conversation_id" | "agent_id" | "timestamp");
+    error && ((named() && bare()) || members.keys().all(known))
 }
 
 /// Whether a string holds an object or an array, and nothing else.

@@ -4,7 +4,7 @@
 use super::{Key, Policy, session::Session};
 use crate::{
     broker::{self, Opening, Speaker, Words, jittered},
-    fault::{Code, Fault},
+    fault::{Code, Fault, Reach},
     net::Authorities,
     transport::http,
 };
@@ -81,6 +81,7 @@ impl Link {
         Fault::new(Code::AgentUnavailable, "The agent cannot be reached.")
             .detail(format_args!("the broker at {}: {why}", self.shared.key.address.base()))
             .retry_after(Duration::from_secs(1))
+            .reached(Reach::Nowhere)
     }
 
     /// Starts what keeps the connection, again if it came to an end that it should never come to.

@@ -15,12 +15,13 @@ use super::{
     settings::{Bounds, MqttLogin, Settings, Tls},
 };
 use crate::{
-    agent::Agent,
+    agent::{Agent, AgentId},
     broker::Address,
     net::AddressPolicy,
     unit::{SecretRef, Span},
 };
 use arc_swap::ArcSwap;
+use envelope::agent_of;
 use http::Uri;
 use link::Link;
 use std::{
@@ -73,7 +74,13 @@ impl Mqtt {
     pub(super) fn way(&self, at: &Uri, agent: &Agent, settings: &Settings) -> Result<Arc<dyn Way>, Vec<String>> {
         let mut problems = problems(settings);
         let address = address(at, settings).map_err(|why| problems.push(why)).ok();
-        let (Some(address), true) = (address, problems.is_empty()) else { return Err(problems) };
+        let named = agent_of(at.path()).filter(|id| AgentId::fits(id));
+        if named.is_none() {
+            // R107, R108: what is published elsewhere would be no task, and might be something else.
+            problems
+                .push("endpoint: does not end with the input topic of an agent (/control/agents/id/input)".to_owned());
+        }
+        let (Some(address), Some(named), true) = (address, named, problems.is_empty()) else { return Err(problems) };
         let bounds = Bounds::from(&settings.timeouts);
         let login = settings.mqtt.clone();
         let key = Key {
@@ -84,7 +91,7 @@ impl Mqtt {
             keep_alive: login.keep_alive.unwrap_or(KEEP_ALIVE).get(),
             patience: bounds.connect,
         };
-        Ok(Arc::new(Task::new(at.path(), agent, (self.link(key), bounds))))
+        Ok(Arc::new(Task::new(named, agent, (self.link(key), bounds))))
     }
 
     fn link(&self, key: Key) -> Arc<Link> {

@@ -5,7 +5,7 @@
 use super::desk::{Desk, Expected, Fate};
 use crate::{
     broker::{Speaker, Unheard, Words},
-    fault::{Code, Fault},
+    fault::{Code, Fault, Reach},
 };
 use std::{
     collections::HashMap,
@@ -74,19 +74,24 @@ fn texts(owned: &[String]) -> Vec<&str> {
 pub(super) fn unheard(why: &Unheard) -> Fault {
     match why {
         Unheard::TooLarge(most) => super::envelope::too_large(*most),
-        Unheard::Refused(_) => refused(why),
+        // A broker says so of what it does not pass on, but the library has reasons of its own.
+        Unheard::Refused(_) => refused(why).reached(Reach::Unsure),
         Unheard::Lost(_) => lost(why),
     }
 }
 
+/// Nothing was published.
 fn refused(why: impl std::fmt::Display) -> Fault {
-    Fault::new(Code::AgentError, "The agent's broker refused the call.").detail(format_args!("broker: {why}"))
+    Fault::new(Code::AgentError, "The agent's broker refused the call.")
+        .detail(format_args!("broker: {why}"))
+        .reached(Reach::Nowhere)
 }
 
-/// The connection is gone, and with it the answer.
+/// The connection is gone, and with it the answer; the agent may have the task.
 pub(super) fn lost(why: impl std::fmt::Display) -> Fault {
     Fault::new(Code::AgentError, "The connection to the agent was lost before it answered.")
         .detail(format_args!("broker: {why}"))
+        .reached(Reach::Unsure)
 }
 
 impl Session {

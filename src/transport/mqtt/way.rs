@@ -2,15 +2,15 @@
 
 use super::{
     desk::{Expected, WAITING},
-    envelope::{Asked, agent_of},
+    envelope::Asked,
     events,
     link::Link,
-    session::{Conversation, Watch, lost, unheard},
+    session::{Conversation, Session, Watch, lost, unheard},
 };
 use crate::{
     agent::Agent,
     broker::{Heard, LARGEST, Unheard},
-    fault::{Code, Fault},
+    fault::{Code, Fault, Reach},
     transport::{Bounds, Reply, ReplyBody, Request, Way},
 };
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 /// The most calls at once that an agent's own record may ask for.
@@ -30,8 +30,8 @@ const MOST_AT_ONCE: u32 = 1_000;
 pub(super) struct Task {
     /// Its input topic, canonical.
     topic: String,
-    /// Who answers, where the topic says so.
-    agent: Option<String>,
+    /// Its id at the broker: who answers.
+    agent: String,
     at_once: NonZeroU32,
     link: Arc<Link>,
     bounds: Bounds,
@@ -60,27 +60,42 @@ fn late() -> Fault {
 }
 
 impl Task {
-    pub(super) fn new(path: &str, agent: &Agent, (link, bounds): (Arc<Link>, Bounds)) -> Self {
-        let topic = crate::broker::canonical(path);
-        Self { agent: agent_of(&topic), at_once: declared(agent), topic, link, bounds }
+    pub(super) fn new(named: String, agent: &Agent, (link, bounds): (Arc<Link>, Bounds)) -> Self {
+        let topic = format!("/control/agents/{named}/input");
+        Self { agent: named, at_once: declared(agent), topic, link, bounds }
+    }
+
+    /// A connection, within a bound: where it is longer in coming, nothing was published.
+    async fn session(&self) -> Result<Arc<Session>, Fault> {
+        // Both versions of the protocol may have to be tried.
+        let session = timeout(self.bounds.connect * 2, self.link.session()).await;
+        session.unwrap_or_else(|_| {
+            let why = "connecting to its broker took too long";
+            Err(late().detail(why).reached(Reach::Nowhere))
+        })
     }
 
     /// Publishes the task, once a conversation for its answer is there.
     async fn ask(&self, asked: &Asked, watching: bool) -> Result<Asking, Fault> {
         // A connection that is lost in this moment has carried nothing yet: the next one is as good.
         for _ in 0..2 {
-            let session = self.link.session().await?;
+            let session = self.session().await?;
             let Some(conversation) = session.conversation().await? else { continue };
-            let watch = match (watching, &self.agent) {
-                (true, Some(agent)) => Some(session.watch(agent).await.map_err(|why| unheard(&why))?),
-                _ => None,
+            let watch = match watching {
+                true => match session.watch(&self.agent).await {
+                    Ok(watch) => Some(watch),
+                    Err(Unheard::Lost(_)) => continue,
+                    // Without progress the answer comes all the same.
+                    Err(_) => None,
+                },
+                false => None,
             };
             let task = uuid::Uuid::new_v4().to_string();
             let message = asked.write(&self.topic, &task, &conversation.name)?;
             let ((tell, answer), (teller, progress)) = (oneshot::channel(), mpsc::channel(WAITING));
             let expected = Expected {
                 task,
-                from: asked.last().unwrap_or_else(|| self.agent.clone()),
+                from: asked.last().unwrap_or_else(|| Some(self.agent.clone())),
                 through_others: asked.last().is_some(),
                 answer: tell,
                 progress: watching.then_some(teller),
@@ -94,7 +109,7 @@ impl Task {
             let (publishing, _link) = (Some(publishing), Arc::clone(&self.link));
             return Ok(Asking { answer, progress, publishing, conversation, _link, _watch: watch });
         }
-        Err(lost("the connection is lost again and again"))
+        Err(lost("the connection is lost again and again").reached(Reach::Nowhere))
     }
 
     async fn begin(&self, asked: &Asked, deadline: Option<Instant>) -> Result<Reply, Fault> {
@@ -171,6 +186,7 @@ fn absent() -> Fault {
     Fault::new(Code::AgentUnavailable, "The agent is not connected.")
         .detail("the broker has nobody who subscribes to the agent's input topic")
         .retry_after(Duration::from_secs(1))
+        .reached(Reach::Nowhere)
 }
 
 #[async_trait::async_trait]
@@ -183,9 +199,14 @@ impl Way for Task {
         Some(self.at_once)
     }
 
+    fn takes_instructions(&self) -> bool {
+        true
+    }
+
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
         let Request { operation, headers, body, instruction, next, .. } = request;
-        let body = timeout_at(deadline, body.whole(LARGEST)).await.map_err(|_| late())??;
+        let slow = |_| Fault::new(Code::Timeout, "The request's body did not arrive in time.").status(408);
+        let body = timeout_at(deadline, body.whole(LARGEST)).await.map_err(slow)??;
         let asked = Asked::read(&body, operation, (instruction, next))?;
         let until = deadline.min(Instant::now() + self.bounds.first_byte);
         let begun = timeout_at(until, self.begin(&asked, events::wanted(headers).then_some(deadline))).await;

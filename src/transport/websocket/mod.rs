@@ -93,6 +93,10 @@ impl Way for AgentSocket {
         self.target.bounds()
     }
 
+    async fn reaches(&self) -> bool {
+        self.http.reaches(&self.target).await
+    }
+
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
         let Request { id, operation, headers, body, passage, .. } = request;
         let late = |_| Fault::new(Code::Timeout, "The request's body did not arrive in time.").status(408);

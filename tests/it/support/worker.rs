@@ -1,11 +1,14 @@
 //! An agent of the 2389 protocol at a real broker, which does with each task what its script says; and a wire to the
-//! broker that knows only MQTT 3.1.1, or swallows what the broker acknowledges.
+//! broker that knows only MQTT 3.1.1, swallows what the broker acknowledges, is slow, or breaks.
 
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS};
 use serde_json::{Value, json};
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -124,23 +127,29 @@ pub enum Wire {
     Older,
     /// It lets no PUBACK through.
     Unacknowledged,
+    /// It takes two seconds over each SUBACK.
+    Slow,
+    /// It breaks instead of carrying the first message on a conversation.
+    Breaks,
 }
 
 /// A wire to the broker at `port`; its packets are whole, and it lasts as long as the runtime.
 pub async fn wire(port: u16, kind: Wire) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    let whole = Arc::new(AtomicBool::new(kind == Wire::Breaks));
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
+            let whole = Arc::clone(&whole);
             tokio::spawn(async move {
-                let _ = carry(client, port, kind).await;
+                let _ = carry(client, port, kind, &whole).await;
             });
         }
     });
     address
 }
 
-async fn carry(mut client: TcpStream, port: u16, kind: Wire) -> std::io::Result<()> {
+async fn carry(mut client: TcpStream, port: u16, kind: Wire, whole: &AtomicBool) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     let greeting = packet(&mut client).await?;
     // The protocol's name is MQTT in both; its version follows.
@@ -155,13 +164,26 @@ async fn carry(mut client: TcpStream, port: u16, kind: Wire) -> std::io::Result<
     let back = async {
         loop {
             let packet = packet(&mut from_broker).await?;
+            if kind == Wire::Slow && packet[0] >> 4 == 9 {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
             if !(kind == Wire::Unacknowledged && packet[0] >> 4 == 4) {
                 to_client.write_all(&packet).await?;
             }
         }
     };
+    let forth = async {
+        loop {
+            let packet = packet(&mut from_client).await?;
+            let answers = packet[0] >> 4 == 3 && packet.windows(15).any(|part| part == b"/conversations/");
+            if answers && whole.swap(false, Ordering::SeqCst) {
+                return Ok(());
+            }
+            to_broker.write_all(&packet).await?;
+        }
+    };
     tokio::select! {
-        forth = tokio::io::copy(&mut from_client, &mut to_broker) => forth.map(drop),
+        forth = forth => forth,
         back = back => back,
     }
 }

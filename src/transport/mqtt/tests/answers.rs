@@ -45,6 +45,7 @@ fn the_answer_is_what_response_holds_or_the_bare_value() {
         (r#"{"plan": []}"#.to_owned(), r#"{"plan": []}"#),
         (r#"{"plan": [], "task_id": "ticket 7"}"#.to_owned(), r#"{"plan": [], "task_id": "ticket 7"}"#),
         (r#"{"error": {"code": "x"}, "plan": 1}"#.to_owned(), r#"{"error": {"code": "x"}, "plan": 1}"#),
+        (format!(r#"{{"response": "done", "error": {{"code": "x"}}, "task_id": "{TASK}"}}"#), r#""done""#),
         (r#""text""#.to_owned(), r#""text""#),
         ("[1, 2]".to_owned(), "[1, 2]"),
     ] {
@@ -66,6 +67,11 @@ fn r115_errors_have_our_codes_and_none_of_their_words() {
         assert_eq!((fault.code(), fault.http_status()), (expected, status), "{code}");
         assert!(!fault.message().contains("sk-123"), "{fault}");
         assert!(fault.internal().unwrap().contains("sk-123"), "{fault}");
+    }
+    for more in [json!({"trace": "at /srv/agent.py"}), json!({"response": null}), json!({"plan": 1})] {
+        let mut message = json!({"error": {"code": "llm_error", "message": "sk-123"}, "task_id": TASK});
+        message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        assert_eq!(fault(&message.to_string()).code(), Code::AgentError, "R114: {message}");
     }
     assert_eq!(fault(r#"{"error": "boom"}"#).code(), Code::AgentError);
     assert_eq!(fault(r#"{"error": {}}"#).code(), Code::AgentError);
