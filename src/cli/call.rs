@@ -156,17 +156,8 @@ impl Prepared {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let body = body.map_or(Body::Empty, Body::from);
         let operation = operation.as_deref().unwrap_or_default();
-        let request = Request {
-            id: &id,
-            operation,
-            method,
-            path: None,
-            headers: &headers,
-            body,
-            passage,
-            instruction: None,
-            next: None,
-        };
+        let request =
+            Request { id: &id, operation, method, path: None, headers: &headers, body, passage, instruction: None };
         let typed = Typed { route, deadline };
         let reply = transport.call(&typed, request).await.map_err(|fault| Ended::Failed(fault.to_string()))?;
         print(reply).await

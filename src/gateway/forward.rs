@@ -31,7 +31,6 @@ impl Gateway {
             body,
             passage,
             instruction,
-            next: None,
         };
         self.transport.call(admitted, request).await
     }

@@ -257,7 +257,7 @@ impl Transport {
         deadline: Instant,
     ) -> Result<Reply, Fault> {
         let (tag, untagged) = session::untagged(request.headers).unzip();
-        let Request { id, operation, method, path, headers, body, passage, instruction, next } = request;
+        let Request { id, operation, method, path, headers, body, passage, instruction } = request;
         let headers = untagged.as_ref().unwrap_or(headers);
         let repeatable = method.is_idempotent() || headers.contains_key("idempotency-key");
         let (mut body, mut failed, mut wait) = (Some(body), None, None::<Duration>);
@@ -274,8 +274,7 @@ impl Transport {
             };
             let place = InFlight::at(&end.breaker);
             let (method, path) = (method.clone(), path.clone());
-            let next = next.clone();
-            let request = Request { id, operation, method, path, headers, body: sent, passage, instruction, next };
+            let request = Request { id, operation, method, path, headers, body: sent, passage, instruction };
             let fault = match self.at(route, end, request, deadline).await {
                 Ok(mut reply) => {
                     reply.body.hold(place);

@@ -76,9 +76,6 @@ pub struct Request<'a> {
     pub passage: Passage<'a>,
     /// What the agent is to do, in words, for kinds that have room for it; nothing elsewhere.
     pub instruction: Option<&'a str>,
-    /// The continuation of a pipeline in the 2389 protocol's nested form (R112), for agents over MQTT: its last agent
-    /// answers instead. Other kinds know no such thing and leave it out.
-    pub next: Option<serde_json::Value>,
 }
 
 /// Every connection to agents. One for the life of the process: routes made under another

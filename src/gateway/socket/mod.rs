@@ -139,7 +139,6 @@ impl Serving<'_> {
             body: Body::Empty,
             passage: Passage { fields: &fields, ..passage },
             instruction: None,
-            next: None,
         };
         self.gateway.transport.socket(admitted, request).await
     }

@@ -15,10 +15,8 @@ pub(super) const WAITING: usize = 64;
 pub(super) struct Expected {
     /// The task's id.
     pub(super) task: String,
-    /// Who answers; anybody where that is not known.
-    pub(super) from: Option<String>,
-    /// Whether others before that one may fail for it: the task goes through several hands.
-    pub(super) through_others: bool,
+    /// Who answers.
+    pub(super) from: String,
     pub(super) answer: oneshot::Sender<Result<Bytes, Fault>>,
     /// For progress, where the caller wants to see it.
     pub(super) progress: Option<mpsc::Sender<String>>,
@@ -65,13 +63,11 @@ impl Desk {
 
     fn answered(&mut self, conversation: &str, agent: &str, payload: &Bytes) -> Fate {
         let Some(expected) = self.open.get(conversation) else { return Fate::Foreign };
-        let expects = expected.from.as_deref().is_none_or(|from| from == agent);
-        if !expects && !expected.through_others {
+        if expected.from != agent {
             return Fate::Foreign;
         }
         let result = match answer::read(payload, &expected.task) {
             Said::Foreign => return Fate::Foreign,
-            Said::Answer(_) if !expects => return Fate::Foreign,
             Said::Answer(answer) => Ok(answer),
             Said::Error(fault) => Err(fault),
         };
@@ -86,7 +82,7 @@ impl Desk {
     fn moved(&mut self, agent: &str, payload: &[u8]) -> Fate {
         let Some(progress) = answer::progress(payload) else { return Fate::Unreadable };
         let Some(expected) = self.open.get(&progress.conversation) else { return Fate::Foreign };
-        let from = expected.from.as_deref().is_none_or(|from| from == agent) || expected.through_others;
+        let from = expected.from == agent;
         match &expected.progress {
             Some(teller) if from && expected.task == progress.task => {
                 // A caller that reads too slowly misses progress, never the answer.

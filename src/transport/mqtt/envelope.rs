@@ -20,7 +20,6 @@ const DEEPEST: u16 = 100;
 pub(super) struct Asked {
     input: Box<RawValue>,
     instruction: Option<String>,
-    next: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -30,7 +29,7 @@ struct Envelope<'a> {
     topic: &'a str,
     instruction: Option<&'a str>,
     input: &'a RawValue,
-    next: Option<&'a Value>,
+    next: Option<()>,
 }
 
 impl Asked {
@@ -38,7 +37,7 @@ impl Asked {
     ///
     /// # Errors
     /// 400 for anything else.
-    pub(super) fn read(body: &[u8], operation: &str, brought: (Option<&str>, Option<Value>)) -> Result<Self, Fault> {
+    pub(super) fn read(body: &[u8], operation: &str, brought: Option<&str>) -> Result<Self, Fault> {
         let body = if body.trim_ascii().is_empty() { b"{}" } else { body.trim_ascii() };
         let refuse = |why: String| Fault::new(Code::InvalidInput, why);
         let value = json::read(body, DEEPEST).map_err(|why| refuse(format!("the body is not JSON: {why}")))?;
@@ -47,19 +46,9 @@ impl Asked {
             return Err(refuse(format!("this agent takes a JSON object or a string, not {kind}")));
         }
         let input = serde_json::from_slice(body).map_err(|why| refuse(format!("the body is not JSON: {why}")))?;
-        let (brought, next) = brought;
         let named = || value.get("instruction").and_then(Value::as_str);
         let instruction = brought.or_else(named).or(Some(operation).filter(|name| !name.is_empty()));
-        Ok(Self { input, instruction: instruction.map(str::to_owned), next })
-    }
-
-    /// The agent that answers at the end, where the continuation names one by its input topic.
-    pub(super) fn last(&self) -> Option<Option<String>> {
-        let mut last = self.next.as_ref()?;
-        while let Some(next) = last.get("next").filter(|next| next.is_object()) {
-            last = next;
-        }
-        Some(last.get("topic").and_then(Value::as_str).and_then(agent_of))
+        Ok(Self { input, instruction: instruction.map(str::to_owned) })
     }
 
     /// The message for the agent at `topic`.
@@ -73,7 +62,8 @@ impl Asked {
             topic,
             instruction: self.instruction.as_deref(),
             input: &self.input,
-            next: self.next.as_ref(),
+            // Whoever comes next is called by the gateway, which checks and counts every step.
+            next: None,
         };
         let text = serde_json::to_vec(&envelope)
             .map_err(|why| Fault::new(Code::Internal, "the gateway failed").detail(why))?;

@@ -93,13 +93,8 @@ impl Task {
             let task = uuid::Uuid::new_v4().to_string();
             let message = asked.write(&self.topic, &task, &conversation.name)?;
             let ((tell, answer), (teller, progress)) = (oneshot::channel(), mpsc::channel(WAITING));
-            let expected = Expected {
-                task,
-                from: asked.last().unwrap_or_else(|| Some(self.agent.clone())),
-                through_others: asked.last().is_some(),
-                answer: tell,
-                progress: watching.then_some(teller),
-            };
+            let expected =
+                Expected { task, from: self.agent.clone(), answer: tell, progress: watching.then_some(teller) };
             if !conversation.expect(expected) {
                 continue;
             }
@@ -204,10 +199,10 @@ impl Way for Task {
     }
 
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
-        let Request { operation, headers, body, instruction, next, .. } = request;
+        let Request { operation, headers, body, instruction, .. } = request;
         let slow = |_| Fault::new(Code::Timeout, "The request's body did not arrive in time.").status(408);
         let body = timeout_at(deadline, body.whole(LARGEST)).await.map_err(slow)??;
-        let asked = Asked::read(&body, operation, (instruction, next))?;
+        let asked = Asked::read(&body, operation, instruction)?;
         let until = deadline.min(Instant::now() + self.bounds.first_byte);
         let begun = timeout_at(until, self.begin(&asked, events::wanted(headers).then_some(deadline))).await;
         begun.unwrap_or_else(|_| Err(late().detail(format_args!("nothing came on the conversation: {}", self.topic))))

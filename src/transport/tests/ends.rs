@@ -143,7 +143,6 @@ async fn a_caller_with_a_websocket_does_not_use_up_the_try_of_an_agent_that_has_
         body: Body::Empty,
         passage,
         instruction: None,
-        next: None,
     };
     assert!(reach.transport.socket(&admitted, request).await.unwrap().is_none());
     assert_eq!(standing(&reach), Standing::HalfOpen);
@@ -180,17 +179,8 @@ async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_bre
         let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
         let headers = HeaderMap::new();
         let (id, body, method) = ("c", Body::Empty, Method::GET);
-        let request = Request {
-            id,
-            operation: "",
-            method,
-            path: None,
-            headers: &headers,
-            body,
-            passage,
-            instruction: None,
-            next: None,
-        };
+        let request =
+            Request { id, operation: "", method, path: None, headers: &headers, body, passage, instruction: None };
         is_fault(reach.transport.call(&admitted, request).await, 504, "Timeout");
         assert!(tokio::time::timeout(Duration::from_millis(10), reach.get()).await.is_err());
     }
@@ -332,7 +322,6 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_that_is_gone() 
             body,
             passage,
             instruction: None,
-            next: None,
         };
         from(reach.transport.at_ends(&reach.route, request, Some(session), deadline).await)
     };
@@ -409,8 +398,8 @@ async fn a_handshake_for_an_agent_without_a_websocket_uses_up_nobodys_try() {
     let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(9) };
     let (headers, method) = (HeaderMap::new(), Method::GET);
     let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
-    let (id, operation, instruction, next, path, body) = ("c", "", None, None, None, Body::Empty);
-    let request = Request { id, operation, method, path, headers: &headers, body, passage, instruction, next };
+    let (id, operation, instruction, path, body) = ("c", "", None, None, Body::Empty);
+    let request = Request { id, operation, method, path, headers: &headers, body, passage, instruction };
     tokio::time::sleep(Duration::from_millis(220)).await;
     assert!(reach.transport.socket(&admitted, request).await.unwrap().is_none());
     assert_eq!(standing(&reach), Standing::HalfOpen);

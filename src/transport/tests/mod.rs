@@ -84,8 +84,8 @@ impl Reach {
         let deadline = Instant::now() + self.route.bounds().total;
         let admitted = Admitted { route: self.route.clone(), deadline };
         let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
-        let (id, operation, instruction, next) = ("c", "", None, None);
-        let request = Request { id, operation, method, path: None, headers, body, passage, instruction, next };
+        let (id, operation, instruction) = ("c", "", None);
+        let request = Request { id, operation, method, path: None, headers, body, passage, instruction };
         self.transport.call(&admitted, request).await
     }
 

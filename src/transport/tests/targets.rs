@@ -125,7 +125,6 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
         body: Body::Empty,
         passage,
         instruction: None,
-        next: None,
     };
     assert_eq!(whole(reach.transport.call(&admitted, request).await).await.unwrap(), "GET /run/translate?q=a HTTP/1.1");
 }

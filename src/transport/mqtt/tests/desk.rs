@@ -17,10 +17,10 @@ struct Waits {
     progress: mpsc::Receiver<String>,
 }
 
-fn expects(desk: &mut Desk, conversation: &str, from: Option<&str>, through_others: bool) -> Waits {
+fn expects(desk: &mut Desk, conversation: &str, from: &str) -> Waits {
     let ((tell, answer), (teller, progress)) = (oneshot::channel(), mpsc::channel(2));
-    let from = from.map(str::to_owned);
-    let expected = Expected { task: TASK.to_owned(), from, through_others, answer: tell, progress: Some(teller) };
+    let from = from.to_owned();
+    let expected = Expected { task: TASK.to_owned(), from, answer: tell, progress: Some(teller) };
     desk.open.insert(conversation.to_owned(), expected);
     Waits { answer, progress }
 }
@@ -37,7 +37,7 @@ fn message(topic: &str, payload: &str) -> Message {
 #[test]
 fn the_first_answer_counts_and_nothing_after_it() {
     let mut desk = Desk::default();
-    let mut waits = expects(&mut desk, "c", Some("a"), false);
+    let mut waits = expects(&mut desk, "c", "a");
     assert_eq!(desk.deliver(&message("//conversations/c/a/", "1")), Fate::Delivered);
     assert_eq!(desk.deliver(&message("/conversations/c/a", "2")), Fate::Foreign);
     assert_eq!(waits.answer.try_recv().unwrap().unwrap(), "1");
@@ -47,7 +47,7 @@ fn the_first_answer_counts_and_nothing_after_it() {
 #[test]
 fn what_is_not_this_calls_leaves_it_waiting() {
     let mut desk = Desk::default();
-    let mut waits = expects(&mut desk, "c", Some("a"), false);
+    let mut waits = expects(&mut desk, "c", "a");
     let mut kept = message("/conversations/c/a", "1");
     kept.retained = true;
     assert_eq!(desk.deliver(&kept), Fate::Retained);
@@ -70,19 +70,9 @@ fn what_is_not_this_calls_leaves_it_waiting() {
 }
 
 #[test]
-fn r112_in_a_pipeline_anybody_may_fail_and_only_the_last_answers() {
-    let mut desk = Desk::default();
-    let mut waits = expects(&mut desk, "c", Some("last"), true);
-    assert_eq!(desk.deliver(&message("/conversations/c/first", "1")), Fate::Foreign);
-    let failed = json!({"error": {"code": "llm_error", "message": "x"}, "task_id": TASK}).to_string();
-    assert_eq!(desk.deliver(&message("/conversations/c/first", &failed)), Fate::Delivered);
-    assert!(waits.answer.try_recv().unwrap().is_err());
-}
-
-#[test]
 fn progress_reaches_its_call_alone_and_a_slow_caller_misses_some() {
     let mut desk = Desk::default();
-    let mut waits = expects(&mut desk, "c", Some("a"), false);
+    let mut waits = expects(&mut desk, "c", "a");
     let tell = |conversation: &str, task: &str| {
         json!({"conversation_id": conversation, "task_id": task, "event_type": "TaskStart"}).to_string()
     };
@@ -110,7 +100,7 @@ proptest! {
         payload in proptest::collection::vec(any::<u8>(), 0..60),
     ) {
         let mut desk = Desk::default();
-        let _waits = expects(&mut desk, "4b43b0ae-e354-4e42-9cb7-4b0a2e3c4d5e", None, false);
+        let _waits = expects(&mut desk, "4b43b0ae-e354-4e42-9cb7-4b0a2e3c4d5e", "a");
         desk.deliver(&Message { topic: topic.into(), payload: payload.into(), retained: false, qos: 0 });
         prop_assert_eq!(desk.open.len(), 1);
     }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn read(body: &[u8]) -> Result<Asked, Fault> {
-    Asked::read(body, "plan", (None, None))
+    Asked::read(body, "plan", None)
 }
 
 fn written(asked: &Asked) -> Value {
@@ -29,9 +29,8 @@ fn r110_the_envelope_has_every_member_and_no_other() {
 
 #[test]
 fn r110_the_instruction_is_the_steps_then_the_inputs_then_the_operations_name() {
-    let instruction = |body: &[u8], operation, step| {
-        written(&Asked::read(body, operation, (step, None)).unwrap())["instruction"].clone()
-    };
+    let instruction =
+        |body: &[u8], operation, step| written(&Asked::read(body, operation, step).unwrap())["instruction"].clone();
     assert_eq!(instruction(br#"{"instruction": "mine"}"#, "plan", Some("step")), "step");
     assert_eq!(instruction(br#"{"instruction": "mine"}"#, "plan", None), "mine");
     assert_eq!(instruction(br#"{"instruction": 7}"#, "plan", None), "plan");
@@ -48,18 +47,6 @@ fn r111_an_input_is_an_object_or_a_string_and_goes_on_as_it_came() {
     for body in [&b"[1]"[..], b"7", b"null", b"true", b"{", b"{\"a\":1,\"a\":2}", b"\xff", b"a=b", b"{} {}"] {
         assert_eq!(read(body).expect_err("refused").code(), Code::InvalidInput, "{body:?}");
     }
-}
-
-#[test]
-fn r112_the_last_of_a_pipeline_answers() {
-    let last = |next: Value| Asked::read(b"{}", "", (None, Some(next))).unwrap().last();
-    let next = json!({"topic": "//control/agents/b/input/", "instruction": null, "input": null,
-                      "next": {"topic": "/control/agents/c/input", "instruction": "x", "input": null, "next": null}});
-    assert_eq!(last(next.clone()), Some(Some("c".to_owned())));
-    assert_eq!(last(json!({"topic": "/conversations/x/y"})), Some(None));
-    assert_eq!(read(b"{}").unwrap().last(), None);
-    let asked = Asked::read(b"{}", "", (None, Some(next.clone()))).unwrap();
-    assert_eq!(written(&asked)["next"], next);
 }
 
 #[test]
