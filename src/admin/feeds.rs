@@ -2,6 +2,7 @@
 
 use super::{
     Source,
+    local::from_page,
     pages::{off, refuse},
     view::FeedRow,
 };
@@ -9,7 +10,7 @@ use crate::fault::{Code, Fault};
 use axum::{
     Json,
     extract::{Path, State},
-    http::{HeaderMap, header},
+    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -34,9 +35,8 @@ struct Confirmed {
 
 /// Lets a loss of agents that is held back take effect.
 pub(super) async fn confirm(State(source): State<Source>, Path(name): Path<String>, headers: HeaderMap) -> Response {
-    // A browser says from which page it posts (Fetch, "Origin header"); no page has any business here.
-    if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
-        return refuse(&Fault::new(Code::PermissionDenied, "This is not answered to pages in a browser."));
+    if let Some(refused) = from_page(&headers) {
+        return refused;
     }
     match off(move || source.state.confirm(&name)).await {
         Some(Some(confirmed)) => Json(Confirmed { confirmed }).into_response(),

@@ -65,7 +65,7 @@ pub(super) async fn pair(State(source): State<Source>, headers: HeaderMap) -> Re
 }
 
 /// A browser says from which page it asks (Fetch, "Origin header"); no page has any business here.
-fn from_page(headers: &HeaderMap) -> Option<Response> {
+pub(super) fn from_page(headers: &HeaderMap) -> Option<Response> {
     let page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
     page.then(|| refuse(&Fault::new(Code::PermissionDenied, "This is not answered to pages in a browser.")))
 }

@@ -134,5 +134,12 @@ impl Agent {
     }
 }
 
+impl Operation {
+    /// Whether `version` is a part of its input, and so says nothing of the agent's.
+    pub fn takes_version(&self) -> bool {
+        self.inputs.as_deref().and_then(|schema| schema.get("properties")?.get("version")).is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests;

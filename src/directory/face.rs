@@ -116,6 +116,11 @@ impl Face {
         matches!(self, Self::Agents | Self::Agent) && !READ.contains(method)
     }
 
+    /// Whether the answer may take asking places of the caller's choosing: that is done for nobody who is not known.
+    pub fn asks_elsewhere(self) -> bool {
+        self == Self::Name
+    }
+
     /// Whether what is asked is a search, which costs more than reading and has a rate of its own (R5).
     pub fn is_search(self, query: Option<&str>) -> bool {
         match self {

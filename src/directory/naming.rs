@@ -10,9 +10,9 @@ use super::{
     media,
 };
 use crate::{
-    agent::{AgentUri, Authority, LONGEST_URI, segment},
+    agent::{AgentUri, Authority, LONGEST_URI, Operation, Unmet, Versions, segment},
     fault::{Code, Fault, Result, Violation},
-    names::{Outcome, Resolved, Step},
+    names::{Outcome, Resolved, Step, version_place},
 };
 use http::{StatusCode, Uri};
 
@@ -31,7 +31,7 @@ impl Directory {
             false => {
                 let names = self.names.as_ref();
                 let names = names.ok_or_else(|| Fault::new(Code::NotFound, "names are not resolved here"))?;
-                names.resolve(&uri, version.as_deref()).await?
+                names.resolve(&uri, version.as_deref(), &ask.caller.id).await?
             }
         };
         let page = Page::json(media::JSON, &resolved.public())?;
@@ -80,30 +80,53 @@ fn own(ask: &Ask<'_>, uri: &AgentUri, version: Option<&str>) -> Result<Resolved>
     if segments.next().is_some() || operation.is_some_and(|name| agent.operation(name).is_none()) {
         return Err(Fault::new(Code::CapabilityNotFound, "the agent has no such operation"));
     }
-    let asked = version.map(str::to_owned).or_else(|| within.and_then(segment)).or_else(|| uri.parameter("version"));
-    let chosen = match &asked {
-        None => agent.versions.latest().map(|(at, _)| at),
-        Some(asked) => Some(agent.versions.pick(asked).map_err(|_| {
-            let message = format!("the agent has no such version (it has: {})", agent.versions.labels());
-            Fault::new(Code::NotAcceptable, message)
-        })?),
+    let declared = match operation.and_then(|name| agent.operation(name)) {
+        Some((_, operation)) => operation.takes_version(),
+        None => agent.operations.iter().any(Operation::takes_version),
     };
-    let label = chosen.and_then(|at| agent.versions.iter().nth(at)).map(|served| served.label.to_string());
+    // Those that calls reach, and no others.
+    let reached = |place: &str| version_place(&agent.endpoint, place).is_some();
+    let versions = agent.versions.only(|served| served.place.as_deref().is_none_or(reached));
+    // As for calls: what the agent reads itself is none of ours, and is left where it is.
+    let ours = !declared && !versions.is_empty();
+    let in_query = || ours.then(|| uri.parameter("version")).flatten();
+    let asked = version.map(str::to_owned).or_else(|| within.and_then(segment)).or_else(in_query);
+    let chosen = match &asked {
+        None => versions.latest().map(|(at, _)| at),
+        Some(asked) => Some(versions.pick(asked).map_err(|why| unmet(why, &versions))?),
+    };
+    let label = chosen.and_then(|at| versions.iter().nth(at)).map(|served| served.label.to_string());
     let addressed = match label.as_ref().filter(|_| asked.is_some()) {
         Some(label) => format!("{id}@{label}"),
         None => id.to_owned(),
     };
-    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    // Said once, in the path: a second word for it would have to agree with the first.
+    let kept = |pair: &&str| !(ours && asked.is_some() && pair.starts_with("version="));
+    let query: Vec<&str> = uri.query().into_iter().flat_map(|query| query.split('&')).filter(kept).collect();
+    let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
     let descriptor = format!("{}/agents/{id}/agent.json", ask.base);
     Ok(Resolved {
         uri: uri.clone(),
         endpoint: format!("{}{query}", invoke(ask.base, &addressed, operation.unwrap_or_default())),
         version: label,
-        versions: agent.versions.iter().map(|served| served.label.to_string()).collect(),
+        versions: versions.iter().map(|served| served.label.to_string()).collect(),
         operation: None,
         signed: false,
         how: vec![Step { kind: "own", at: descriptor.clone(), outcome: Outcome::Found, why: None }],
         descriptor: Some(descriptor),
         until: None,
     })
+}
+
+/// No version is as asked for.
+fn unmet(why: Unmet, versions: &Versions) -> Fault {
+    match why {
+        Unmet::Malformed => {
+            Fault::new(Code::InvalidInput, "that is no version (write one as 1.2.3, or a range such as ^1.2 or 1.x)")
+        }
+        Unmet::Unknown => {
+            let message = format!("the agent has no such version (it has: {})", versions.labels());
+            Fault::new(Code::NotAcceptable, message)
+        }
+    }
 }

@@ -140,7 +140,7 @@ impl Gateway {
     pub(super) async fn known(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Known> {
         let (route, caller) = self.identify(world, call, agent, shown).await?;
         call.is_for(&route);
-        cors::guard(world.cors.as_ref(), &route.agent.endpoint, shown.headers, shown.address)?;
+        cors::guard(world.cors.as_ref(), route.way.is_near(), shown.headers, shown.address)?;
         route.served()?;
         let account = self.account(&caller, shown.address);
         let standing = self.limits.admit(&route.limits, &account, NonZeroU32::MIN)?;

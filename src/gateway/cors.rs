@@ -3,7 +3,6 @@
 //! certificates) are ever asked for, and no origin is allowed by a wildcard.
 
 use crate::{
-    agent::Endpoint,
     fault::{Code, Fault, Result},
     unit::Span,
 };
@@ -14,18 +13,20 @@ use std::net::IpAddr;
 
 /// Fields of a request that a page may set.
 const ASKED: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Prefer, \
-                     X-API-Key, X-Agent-Version, X-Delegation-Chain, X-Operation, X-Request-ID, X-Request-Timeout, \
-                     X-Session-ID, X-Task-ID, A2A-Version, MCP-Protocol-Version, Mcp-Session-Id, Traceparent, Tracestate";
+                     X-API-Key, X-Agent-Version, X-Callback-Url, X-Delegation-Chain, X-Operation, X-Request-ID, \
+                     X-Request-Timeout, X-Session-ID, X-Task-ID, A2A-Version, MCP-Protocol-Version, Mcp-Session-Id, \
+                     Traceparent, Tracestate";
 
 /// Fields of an answer that a page may read besides those that every page may.
-const TOLD: &str = "X-Request-ID, X-Session-ID, X-Agent-Version, RateLimit, RateLimit-Policy, Retry-After, Location, ETag, Link, \
-                    WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
-                    X-Task-ID, Idempotent-Replayed";
+const TOLD: &str = "X-Request-ID, X-Session-ID, X-Task-ID, X-Agent-Version, RateLimit, RateLimit-Policy, Retry-After, \
+                    Location, ETag, Link, WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
+                    Idempotent-Replayed";
 
 /// Methods of the gateway's paths.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 
-/// Which pages in a browser may call. Without this section the gateway tells browsers nothing.
+/// Which pages in a browser may call. Without this section the gateway tells browsers nothing, and no page reaches an
+/// agent of this machine (agent+unix, agent+local).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Cors")]
 #[serde(deny_unknown_fields)]
@@ -156,23 +157,19 @@ pub(super) fn share(headers: &mut HeaderMap, origin: Option<&HeaderValue>) {
     }
 }
 
-/// Keeps pages that nobody has named away from agents of this machine, and with them whoever turned a name of theirs to
-/// this machine (DNS rebinding). `peer` is the caller's address.
-pub(super) fn guard(cors: Option<&Cors>, endpoint: &Endpoint, headers: &HeaderMap, peer: IpAddr) -> Result<()> {
-    if !matches!(endpoint, Endpoint::Unix { .. } | Endpoint::Local(_)) {
+/// Keeps pages that nobody has named away from agents of this machine (`near`), and with them whoever turned a name of
+/// theirs to this machine (DNS rebinding). `peer` is the caller's address.
+pub(super) fn guard(cors: Option<&Cors>, near: bool, headers: &HeaderMap, peer: IpAddr) -> Result<()> {
+    if !near {
         return Ok(());
     }
     let refuse = |detail: &str| {
         Err(Fault::new(Code::PermissionDenied, "this agent is not for pages of this origin").detail(detail))
     };
+    let page = headers.contains_key(header::ORIGIN) || is_foreign(headers);
     match cors {
-        // As it always was; runtimes that register themselves are never for pages unless somebody says so.
-        None if headers.contains_key(header::ORIGIN) && matches!(endpoint, Endpoint::Local(_)) => {
-            refuse("pages reach no local runtime (the configuration has no section cors)")
-        }
-        Some(cors) if headers.contains_key(header::ORIGIN) && cors.origin(headers).is_none() => {
-            refuse("the origin is not listed under cors.origins")
-        }
+        None if page => refuse("pages reach no agent of this machine (the configuration has no section cors)"),
+        Some(cors) if page && cors.origin(headers).is_none() => refuse("the origin is not listed under cors.origins"),
         Some(cors) if peer.to_canonical().is_loopback() => match headers.get(header::HOST) {
             Some(host) if !host.to_str().is_ok_and(|host| cors.is_own(host)) => {
                 refuse("Host is no name of this machine (list it under cors.hosts if it is)")
@@ -181,6 +178,12 @@ pub(super) fn guard(cors: Option<&Cors>, endpoint: &Endpoint, headers: &HeaderMa
         },
         _ => Ok(()),
     }
+}
+
+/// Whether a page elsewhere had a browser ask: an image or a link tells no origin, but that (Fetch Metadata,
+/// "Sec-Fetch-Site").
+fn is_foreign(headers: &HeaderMap) -> bool {
+    headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin")
 }
 
 impl Cors {

@@ -96,7 +96,7 @@ impl Serving<'_> {
         let version = out.admitted.version().and_then(|version| version.label.clone());
         tokio::spawn(async move {
             let got = work.run(most).await;
-            keep((ticket, version), &got);
+            keep(ticket, &got, version);
             // Nobody may be waiting: then what is passed on piece by piece ends here.
             drop(back.send(got));
         });
@@ -114,7 +114,7 @@ impl Serving<'_> {
 
 /// What the answer says to whoever sends the key again. What never reached the agent, or what it said it did not do,
 /// may be tried again with the same key; everything else might have been done.
-fn keep((ticket, version): (Ticket, Option<HeaderValue>), got: &Result<Got, Fault>) {
+fn keep(ticket: Ticket, got: &Result<Got, Fault>, version: Option<HeaderValue>) {
     match got {
         Ok(Got::Whole(whole)) => {
             let mut headers = incoming_headers(&whole.headers, whole.status);
@@ -138,15 +138,14 @@ fn is_undone(fault: &Fault) -> bool {
     }
 }
 
-/// Operation, version as asked for and as chosen, query and body.
+/// Operation, version, query and body; the version in the caller's words, which mean another when there is a later one.
 fn digest(session: &ServerSession, known: &Known, step: &Step<'_>) -> [u8; 32] {
     let head = session.req_header();
-    let asked = head.headers.get(FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
-    let chosen = known.version.as_deref().and_then(|version| version.label.as_ref());
-    let chosen = chosen.map(HeaderValue::as_bytes).unwrap_or_default();
+    let version = head.headers.get(FIELD).map(|version| version.as_bytes()).unwrap_or_default();
+    let behind = head.uri.path().split_once('@').and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
     let operation = known.route.operations.get(step.operation).map_or("", |operation| &*operation.name);
     let query = head.uri.query().unwrap_or_default().as_bytes();
-    let mut parts = vec![operation.as_bytes(), asked, chosen, query];
+    let mut parts = vec![operation.as_bytes(), version, behind.as_bytes(), query];
     match &step.input {
         Input::Whole(bytes) | Input::Stream(bytes) => parts.push(bytes),
         Input::Batch(items) => {

@@ -99,8 +99,8 @@ impl Serving<'_> {
         }
         let Invoke { agent, version, operation, from_query } = match target::read(&head.method, head.uri.path())? {
             Target::Invoke(invoke) if socket::is_asked(head) => {
-                let invoke = socket::owned(&invoke);
-                return Box::pin(self.socket(session, call, invoke)).await;
+                let asked = socket::Asked::from(&invoke);
+                return Box::pin(self.socket(session, call, asked)).await;
             }
             Target::Invoke(invoke) => invoke,
             Target::Pair => return Box::pin(self.pair(session, call)).await,

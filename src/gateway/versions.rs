@@ -4,7 +4,7 @@
 
 use super::route::Route;
 use crate::{
-    agent::{Agent, Unmet, Versions},
+    agent::{Agent, Operation, Unmet, Versions},
     fault::{Code, Fault, Result},
     names::version_place,
     unit::json::cut,
@@ -64,14 +64,13 @@ impl Table {
         if self.versions.is_empty() && asked.path.is_none() {
             return Ok(None);
         }
-        if stated.any(|other| other != version) {
+        let at = self.versions.pick(version).map_err(|why| self.unmet(why, &cut(version, 64)))?;
+        // A range and the version that was found for it are two words for one.
+        if stated.any(|other| other != version && self.versions.pick(other) != Ok(at)) {
             let message = "two different versions are asked for (state one: in the path, the query or X-Agent-Version)";
             return Err(Fault::new(Code::InvalidInput, message));
         }
-        match self.versions.pick(version) {
-            Ok(at) => Ok(self.ready.get(at).cloned()),
-            Err(why) => Err(self.unmet(why, &cut(version, 64))),
-        }
+        Ok(self.ready.get(at).cloned())
     }
 
     fn unmet(&self, why: Unmet, asked: &str) -> Fault {
@@ -119,6 +118,11 @@ impl<'a> Asked<'a> {
             Some(_) => Err(Fault::new(Code::InvalidInput, "X-Agent-Version stands there twice")),
         }
     }
+
+    /// Whether anything is said of it.
+    pub(super) fn is_stated(&self) -> bool {
+        self.path.is_some() || self.query.is_some() || self.field.is_some()
+    }
 }
 
 /// Whether an operation of the agent takes `version` as its own input.
@@ -127,8 +131,5 @@ pub(super) fn declared(route: &Route, named: Option<usize>) -> bool {
         Some(at) => route.agent.operations.get(at..=at).unwrap_or_default(),
         None => route.agent.operations.as_slice(),
     };
-    operations.iter().any(|operation| {
-        let schema = operation.inputs.as_deref();
-        schema.and_then(|schema| schema.get("properties")?.get("version")).is_some()
-    })
+    operations.iter().any(Operation::takes_version)
 }

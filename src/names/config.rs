@@ -19,7 +19,8 @@ const MOST: usize = 10_000;
 pub struct Config {
     /// What names lead to, before anybody is asked: `agent://name` or `agent://name/path`, which counts for everything
     /// below it, to an endpoint (https and the other kinds that agents may have), to another name, or to a descriptor
-    /// (a URL whose path ends in .json). At most 10,000. Whoever may resolve names is told what they lead to. Default: none.
+    /// (a URL whose path ends in .json). At most 10,000. Whoever may resolve names is told what they lead to, and whoever
+    /// may publish agents can give them these names for endpoints. Default: none.
     pub map: BTreeMap<String, String>,
     /// Whether a name for which nothing is published is called over https at its own host and path (R54).
     /// Default: true.
@@ -28,8 +29,8 @@ pub struct Config {
     pub timeout: Span,
     /// The largest document; 1KiB to 16MiB. Default 1MiB.
     pub max_size: Size,
-    /// Names that are resolved at once for callers, and as many for agents that have names; more are told to come
-    /// back. 1 to 10,000. Default 64.
+    /// Names that are resolved at once for callers, of whom each has half of the places at most, and as many for agents
+    /// that have names; more are told to come back. 1 to 10,000. Default 64.
     pub most_at_once: usize,
     /// What is remembered of documents.
     pub cache: Cache,

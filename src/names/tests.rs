@@ -12,6 +12,7 @@ use crate::{
     fault::Code,
     net::{self, AddressPolicy, Url},
 };
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn asked(uri: &str, version: Option<&str>) -> Asked {
@@ -62,6 +63,20 @@ fn r53_hints_of_every_kind_lead_where_they_say() {
         ["agent+unix:///run/x", "agent+local://x", "unix:/x", "file:///x", "javascript://x", "https://u@b.example"]
     {
         assert!(leads(json!({"endpoint": refused}), "agent://a.example/p").is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn r67_a_capabilitys_own_endpoint_is_no_answer_to_who_asks_for_another_version() {
+    let descriptor = json!({"version": "2.0.0", "endpoint": "/agent", "supportedVersions": {"1.0.0": "/old"},
+        "capabilities": [{"name": "do", "endpoint": "/fast/do"}]});
+    for (uri, leads_to) in [
+        ("agent://a.example/p/do", "https://a.example/fast/do"),
+        ("agent://a.example/p@2/do", "https://a.example/fast/do"),
+        ("agent://a.example/p@1/do", "https://a.example/old/do"),
+        ("agent://a.example/p@1/more", "https://a.example/old/more"),
+    ] {
+        assert_eq!(leads(descriptor.clone(), uri), Ok(leads_to.to_owned()), "{uri}");
     }
 }
 
@@ -125,9 +140,9 @@ async fn maps_that_lead_in_a_circle_and_floods_of_names_are_refused() {
     }
     let resolver = Resolver::new(&config, &net::Config::default(), &AddressPolicy::default()).unwrap();
     let uri = AgentUri::read("agent://a.example/x").unwrap();
-    assert_eq!(resolver.resolve(&uri, None).await.unwrap_err().code(), Code::AgentError);
+    assert_eq!(resolver.resolve(&uri, None, "a").await.unwrap_err().code(), Code::AgentError);
     let socket = AgentUri::read("agent://c.example").unwrap();
-    let found = resolver.resolve(&socket, None).await.map_err(|fault| fault.code());
+    let found = resolver.resolve(&socket, None, "a").await.map_err(|fault| fault.code());
     assert!(matches!(found, Err(Code::AgentUnavailable | Code::Timeout)), "{found:?}");
 }
 
@@ -146,4 +161,29 @@ fn private_networks_are_outside_unless_they_are_listed() {
     assert!(!outside.permits("127.0.0.1".parse().unwrap()));
     policy.refuse_own(vec!["192.0.2.1:443".parse().unwrap()]);
     assert!(!outside.permits_socket("192.0.2.1:443".parse().unwrap()), "the gateway's own listeners are known to both");
+}
+
+proptest! {
+    #[test]
+    fn no_hint_of_a_document_leads_to_this_machines_own_places(
+        scheme in "(agent|agent\\+(unix|local|https|wss|matrix|x)|file|https?|HTTPS?|wss?|mqtts?|unix|javascript)?",
+        rest in "(:)?/{0,3}[a-z0-9.@:#%/\\\\?\\[\\]_-]{0,40}",
+        uri in "agent://a\\.example(/[a-z0-9@.~-]{1,6}){0,3}(\\?[a-z=&]{0,8})?",
+    ) {
+        let Ok(uri) = AgentUri::read(&uri) else { return Ok(()) };
+        let document = Document {
+            url: url("https://a.example/p/agent.json"),
+            value: json!({"endpoint": format!("{scheme}{rest}"), "version": "1.0.0"}),
+        };
+        match led(&document, &Asked::of(&uri, None), 1) {
+            Ok(Ok(Led::To(place))) => {
+                let scheme = place.endpoint.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+                let known = ["https", "http", "wss", "ws", "mqtts", "agent+matrix"];
+                prop_assert!(scheme.is_some_and(|scheme| known.contains(&&*scheme)), "{}", place.endpoint);
+                prop_assert!(!place.endpoint.contains('#'), "{}", place.endpoint);
+            }
+            Ok(Ok(Led::Name(name))) => prop_assert!(name.protocol().is_none() && name.fragment().is_none()),
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! while that tries it; whatever it answers lets everybody in again.
 //! It takes no lock, never waits, and keeps nothing for a try that is never finished. It judges no answer.
 
-use super::settings::BreakerSettings;
+use super::settings::{Bounds, BreakerSettings};
 use crate::fault::{Code, Fault, Reach};
 use std::{
     sync::{
@@ -167,17 +167,16 @@ pub(super) struct Given {
     pub(super) deadline: Instant,
     /// The body comes as the caller sends it, who may be the slow one.
     pub(super) streamed: bool,
-    /// The endpoint's own bounds until an answer begins, and for all of it.
-    pub(super) first_byte: Duration,
-    pub(super) total: Duration,
+    /// The endpoint's own bounds.
+    pub(super) bounds: Bounds,
 }
 
 impl Given {
-    /// Whether silence was the agent's: its own bounds were waited for. What a caller cut short (`X-Request-Timeout`),
-    /// or held up itself, says nothing of the agent, or any caller could have it taken for dead.
-    fn was_enough(&self) -> bool {
-        let asked_for_less = self.deadline.saturating_duration_since(self.began) < self.total.mul_f32(0.9);
-        !self.streamed && (self.began.elapsed() >= self.first_byte || !asked_for_less)
+    /// Whether silence was the agent's: its own bound was waited for. What a caller cut short (`X-Request-Timeout`)
+    /// says nothing of the agent, or any caller could have it taken for dead.
+    fn has_waited(&self, bound: Duration) -> bool {
+        let asked_for_less = self.deadline.saturating_duration_since(self.began) < self.bounds.total.mul_f32(0.9);
+        self.began.elapsed() >= bound || !asked_for_less
     }
 
     /// What `made` says of the endpoint: that it is there, that it is not, or nothing.
@@ -187,8 +186,9 @@ impl Given {
             Err(fault) => fault,
         };
         match (fault.reach(), fault.code()) {
+            (Some(Reach::Nowhere), Code::Timeout) => self.has_waited(self.bounds.connect).then_some(false),
             (Some(Reach::Nowhere), _) => Some(false),
-            (_, Code::Timeout) => self.was_enough().then_some(false),
+            (_, Code::Timeout) => (!self.streamed && self.has_waited(self.bounds.first_byte)).then_some(false),
             (Some(Reach::Unsure), _) => (!self.streamed).then_some(false),
             // It has answered, if only badly.
             (None, Code::AgentError) => Some(true),

@@ -105,6 +105,11 @@ impl Route {
         &self.0.first.lead
     }
 
+    /// Whether any endpoint is on this machine, and reached without a port.
+    pub fn is_near(&self) -> bool {
+        self.ends().any(|end| ["agent+unix:", "agent+local:"].iter().any(|scheme| end.name.starts_with(scheme)))
+    }
+
     /// Where it is told how the breakers stand.
     pub fn tells(&self, metrics: &Arc<AgentMetrics>) {
         metrics.breakers_are(self.open());
@@ -163,7 +168,8 @@ impl Route {
             None => {
                 let turn = self.0.turn.fetch_add(1, Relaxed) % ends.len().max(1);
                 ends.rotate_left(turn);
-                ends.sort_by_key(|end| end.breaker.in_flight());
+                // Cached: the numbers move while they are compared.
+                ends.sort_by_cached_key(|end| end.breaker.in_flight());
             }
         }
         if let Some(tag) = tag {
@@ -197,9 +203,8 @@ impl Transport {
     }
 
     async fn at(&self, route: &Route, end: &End, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
-        let Bounds { first_byte, total, .. } = *end.lead.bounds();
         let streamed = matches!(request.body, Body::Stream(_));
-        let given = Given { began: Instant::now(), deadline, streamed, first_byte, total };
+        let given = Given { began: Instant::now(), deadline, streamed, bounds: *end.lead.bounds() };
         let made = self.along(&end.lead, request, deadline).await;
         route.learn(end, given, &made);
         made
@@ -221,12 +226,13 @@ impl Transport {
         deadline: Instant,
     ) -> Result<Option<Opened>, Fault> {
         let end = &route.0.first;
+        // An agent without one is tried by its calls: what is asked here must not take their turn.
         let Lead::Other(way) = &end.lead else { return Ok(None) };
-        let Bounds { first_byte, total, .. } = *way.bounds();
-        let given = Given { began: Instant::now(), deadline, streamed: false, first_byte, total };
-        if end.breaker.standing() != Standing::Closed {
-            end.breaker.admit(&route.0.rules).map_err(shut)?;
+        if !way.has_socket() {
+            return Ok(None);
         }
+        let given = Given { began: Instant::now(), deadline, streamed: false, bounds: *way.bounds() };
+        end.breaker.admit(&route.0.rules).map_err(shut)?;
         let Some(made) = way.socket(request, deadline).await else { return Ok(None) };
         route.learn(end, given, &made);
         made.map(Some)

@@ -45,7 +45,9 @@ async fn r88_a_page_of_a_configured_origin_may_ask_and_read() {
     assert_eq!(allowed.header("access-control-max-age"), Some("600"));
     assert_eq!(allowed.header("vary"), Some("Origin"));
     let fields = allowed.header("access-control-allow-headers").unwrap();
-    assert!(fields.contains("X-API-Key") && fields.contains("Content-Type") && fields.contains("X-Custom"), "{fields}");
+    for field in ["X-API-Key", "Content-Type", "X-Callback-Url", "Last-Event-ID", "X-Custom"] {
+        assert!(fields.split(", ").any(|one| one == field), "{field}: {fields}");
+    }
     assert!(allowed.header("access-control-allow-methods").unwrap().contains("POST"));
     assert!(allowed.header("access-control-allow-credentials").is_none());
     assert_eq!(echo.calls(), 0, "a preflight never reaches an agent");
@@ -150,6 +152,11 @@ async fn r88_pages_reach_agents_of_this_machine_only_where_they_are_named() {
     for origin in ["https://evil.example", "null", ""] {
         assert_eq!(near(&gate, &[("origin", origin)]).await.status, 403, "{origin}");
     }
+    // An image or a link tells no origin, but that another site asks.
+    for (site, status) in [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)] {
+        assert_eq!(near(&gate, &[("sec-fetch-site", site)]).await.status, status, "{site}");
+    }
+    near(&gate, &[("origin", PAGE), ("sec-fetch-site", "cross-site")]).await.is_ok();
     // DNS rebinding: the page's own name, turned to this machine.
     for (host, status) in [
         ("evil.example", 403),
@@ -163,8 +170,30 @@ async fn r88_pages_reach_agents_of_this_machine_only_where_they_are_named() {
     }
     let (gate, _agent) = beside("cors:\n  origins: ['https://app.example.org']\n  hosts: [agents.example.org]\n").await;
     near(&gate, &[("host", "agents.example.org")]).await.is_ok();
+    // Where no page is named, none is let through.
     let (gate, _agent) = beside("").await;
-    near(&gate, &[("origin", "https://evil.example")]).await.is_ok();
+    near(&gate, &[]).await.is_ok();
+    for page in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
+        near(&gate, &[page]).await.is_fault(403, "PermissionDenied");
+    }
+}
+
+#[tokio::test]
+async fn r88_a_turned_name_is_seen_over_http2_and_before_further_endpoints() {
+    let (gate, _agent) = beside(CORS).await;
+    for (name, status) in [("evil.example", 403), ("localhost", 200)] {
+        let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().resolve(name, gate.address());
+        let url = format!("http://{name}:{}/agents/near/invoke", gate.address().port());
+        let call = client.build().unwrap().post(url).header("x-api-key", gate.key("team-a")).json(&json!({}));
+        assert_eq!(send(call).await.status, status, "{name}");
+    }
+    let echo = Agent::echo().await;
+    let further = "agents:\n  from: [agents.json]\n  rules:\n    - agents: [echo]\n      settings: {endpoints: \
+                   ['agent+unix:///run/none.sock#/']}\n";
+    let gate = gateway().agent("echo", &echo).section(CORS).section(further).start().await;
+    let call = gate.post("/agents/echo/invoke").header("origin", "https://evil.example").json(&json!({}));
+    send(call).await.is_fault(403, "PermissionDenied");
+    assert_eq!(echo.calls(), 0);
 }
 
 async fn code(gate: &Gate) -> Answer {
@@ -213,7 +242,7 @@ async fn r88_a_page_gets_a_key_for_a_code_once_and_it_is_nobody_elses() {
     }
     assert_eq!(call("echo", Some(PAGE), &format!("{key}0")).await.status, 401);
     assert_eq!(call("echo", Some(PAGE), "gpb_").await.status, 401);
-    let log = gate.log(5).await;
+    let log = gate.log(6).await;
     let caller = log.iter().find(|line| line.to_string().contains("browser:https://app.example.org"));
     assert!(caller.is_some() && !format!("{log:?}{}", gate.stderr()).contains(key), "{log:?}");
 }

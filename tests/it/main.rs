@@ -39,3 +39,4 @@ mod tasks;
 mod tidy;
 mod websocket;
 mod websocket_callers;
+mod websocket_limits;

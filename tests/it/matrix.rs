@@ -325,6 +325,8 @@ async fn puppet(send: Vec<Do>, sync: impl Fn(usize) -> Vec<Do> + Send + Sync + '
             }
             () if line.contains("m.room.member") => ok(r#"{"membership":"join"}"#),
             () if line.contains("/send/") => send.clone(),
+            // What was said before is long in coming.
+            () if line.contains("/messages") => vec![Do::Hang],
             () => ok("{}"),
         }
     })
@@ -442,6 +444,23 @@ async fn r51_an_answer_that_overtakes_its_event_and_garbage_around_it_are_read()
     };
     let (answer, ()) = tokio::join!(call, release);
     assert_eq!(answer.is_ok(), json!({"text": "@bot:localhost"}));
+}
+
+#[tokio::test]
+async fn r51_an_answer_is_heard_before_what_another_room_has_missed() {
+    let event = json!({"type": "m.room.message", "sender": "@bot:localhost", "event_id": "$x", "content": {
+        "msgtype": "m.text", "body": "here", "m.relates_to": {"m.in_reply_to": {"event_id": "$1"}}}});
+    let gap = |events: Value| json!({"timeline": {"events": events, "limited": true, "prev_batch": "p1"}});
+    let synced = json!({"next_batch": "s2", "rooms": {"join": {
+        "!a:localhost": gap(json!([])), "!room:localhost": gap(json!([event])), "!z:localhost": gap(json!([]))}}});
+    let homeserver = puppet(sent(), move |number| match number {
+        0 => looks(0),
+        _ => [vec![Do::Wait(Duration::from_millis(500))], answer("200 OK", "application/json", &synced.to_string())]
+            .concat(),
+    })
+    .await;
+    let gate = over(&homeserver).await;
+    assert_eq!(gate.invoke("bot", &json!({})).await.is_ok(), json!({"text": "here"}));
 }
 
 #[tokio::test]

@@ -343,14 +343,33 @@ async fn r95_a_body_that_is_no_question_is_told_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
+async fn r2_where_agents_are_public_names_are_still_resolved_for_nobody_who_is_unknown() {
+    let (trap, came) = trap().await;
+    let map = "names:\n  map:\n    agent://inside.example: https://10.9.8.7/a\n";
+    let gate = gateway().section("directory:\n  public: ['*']\n").section(map).start().await;
+    for name in ["agent://inside.example/x".to_owned(), format!("agent://127.0.0.1:{}/x", trap.address.port())] {
+        let answer = send(gate.request("POST", "/resolve").json(&json!({ "uri": name }))).await;
+        answer.is_fault(401, "Unauthorized");
+        answer.hides(&["10.9.8.7"]);
+    }
+    assert_eq!(came.load(Ordering::SeqCst), 0);
+    send(gate.request("GET", "/agents")).await.is_ok();
+}
+
+#[tokio::test]
 async fn names_of_the_gateways_own_host_are_its_agents_as_far_as_the_caller_sees_them() {
     let agent = json!({"id": "echo", "name": "Echo", "version": "2.1.0", "endpoint": "http://127.0.0.1:9/x",
-        "supportedVersions": {"1.4.0": "/v1"}, "operations": [{"name": "say"}, {"name": "sing"}]});
+        "supportedVersions": {"1.4.0": "/v1", "1.5.0": "http://elsewhere.example/"},
+        "operations": [{"name": "say"}, {"name": "sing"}]});
     let hidden = json!({"id": "hidden", "name": "H", "endpoint": "http://127.0.0.1:9/x"});
+    let inputs = json!({"type": "object", "properties": {"version": {"type": "string"}}});
+    let plain = json!({"id": "plain", "name": "P", "version": "1.0.0", "endpoint": "http://127.0.0.1:9/x",
+        "operations": [{"name": "say", "inputs": inputs}]});
     let gate = gateway()
         .document(agent)
         .document(hidden)
-        .access("access:\n  grants:\n    - {callers: ['*'], agents: [echo]}\n")
+        .document(plain)
+        .access("access:\n  grants:\n    - {callers: ['*'], agents: [echo, plain]}\n")
         .start()
         .await;
     let (host, base) = (gate.address().to_string(), gate.url(""));
@@ -360,6 +379,17 @@ async fn names_of_the_gateways_own_host_are_its_agents_as_far_as_the_caller_sees
     let found =
         resolve(&gate, &json!({"uri": format!("agent://{host}/agents/echo/invoke"), "version": "1.x"})).await.is_ok();
     assert_eq!(found["endpoint"], format!("{base}/agents/echo@1.4.0/invoke"));
+    // What is answered can be called: the version is said once, and in words that agree.
+    for query in ["version=1.x", "text=hi&version=%5E1.0"] {
+        let found = uri(&gate, &format!("agent://{host}/echo/say?{query}")).await.is_ok();
+        let rest = if query.contains("text") { "?text=hi" } else { "" };
+        assert_eq!(found["endpoint"], format!("{base}/agents/echo@1.4.0/invoke/say{rest}"));
+    }
+    resolve(&gate, &json!({"uri": format!("agent://{host}/echo"), "version": "one"}))
+        .await
+        .is_fault(400, "InvalidInput");
+    let found = uri(&gate, &format!("agent://{host}/plain/say?version=draft")).await.is_ok();
+    assert_eq!(found["endpoint"], format!("{base}/agents/plain/invoke/say?version=draft"), "its own input");
     let told: Vec<String> = ["hidden", "nobody"].map(|id| format!("agent://{host}/{id}")).to_vec();
     let hidden = uri(&gate, &told[0]).await.is_fault(404, "NotFound");
     let nobody = uri(&gate, &told[1]).await.is_fault(404, "NotFound");

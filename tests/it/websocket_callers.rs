@@ -481,7 +481,7 @@ async fn on_sigterm_sockets_are_closed_with_1001_and_the_process_ends() {
     assert_eq!(closed(&mut two).await, Some(1001));
     drop((one, two));
     assert!(gate.ended().await.success());
-    eventually("the agent is told", async || heard.ends().len() == 1).await;
+    eventually("the agent is told, and in order", async || heard.ends() == ["1001"]).await;
 }
 
 fn http(agent: &Agent) -> Build {
@@ -533,7 +533,7 @@ async fn r41_failures_of_agents_over_http_are_messages() {
         build = build.agent(id, &agent);
         agents.push(agent);
     }
-    let section = "agents:\n  from: [agents.json]\n  defaults: {timeouts: {first_byte: 400ms}}\n";
+    let section = "agents:\n  from: [agents.json]\n  defaults: {timeouts: {first_byte: 1500ms}}\n";
     let gate = build.section(section).start().await;
     for (id, _, code) in cases {
         let mut socket = open(&gate, &format!("/agents/{id}/invoke")).await;

@@ -3,11 +3,13 @@
 use super::{Connection, Outcome, Service, answer, wire::Wire};
 use crate::gateway::hygiene;
 use async_trait::async_trait;
+use http::header;
 use pingora_core::{
     apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp},
     protocols::http::{ServerSession, v2::server::H2Options},
     server::ShutdownWatch,
 };
+use pingora_http::RequestHeader;
 use std::sync::Arc;
 
 /// What a stream may send before its request reads, and a connection before all of its requests do.
@@ -47,7 +49,10 @@ impl<S: Service> HttpServerApp for Streams<S> {
         let _call = self.connection.live.call();
         session.set_write_timeout(Some(self.connection.limits.body_idle.get()));
         let outcome = match hygiene::check_h2(session.req_header(), self.connection.bounds()) {
-            Ok(()) => self.service.serve(&mut session, &self.connection).await,
+            Ok(()) => {
+                name_host(session.req_header_mut());
+                self.service.serve(&mut session, &self.connection).await
+            }
             Err(fault) => {
                 self.service.refuse(&mut session, &self.connection, fault).await;
                 Outcome::Complete
@@ -73,5 +78,14 @@ impl<S: Service> HttpServerApp for Streams<S> {
 
     fn server_options(&self) -> Option<&HttpServerOptions> {
         Some(&self.options)
+    }
+}
+
+/// The authority stands where HTTP/1.1 has it, too (RFC 9113 §8.3.1): whoever judges by `Host` need not know of it.
+fn name_host(head: &mut RequestHeader) {
+    let named = head.uri.authority().filter(|_| !head.headers.contains_key(header::HOST));
+    if let Some(named) = named.map(|authority| authority.as_str().to_owned()) {
+        // The check of the head has let it pass, so that it fits a field.
+        drop(head.insert_header(header::HOST, named));
     }
 }

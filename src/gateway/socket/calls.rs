@@ -4,6 +4,7 @@
 use super::{
     End, FAR, GOING, Sitting,
     message::{self, Form, Message},
+    ruling::too_large,
     stream::Cutter,
 };
 use crate::{
@@ -138,6 +139,8 @@ impl Sitting {
 
     async fn fetch(&self, world: &World, message: Message) -> Result<Fetched> {
         let address = self.connection.peer.ip();
+        // A message is a request of this address like any other.
+        self.gateway.limits.address(address)?;
         let shown = Shown { headers: &self.headers, peer: self.connection.certificate(), address };
         let errand = Errand {
             shown,
@@ -156,7 +159,7 @@ impl Sitting {
         let whole = fetched.whole(&self.gateway, world).await?;
         let most = self.config.max_message.get();
         if whole.body.len() > most {
-            return Err(Fault::new(Code::AgentError, "The agent's answer is too large."));
+            return Err(too_large());
         }
         Ok(match std::str::from_utf8(&whole.body) {
             // Every message has its answer, so that they can be told apart by their order.

@@ -87,7 +87,10 @@ pub(super) fn read(text: &str, route: &Route) -> Message {
 }
 
 fn envelope(text: &str) -> Option<Envelope<'_>> {
-    let envelope = serde_json::from_str::<Envelope<'_>>(text).ok();
+    // A list is a batch, and not the members of one request in their order, as serde would take it: an agent would read
+    // other requests in it than the one that was checked.
+    let object = text.trim_ascii_start().starts_with('{');
+    let envelope = object.then(|| serde_json::from_str::<Envelope<'_>>(text).ok()).flatten();
     envelope.filter(|envelope| envelope.jsonrpc == "2.0")
 }
 
@@ -108,6 +111,20 @@ pub(super) fn checked(text: &str, route: &Route) -> Result<Option<(Option<usize>
         return Err(Fault::new(Code::CapabilityNotFound, "this agent has no operation of the method's name"));
     }
     Ok(Some((named, Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned()))))
+}
+
+/// What an agent that speaks JSON-RPC answers, and how a failure is told in its place; `None` for what is no result.
+pub(super) fn result(text: &str) -> Option<(Form, &str)> {
+    #[derive(Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+        #[serde(borrow)]
+        result: &'a RawValue,
+    }
+    let object = text.trim_ascii_start().starts_with('{');
+    let Answer { id, result } = object.then(|| serde_json::from_str(text).ok()).flatten()?;
+    Some((Form::Rpc(id.to_owned()), result.get()))
 }
 
 /// The form in which a message is to be refused.

@@ -8,6 +8,7 @@ mod config;
 mod handshake;
 mod message;
 mod relay;
+mod ruling;
 mod stream;
 
 pub use config::Config;
@@ -24,6 +25,7 @@ use super::{
     listen::{self, Connection, Outcome, Tunnel},
     serve::Serving,
     target::Invoke,
+    versions,
 };
 use crate::{
     fault::{Code, Fault, Result},
@@ -35,7 +37,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::RequestHeader;
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 
 /// What a socket needs for as long as it lives.
 pub(super) struct Sitting {
@@ -49,6 +51,8 @@ pub(super) struct Sitting {
     operation: Option<String>,
     config: Config,
     until: Instant,
+    /// The end of the agent's side, which is going on.
+    parting: Option<JoinHandle<()>>,
 }
 
 /// Why a socket ends.
@@ -67,15 +71,19 @@ impl Serving<'_> {
         &self,
         session: &mut ServerSession,
         call: &mut Call,
-        (agent, operation): (String, Option<String>),
+        Asked { agent, version, operation }: Asked,
     ) -> std::result::Result<Outcome, Stop> {
         let Self { gateway, world, connection } = self;
         let head = session.req_header().clone();
         let handshake = Handshake::read(&head, &world.sockets, world.key_header.as_ref())?;
         let headers = &handshake.headers;
         let shown = Shown { headers, peer: connection.certificate(), address: connection.peer.ip() };
-        let entry = gateway.enter(world, call, &agent, shown).await?;
+        let mut entry = gateway.enter(world, call, &agent, shown).await?;
         let named = input::named(&entry.route, operation.as_deref(), headers)?;
+        let declared = versions::declared(&entry.route, named);
+        let asked = versions::Asked::of(version.as_deref(), head.uri.query(), headers, declared)?;
+        entry.version = entry.route.versions.choose(&asked)?;
+        let stated = entry.version.as_ref().filter(|_| asked.is_stated()).and_then(|version| version.label.clone());
         if let Some(operation) = named {
             call.operates(operation);
         }
@@ -100,12 +108,13 @@ impl Serving<'_> {
             gateway: Arc::clone(gateway),
             connection: Arc::clone(connection),
             call: call.go_on(),
-            headers: handshake.headers,
+            headers: lasting(handshake.headers, stated),
             host,
             agent,
             operation,
             config: world.sockets.clone(),
             until: Instant::now() + world.sockets.lifetime.get(),
+            parting: None,
         };
         // Of an agent without a WebSocket each message is a call, which takes its own place among the agent's calls.
         let place = socket.map(|socket| (socket, admitted));
@@ -125,7 +134,7 @@ impl Serving<'_> {
             id: call.id(),
             operation: &admitted.operation().name,
             method: Method::GET,
-            path: None,
+            path: admitted.version().and_then(|version| version.path.clone()),
             headers,
             body: Body::Empty,
             passage: Passage { fields: &fields, ..passage },
@@ -160,6 +169,8 @@ impl Serving<'_> {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
         }
         tell(&mut headers, call, standing.as_ref());
+        let version = admitted.version().and_then(|version| version.label.clone());
+        headers.extend(version.map(|version| (versions::FIELD, version)));
         for (name, value) in &admitted.agent().fields {
             headers.append(name, value.clone());
         }
@@ -205,6 +216,12 @@ impl Sitting {
         };
         self.call.stage = stage;
         caller.end(farewell).await;
+        if let Some(parting) = self.parting.take()
+            && self.connection.draining()
+        {
+            // The process is about to end, and the agent is still being told so.
+            drop(parting.await);
+        }
     }
 
     /// When nothing has happened for too long, or the socket is too old.
@@ -230,9 +247,28 @@ fn blamed(lost: &Lost) -> Fault {
     Fault::new(code, "the caller broke the protocol of WebSocket").detail(format_args!("{lost:?}"))
 }
 
-/// The agent and the operation of an invocation, out of the head that they are borrowed from.
-pub(super) fn owned(invoke: &Invoke<'_>) -> (String, Option<String>) {
-    (invoke.agent.to_owned(), invoke.operation.map(str::to_owned))
+/// What a handshake is for, out of the head that it is borrowed from.
+pub(super) struct Asked {
+    agent: String,
+    version: Option<String>,
+    operation: Option<String>,
+}
+
+impl From<&Invoke<'_>> for Asked {
+    fn from(invoke: &Invoke<'_>) -> Self {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Self { agent: invoke.agent.to_owned(), version: owned(invoke.version), operation: owned(invoke.operation) }
+    }
+}
+
+/// What of a handshake's fields holds for every message: the version that was asked for, wherever that was, is said
+/// as a field, and one key of idempotency is not the key of many calls.
+fn lasting(mut headers: HeaderMap, version: Option<HeaderValue>) -> HeaderMap {
+    headers.remove("idempotency-key");
+    if let Some(version) = version {
+        headers.insert(versions::FIELD, version);
+    }
+    headers
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy
     let host = uri.host().unwrap_or_default();
     let secure = endpoint.is_private_wire();
     if !secure && !is_here(host) && !config.insecure_plaintext {
-        return Some("is plain http beyond this machine (use https)".to_owned());
+        return Some("is not encrypted beyond this machine (use https or wss)".to_owned());
     }
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
     match tokio::time::timeout(RESOLVING, resolve(host, port, policy)).await {

@@ -85,7 +85,7 @@ pub(super) fn check_plaintext(parts: &Parts, settings: &Settings) -> Result<(), 
         return Ok(());
     }
     Err(vec![
-        "endpoint: is plain http beyond this machine (use https, or set insecure_plaintext: true for this agent)"
+        "endpoint: is not encrypted beyond this machine (use https or wss, or set insecure_plaintext: true for this agent)"
             .to_owned(),
     ])
 }

@@ -13,8 +13,8 @@ const ANSWER: &str = "gatepost.answer";
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) sender: String,
-    /// The events that it answers: at most two.
-    pub(super) events: Vec<String>,
+    /// The event that it answers.
+    pub(super) event: Option<String>,
     /// The call that it names.
     pub(super) call: Option<String>,
     pub(super) said: Said,
@@ -44,15 +44,18 @@ impl Message {
         }
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
         let near = text(relation.and_then(|relation| relation.get("event_id")));
+        // A reply within a thread answers what it replies to, and the thread's beginning may be another call; unless it
+        // is there for programs that know no threads (Matrix specification, "Fallback for unthreaded clients").
+        let fallback = relation.and_then(|relation| relation.get("is_falling_back")) == Some(&Value::Bool(true));
         let reply = text(relation.and_then(|relation| relation.pointer("/m.in_reply_to/event_id")));
+        let event = if fallback { near.or(reply) } else { reply.or(near) };
         let own = content.get(ANSWER).and_then(Value::as_object);
         let call = text(own.and_then(|own| own.get("call")));
         let said = match own {
             Some(own) => structured(own)?,
             None => words(content)?,
         };
-        let events: Vec<String> = near.into_iter().chain(reply).collect();
-        (call.is_some() || !events.is_empty()).then_some(Self { sender, events, call, said })
+        (call.is_some() || event.is_some()).then_some(Self { sender, event, call, said })
     }
 }
 

@@ -176,3 +176,6 @@ impl Line {
 
 /// What a first look may take beyond connecting.
 const SLACK: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

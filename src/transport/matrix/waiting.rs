@@ -36,8 +36,7 @@ struct Slot {
 
 impl Slot {
     fn is_answered_by(&self, token: &str, room: &str, message: &Message) -> bool {
-        let related = message.call.as_deref() == Some(token)
-            || self.event.as_ref().is_some_and(|event| message.events.contains(event));
+        let related = message.call.as_deref() == Some(token) || self.event.is_some() && self.event == message.event;
         related && self.room == room && self.user == message.sender
     }
 }

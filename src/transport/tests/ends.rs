@@ -1,12 +1,22 @@
 //! Breakers, and agents with several endpoints.
 
 use super::*;
-use crate::transport::settings::BreakerSettings;
+use crate::{
+    fault::{self, Code, Reach::Nowhere},
+    transport::{
+        breaker::{Breaker, Given},
+        ends::End,
+        settings::BreakerSettings,
+    },
+};
 use std::collections::BTreeSet;
 
-/// Opens after two failures, for a fifth of a second.
+/// How long a nervous breaker is open: long enough for a slow machine to look.
+const OPEN: Duration = Duration::from_millis(600);
+
+/// Opens after two failures.
 fn nervous() -> Settings {
-    let breaker = BreakerSettings { failures: Some(2), open_for: Some(Span::millis(200)) };
+    let breaker = BreakerSettings { failures: Some(2), open_for: Some(Span::millis(600)) };
     Settings { breaker, ..quick() }
 }
 
@@ -80,7 +90,7 @@ async fn r35_after_failures_in_a_row_calls_are_refused_at_once_until_one_is_answ
             });
         }
     });
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     assert_eq!(standing(&reach), Standing::HalfOpen);
     whole(reach.get().await).await.unwrap();
     assert_eq!(standing(&reach), Standing::Closed);
@@ -94,7 +104,7 @@ async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once()
         is_fault(reach.get().await, 504, "Timeout");
     }
     let before = count.load(Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_millis(220)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     let tries = (0..20).map(|_| {
         let reach = Arc::clone(&reach);
         tokio::spawn(async move { reach.get().await.unwrap_err().code().row().name })
@@ -107,10 +117,38 @@ async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once()
     assert_eq!(codes.iter().filter(|code| **code == "Timeout").count(), 1, "{codes:?}");
     assert_eq!(count.load(Ordering::SeqCst), before + 1);
     // Its caller leaves; the next try is made all the same.
-    tokio::time::sleep(Duration::from_millis(220)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     assert!(tokio::time::timeout(Duration::from_millis(20), reach.get()).await.is_err());
-    tokio::time::sleep(Duration::from_millis(220)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     is_fault(reach.get().await, 504, "Timeout");
+}
+
+#[tokio::test]
+async fn a_caller_with_a_websocket_does_not_use_up_the_try_of_an_agent_that_has_none() {
+    let reach = Reach::new("agent://a.example/x", &nervous());
+    for _ in 0..2 {
+        is_fault(reach.get().await, 503, "AgentUnavailable");
+    }
+    assert_ne!(standing(&reach), Standing::Closed, "where a name leads nowhere, nothing is there");
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
+    let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(3) };
+    let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+    let headers = HeaderMap::new();
+    let request = Request {
+        id: "c",
+        operation: "",
+        method: Method::GET,
+        path: None,
+        headers: &headers,
+        body: Body::Empty,
+        passage,
+        instruction: None,
+        next: None,
+    };
+    assert!(reach.transport.socket(&admitted, request).await.unwrap().is_none());
+    assert_eq!(standing(&reach), Standing::HalfOpen);
+    let detail = is_fault(reach.get().await, 503, "AgentUnavailable");
+    assert!(!detail.contains("breaker"), "{detail}");
 }
 
 #[tokio::test]
@@ -161,6 +199,22 @@ async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_bre
         is_fault(reach.send(Method::POST, &HeaderMap::new(), body).await, 504, "Timeout");
     }
     assert_eq!(standing(&reach), Standing::Closed);
+}
+
+#[test]
+fn r35_a_caller_that_gives_too_little_time_to_connect_says_nothing_of_the_agent() {
+    let bounds = Bounds::from(&quick().timeouts);
+    let late: Result<(), Fault> = Err(Fault::new(Code::Timeout, "late").reached(fault::Reach::Nowhere));
+    let gone: Result<(), Fault> = Err(Fault::new(Code::AgentUnavailable, "gone").reached(fault::Reach::Nowhere));
+    let millis = Duration::from_millis;
+    for (since, given, verdict) in
+        [(0, 10, None), (500, 600, None), (1_000, 1_500, Some(false)), (10, 3_000, Some(false))]
+    {
+        let began = Instant::now() - millis(since);
+        let given = Given { began, deadline: began + millis(given), streamed: false, bounds };
+        assert_eq!(given.verdict(&late), verdict, "{since} of {given:?}");
+        assert_eq!(given.verdict(&gone), Some(false), "whoever refuses a connection is not there");
+    }
 }
 
 #[tokio::test]
@@ -322,4 +376,44 @@ async fn a_session_that_the_agent_named_goes_back_to_where_it_was_named() {
         let told = reply.headers["mcp-session-id"].to_str().unwrap();
         assert_eq!(told.rsplit_once('~').unwrap().0, strange, "{told}");
     }
+}
+
+/// A kind without a WebSocket, whose agent is never there.
+#[derive(Debug)]
+struct Away(Bounds, AtomicUsize);
+
+#[async_trait::async_trait]
+impl Way for Away {
+    fn bounds(&self) -> &Bounds {
+        &self.0
+    }
+
+    async fn call(&self, _: Request<'_>, _: Instant) -> Result<Reply, Fault> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        Err(Fault::new(Code::AgentUnavailable, "away").detail("away").reached(Nowhere))
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_for_an_agent_without_a_websocket_uses_up_nobodys_try() {
+    let settings = nervous();
+    let way = Arc::new(Away(Bounds::from(&settings.timeouts), AtomicUsize::new(0)));
+    let lead = Lead::Other(Arc::clone(&way) as Arc<dyn Way>);
+    let end = End { lead, breaker: Arc::new(Breaker::new()), name: "mqtt://away/x".into() };
+    let route = Route::new(&"a".parse().unwrap(), (end, Vec::new()), Rules::of(&settings.breaker).unwrap());
+    let reach = Reach { transport: transport(), route };
+    for _ in 0..2 {
+        is_fault(reach.get().await, 503, "AgentUnavailable");
+    }
+    assert_eq!(standing(&reach), Standing::Open);
+    let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(9) };
+    let (headers, method) = (HeaderMap::new(), Method::GET);
+    let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+    let (id, operation, instruction, next, path, body) = ("c", "", None, None, None, Body::Empty);
+    let request = Request { id, operation, method, path, headers: &headers, body, passage, instruction, next };
+    tokio::time::sleep(Duration::from_millis(220)).await;
+    assert!(reach.transport.socket(&admitted, request).await.unwrap().is_none());
+    assert_eq!(standing(&reach), Standing::HalfOpen);
+    is_fault(reach.get().await, 503, "AgentUnavailable");
+    assert_eq!(way.1.load(Ordering::SeqCst), 3, "the call after it is the try");
 }

@@ -3,17 +3,17 @@
 
 use super::{
     leg::{Came, Leg},
-    lost::{closed, is_orderly},
+    lost::{Lost, closed, is_orderly},
     settings::{Frames, Manner},
 };
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Code, Fault, Reach, Result},
     transport::Bounds,
 };
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::StatusCode;
 use serde_json::{Map, Value, json, value::RawValue};
-use std::{borrow::Cow, collections::VecDeque};
+use std::borrow::Cow;
 use tokio::time::{Instant, timeout_at};
 
 /// Members that may stand beside an `error` without being a result.
@@ -39,7 +39,8 @@ pub(super) struct Answers {
     id: String,
     bounds: Bounds,
     deadline: Instant,
-    lines: VecDeque<String>,
+    /// What is left of a message. It is cut when it is read: a message of line breaks is no larger here than it came.
+    held: Option<Bytes>,
     seen: u32,
     /// Messages that belong to nobody.
     skipped: u32,
@@ -47,7 +48,7 @@ pub(super) struct Answers {
 
 impl Answers {
     pub(super) fn new(leg: Leg, manner: Manner, (id, bounds, deadline): (&str, Bounds, Instant)) -> Self {
-        Self { leg, manner, id: id.to_owned(), bounds, deadline, lines: VecDeque::new(), seen: 0, skipped: 0 }
+        Self { leg, manner, id: id.to_owned(), bounds, deadline, held: None, seen: 0, skipped: 0 }
     }
 
     /// The next part.
@@ -56,31 +57,21 @@ impl Answers {
     /// The agent does not answer in time, leaves before its answer is over, or answers what is none.
     pub(super) async fn part(&mut self) -> Result<Part> {
         loop {
-            if let Some(line) = self.lines.pop_front() {
+            while let Some(line) = self.line() {
                 self.seen = self.seen.saturating_add(1);
-                match self.read(&line)? {
-                    Some(part) => return Ok(part),
-                    None => {
-                        self.skipped += 1;
-                        if self.skipped > self.manner.max_messages {
-                            return Err(Fault::new(
-                                Code::AgentError,
-                                "The agent sent too many messages without an answer.",
-                            ));
-                        }
-                        continue;
-                    }
+                if let Some(part) = self.read(line)? {
+                    return Ok(part);
+                }
+                self.skipped += 1;
+                if self.skipped > self.manner.max_messages {
+                    return Err(Fault::new(Code::AgentError, "The agent sent too many messages without an answer."));
                 }
             }
             let patience = if self.seen == 0 { self.bounds.first_byte } else { self.bounds.idle };
             let until = self.deadline.min(Instant::now() + patience);
             let came = timeout_at(until, self.leg.next()).await;
             match came.map_err(|_| Fault::new(Code::Timeout, "The agent did not answer in time."))? {
-                Came::Text(text) if self.manner.frames == Frames::Ndjson => {
-                    let lines = text.as_str().split('\n').map(str::trim).filter(|line| !line.is_empty());
-                    self.lines.extend(lines.map(str::to_owned));
-                }
-                Came::Text(text) => self.lines.push_back(text.as_str().trim().to_owned()),
+                Came::Text(text) => self.held = Some(text.into()),
                 Came::Binary(_) => {
                     return Err(Fault::new(Code::AgentError, "The agent's answer is not text."));
                 }
@@ -88,10 +79,11 @@ impl Answers {
                 Came::Closed(close) => return Err(closed(close.as_ref())),
                 Came::Lost(lost) => {
                     let fault = lost.fault();
-                    return Err(if self.seen > 0 {
-                        fault.detail(format_args!("{lost:?}, in the middle"))
-                    } else {
-                        fault
+                    return Err(match (self.seen, lost) {
+                        // As one over HTTP that is gone without a word.
+                        (0, Lost::Gone) => fault.reached(Reach::Unsure),
+                        (0, _) => fault,
+                        (_, lost) => fault.detail(format_args!("{lost:?}, in the middle")),
                     });
                 }
             }
@@ -103,17 +95,40 @@ impl Answers {
         self.seen > self.manner.max_messages
     }
 
-    fn read(&self, line: &str) -> Result<Option<Part>> {
-        if self.manner.frames == Frames::JsonRpc {
-            return rpc(line, &self.id);
+    /// The next line of a message, or the message where lines mean nothing.
+    fn line(&mut self) -> Option<Bytes> {
+        loop {
+            let mut rest = self.held.take()?;
+            if self.manner.frames != Frames::Ndjson {
+                return Some(rest.slice_ref(rest.trim_ascii()));
+            }
+            let line = match rest.iter().position(|byte| *byte == b'\n') {
+                None => std::mem::take(&mut rest),
+                Some(end) => {
+                    let line = rest.split_to(end);
+                    rest.advance(1);
+                    line
+                }
+            };
+            self.held = Some(rest).filter(|rest| !rest.is_empty());
+            let line = line.slice_ref(line.trim_ascii());
+            if !line.is_empty() {
+                return Some(line);
+            }
         }
-        if self.manner.frames == Frames::Ndjson && self.manner.end.as_deref() == Some(line) {
+    }
+
+    fn read(&self, line: Bytes) -> Result<Option<Part>> {
+        if self.manner.frames == Frames::JsonRpc {
+            return rpc(&line, &self.id);
+        }
+        let end = self.manner.end.as_deref().filter(|_| self.manner.frames == Frames::Ndjson);
+        if end.is_some_and(|end| *end.as_bytes() == *line) {
             return Ok(Some(Part::End));
         }
-        if serde_json::from_str::<&RawValue>(line).is_err() {
+        if serde_json::from_slice::<&RawValue>(&line).is_err() {
             return Err(garbage());
         }
-        let line = Bytes::from(line.to_owned());
         Ok(Some(if self.manner.frames == Frames::Bare { Part::Last(line) } else { Part::One(None, line) }))
     }
 }
@@ -137,23 +152,22 @@ struct Rpc<'a> {
     error: Option<Value>,
 }
 
-/// The response to `id`, or a notification; what belongs to neither is nobody's.
-fn rpc(line: &str, id: &str) -> Result<Option<Part>> {
-    let message: Rpc<'_> = serde_json::from_str(line).map_err(|_| garbage())?;
-    let bytes = |raw: Option<&RawValue>| Bytes::from(raw.map_or("null", RawValue::get).to_owned());
-    match message {
-        Rpc { method: Some(method), id: None, params, .. } => {
-            Ok(Some(Part::One(Some(method.into_owned()), bytes(params))))
-        }
-        Rpc { method: None, id: Some(Value::String(own)), error, result, .. } if own == id => {
-            Ok(match (error, result) {
-                (Some(error), _) => Some(failure(&error)),
-                (None, Some(result)) => Some(Part::Last(bytes(Some(result)))),
-                (None, None) => Some(Part::Last(bytes(None))),
-            })
-        }
-        Rpc { .. } => Ok(None),
-    }
+/// The response to `id`, or a notification; what belongs to neither is nobody's. An error without an id is one, too:
+/// the agent could not read the only request that it was sent (JSON-RPC 2.0 §5).
+fn rpc(line: &Bytes, id: &str) -> Result<Option<Part>> {
+    let object = line.first() == Some(&b'{');
+    let message: Rpc<'_> = serde_json::from_slice(line).ok().filter(|_| object).ok_or_else(garbage)?;
+    let bytes =
+        |raw: Option<&RawValue>| raw.map_or(Bytes::from_static(b"null"), |raw| line.slice_ref(raw.get().as_bytes()));
+    Ok(match message {
+        Rpc { method: Some(method), id: None, params, .. } => Some(Part::One(Some(method.into_owned()), bytes(params))),
+        Rpc { method: None, id: None, error: Some(error), .. } => Some(failure(&error)),
+        Rpc { method: None, id: Some(Value::String(own)), error, result, .. } if own == id => Some(match error {
+            Some(error) => failure(&error),
+            None => Part::Last(bytes(result)),
+        }),
+        Rpc { .. } => None,
+    })
 }
 
 /// An error of JSON-RPC in the form of HTTP, from which the gateway makes what its caller may read.

@@ -132,6 +132,11 @@ impl Leg {
         }
     }
 
+    /// Whether a message of so many bytes is within what was agreed on: larger ones are not for this side.
+    pub fn takes(&self, bytes: usize) -> bool {
+        bytes <= self.bounds.max_message
+    }
+
     /// Messages that the peer has not taken yet.
     pub fn queued(&self) -> u32 {
         self.queued

@@ -32,8 +32,9 @@ pub struct Settings {
     /// How long it then has to answer (pong). Default: 10s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pong: Option<Span>,
-    /// Whether messages of callers who have a WebSocket of their own are checked against the operation's input schema.
-    /// Default: where there is one.
+    /// Whether messages of callers who have a WebSocket of their own are checked against the operation's input schema;
+    /// `true` has the agent's messages to them checked against its output schema, too (`contract.output`). Default:
+    /// callers' messages, where there is a schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<bool>,
 }

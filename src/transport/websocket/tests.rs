@@ -1,12 +1,22 @@
-//! What is sent and asked for, without a connection.
+//! What is sent and asked for, and how an answer is taken apart, without a network.
 
 use super::{
-    answer::is_failure,
+    answer::{Answers, Part, is_failure},
     ask::{Wants, message},
-    settings::Frames,
+    leg::{Leg, LegBounds},
+    lost::Peer,
+    settings::{Frames, Manner, Settings},
 };
+use crate::transport::{Bounds, Timeouts};
 use ::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
+use futures_util::SinkExt;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::Role},
+};
 
 fn accept(value: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -58,4 +68,56 @@ fn r40_a_failure_in_a_stream_is_told_from_a_result_that_speaks_of_errors() {
     for result in ["{\"error\":null}", "{\"error\":\"x\",\"answer\":1}", "{\"error\":\"\"}", "[1]", "{\"n\":1}", "no"] {
         assert!(!is_failure(result.as_bytes()), "{result}");
     }
+}
+
+/// The parts of an answer that is these messages and a close.
+async fn parts(frames: Frames, messages: &[&str]) -> Vec<String> {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let mut agent = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
+    for text in messages {
+        agent.send(Message::text(*text)).await.unwrap();
+    }
+    agent.close(None).await.unwrap();
+    let (ping, pong, write) = (Duration::ZERO, Duration::from_secs(9), Duration::from_secs(9));
+    let bounds = LegBounds { max_message: 1 << 20, ping, pong, write };
+    let leg = Leg::new(Box::new(near), Peer::Agent, Vec::new(), bounds).await;
+    let manner = Manner::from(&Settings { frames: Some(frames), ..Settings::default() });
+    let until = Instant::now() + Duration::from_secs(9);
+    let mut answers = Answers::new(leg, manner, ("r1", Bounds::from(&Timeouts::default()), until));
+    let mut parts = Vec::new();
+    let text = |data: &[u8]| String::from_utf8(data.to_vec()).unwrap();
+    loop {
+        match answers.part().await {
+            Ok(Part::One(name, data)) => parts.push(format!("{}{}", name.unwrap_or_default(), text(&data))),
+            Ok(Part::Last(data)) => parts.push(format!("last {}", text(&data))),
+            Ok(Part::Failure(status, _)) => parts.push(status.to_string()),
+            Ok(Part::End) => return parts,
+            Err(fault) => {
+                parts.push(fault.code().row().name.to_owned());
+                return parts;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn r80_messages_are_taken_apart_into_lines_wherever_they_end() {
+    let messages = ["{\"n\":1}\r\n\n [2] \n", "\n\n", "", "3"];
+    assert_eq!(parts(Frames::Ndjson, &messages).await, ["{\"n\":1}", "[2]", "3"]);
+    assert_eq!(parts(Frames::Ndjson, &["1\nno\n2"]).await, ["1", "AgentError"]);
+    assert_eq!(parts(Frames::Bare, &[" {\n}\n"]).await, ["last {\n}"]);
+    assert_eq!(parts(Frames::Bare, &[""]).await, ["AgentError"]);
+    // A message of nothing but line breaks is no larger here than it came.
+    assert_eq!(parts(Frames::Ndjson, &[&"\n".repeat(1 << 19)]).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn r94_an_error_without_an_id_is_an_answer_and_a_list_is_none() {
+    let said = |text: &'static str| async move { parts(Frames::JsonRpc, &[text]).await };
+    let error = "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"no\"}}";
+    assert_eq!(said(error).await, ["400 Bad Request"]);
+    assert_eq!(said("{\"method\":\"m\",\"params\":[1]}").await, ["m[1]"]);
+    assert_eq!(said("{\"id\":\"r1\",\"result\":[1, 2]}").await, ["last [1, 2]"]);
+    assert_eq!(said("{\"id\":\"r1\"}").await, ["last null"]);
+    assert_eq!(said("[\"m\",\"r1\",null,{\"a\":1}]").await, ["AgentError"]);
 }

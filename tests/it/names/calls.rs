@@ -2,6 +2,8 @@
 //! caller's fault.
 
 use super::*;
+use crate::support::agent::Agent;
+use std::sync::{Arc, atomic::AtomicUsize};
 
 fn document(id: &str, endpoint: &str) -> Value {
     json!({"id": id, "name": id, "endpoint": endpoint})
@@ -86,6 +88,76 @@ async fn what_cannot_be_resolved_is_not_the_callers_fault() {
         answer.is_fault(status, code);
         answer.hides(&["localhost", "169.254", "agent.json", "did:"]);
     }
+}
+
+#[tokio::test]
+async fn r64_calls_that_wait_for_a_silent_domain_take_one_place_among_all_names() {
+    let authority = Authority::new("Sites");
+    let site = Site::start(&authority).await;
+    site.json("/p/agent.json", json!({"name": "p", "endpoint": "/agent/p"}));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let silent = crate::support::served::Raw::new(move |stream, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(PATIENCE * 3).await;
+            drop(stream);
+        }
+    })
+    .await;
+    let gate = build(&authority)
+        .section("names: {most_at_once: 2, timeout: 4s}\n")
+        .document(document("silent", &format!("agent://localhost:{}/x", silent.address.port())))
+        .document(document("well", &site.name("/p")))
+        .start()
+        .await;
+    let call = || gate.post("/agents/silent/invoke").json(&json!({})).send();
+    let waiting: Vec<_> = (0..8).map(|_| tokio::spawn(call())).collect();
+    eventually("the silent domain is asked", async || asked.load(Ordering::SeqCst) > 0).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(gate.invoke("well", &json!({})).await.is_ok()["target"], "/agent/p");
+    for each in waiting {
+        let status = each.await.unwrap().unwrap().status().as_u16();
+        assert!(matches!(status, 503 | 504), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn r45_an_agent_whose_name_leads_nowhere_is_called_at_its_next_endpoint() {
+    let (site, closed) = (Agent::echo().await, std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let nowhere = format!("agent://localhost:{}/x", closed.local_addr().unwrap().port());
+    drop(closed);
+    let further = json!([site.url()]).to_string();
+    let rule = format!(
+        "agents:\n  from: [agents.json]\n  rules:\n    - agents: ['*']\n      settings:\n        endpoints: {further}\n"
+    );
+    let gate = gateway().section(&rule).document(document("a", &nowhere)).start().await;
+    for at in 1..=4 {
+        gate.invoke("a", &json!({})).await.is_ok();
+        assert_eq!(site.calls(), at);
+    }
+}
+
+#[tokio::test]
+async fn r98_no_document_elsewhere_makes_the_gateways_accounts_speak() {
+    let authority = Authority::new("Sites");
+    let site = Site::start(&authority).await;
+    let (trap, came) = trap().await;
+    let broker = format!("mqtts://localhost:{}/control/agents/x/input", trap.address.port());
+    let matrix = "agent+matrix://@someone:example.org/!room:example.org";
+    site.json("/broker/agent.json", json!({"name": "b", "endpoint": broker}));
+    site.json("/matrix/agent.json", json!({"name": "m", "endpoint": matrix}));
+    let gate = build(&authority)
+        .document(document("broker", &site.name("/broker")))
+        .document(document("matrix", &site.name("/matrix")))
+        .start()
+        .await;
+    for id in ["broker", "matrix"] {
+        gate.invoke(id, &json!({})).await.is_fault(502, "AgentError");
+    }
+    assert_eq!(came.load(Ordering::SeqCst), 0);
+    // Whoever asks is told all the same.
+    assert_eq!(uri(&gate, &site.name("/broker")).await.is_ok()["endpoint"], broker);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Versions (R66–R69): stated in the path, the query or the field; ranges; the one that was served is told.
 
 use super::*;
+use crate::support::websocket;
 
 async fn versioned() -> (Site, Gate) {
     let authority = Authority::new("Sites");
@@ -69,6 +70,43 @@ async fn r68_a_version_that_there_is_not_is_refused_with_those_that_there_are() 
     send(gate.post("/agents/nobody@1.0.0/invoke").json(&json!({}))).await.is_fault(404, "NotFound");
     send(gate.request("POST", "/agents/a@9/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
     assert_eq!(site.asked("/agent/own"), 0, "nothing of it reached the agent");
+}
+
+#[tokio::test]
+async fn r68_a_websocket_is_for_the_version_that_its_handshake_states() {
+    let (_site, gate) = versioned().await;
+    let key = ("x-api-key", gate.key("team-a"));
+    for (path, field, served, target) in [
+        ("/agents/a@1.0.0/invoke", None, "1.0.0", "/agent/v1"),
+        ("/agents/a/invoke?version=1.x", Some("1.4.2"), "1.4.2", "/agent/v1.4"),
+        ("/agents/a/invoke", Some("2"), "2.0.0", "/agent/v2?x=1"),
+        ("/agents/a/invoke", None, "3.1.4", "/agent/own"),
+    ] {
+        let fields: Vec<_> = [key].into_iter().chain(field.map(|field| ("x-agent-version", field))).collect();
+        let (mut socket, shaken) = websocket::dial(&gate, path, &fields).await.unwrap();
+        assert_eq!(shaken.headers()["x-agent-version"], served, "{path}");
+        for _ in 0..2 {
+            websocket::say(&mut socket, "{}").await;
+            let heard = websocket::hear_json(&mut socket).await;
+            assert_eq!((&heard["target"], &heard["version"]), (&json!(target), &json!(served)), "{path}");
+        }
+    }
+    assert!(websocket::dial(&gate, "/agents/a@9/invoke", &[key]).await.is_err());
+}
+
+#[tokio::test]
+async fn r45_a_key_is_for_one_version_and_its_answer_says_which() {
+    let (site, gate) = versioned().await;
+    let call = async |path: &str| send(gate.post(path).json(&json!({"n": 1})).header("idempotency-key", "k-1")).await;
+    for _ in 0..2 {
+        let answer = call("/agents/a@1.0.0/invoke").await;
+        assert_eq!((&answer.is_ok()["target"], answer.header("x-agent-version")), (&json!("/agent/v1"), Some("1.0.0")));
+    }
+    assert_eq!(site.asked("/agent/v1"), 1);
+    for other in ["/agents/a@2.0.0/invoke", "/agents/a/invoke"] {
+        call(other).await.is_fault(422, "IdempotencyMismatch");
+    }
+    assert_eq!((site.asked("/agent/v2?x=1"), site.asked("/agent/own")), (0, 0));
 }
 
 #[tokio::test]

@@ -1,0 +1,51 @@
+//! Which call a message answers.
+
+use super::{
+    answer::{Message, Said},
+    waiting::Waiting,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn message(relates: Value, own: Value) -> Message {
+    let mut content = json!({"msgtype": "m.text", "body": "words", "m.relates_to": relates});
+    if !own.is_null() {
+        content["gatepost.answer"] = own;
+    }
+    let event = json!({"type": "m.room.message", "sender": "@bot:h", "event_id": "$x", "content": content});
+    Message::read(&event).unwrap()
+}
+
+fn thread(root: &str, reply: &str, fallback: bool) -> Value {
+    let reply = json!({"event_id": reply});
+    json!({"rel_type": "m.thread", "event_id": root, "m.in_reply_to": reply, "is_falling_back": fallback})
+}
+
+#[test]
+fn r51_a_reply_within_a_thread_answers_one_call_and_never_the_threads_beginning_as_well() {
+    let reply = |event: &str| json!({"m.in_reply_to": {"event_id": event}});
+    for (relates, own, answered) in [
+        (reply("$a"), Value::Null, "a"),
+        (reply("$b"), Value::Null, "b"),
+        (thread("$a", "$b", false), Value::Null, "b"),
+        (thread("$a", "$b", true), Value::Null, "a"),
+        (thread("$a", "$other", true), Value::Null, "a"),
+        (json!({"rel_type": "m.thread", "event_id": "$a"}), Value::Null, "a"),
+        (json!({"rel_type": "m.reference", "event_id": "$b"}), json!({"output": 1}), "b"),
+        (Value::Null, json!({"call": "a", "output": 1}), "a"),
+    ] {
+        let waiting = Arc::new(Waiting::default());
+        let open = |token: &str| {
+            let (ticket, hears) = waiting.open(token, "!r:h", "@bot:h").unwrap();
+            ticket.confirm(format!("${token}"));
+            (ticket, hears)
+        };
+        let calls = [("a", open("a")), ("b", open("b"))];
+        waiting.deliver("!r:h", message(relates.clone(), own.clone()));
+        for (token, (_ticket, mut hears)) in calls {
+            let said = hears.try_recv();
+            assert_eq!(said.is_ok(), token == answered, "{relates} {own}: {token}");
+            assert!(said.is_err() || matches!(said, Ok(Ok(Said::Output(_)))));
+        }
+    }
+}
