@@ -108,7 +108,7 @@ impl Gateway {
         let (agent, version) = agent.split_once('@').map_or((agent, None), |(agent, version)| (agent, Some(version)));
         let mut entry = self.enter(world, call, agent, shown).await?;
         let named = input::named(&entry.route, operation, shown_headers)?;
-        let asked = versions::Asked::of(version, None, shown_headers, || true)?;
+        let asked = versions::Asked::of(version, None, shown_headers, true)?;
         entry.version = entry.route.versions.choose(&asked)?;
         let most = deadline(call, &entry.route, shown_headers)?;
         let reading = Reading { gateway: self, route: &entry.route, rules: &world.contract, named, read: &call.read };

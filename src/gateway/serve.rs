@@ -122,7 +122,8 @@ impl Serving<'_> {
         // Whoever waits for another call's answer needs no place among the agent's calls.
         let permit = if key.is_none() { Some(gateway.limits.enter(&known.route.limits).await?) } else { None };
         let named = input::named(&known.route, operation, &head.headers)?;
-        let declared = || versions::declared(&known.route, named);
+        // Schemas are only asked where there is a query that they could speak of.
+        let declared = head.uri.query().is_some() && versions::declared(&known.route, named);
         let asked = versions::Asked::of(version, head.uri.query(), &head.headers, declared)?;
         known.version = known.route.versions.choose(&asked)?;
         if declares_output(&known.route, named) {

@@ -99,22 +99,16 @@ pub(super) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Gathers what is said where. In the query, `version` is the agent's own input where a schema declares it, which
-    /// is only asked where it stands there.
+    /// Gathers what is said where. In the query, `version` is the agent's own input where a schema declares it.
     ///
     /// # Errors
     /// `InvalidInput` for words that are not text.
-    pub(super) fn of(
-        path: Option<&str>,
-        query: Option<&str>,
-        headers: &'a HeaderMap,
-        declared: impl FnOnce() -> bool,
-    ) -> Result<Self> {
+    pub(super) fn of(path: Option<&str>, query: Option<&str>, headers: &'a HeaderMap, declared: bool) -> Result<Self> {
         let broken = || Fault::new(Code::InvalidInput, "the version is not text");
         let path = path.map(|path| crate::agent::segment(path).ok_or_else(broken)).transpose()?;
         let query = query
-            .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("version=")))
-            .filter(|_| !declared());
+            .filter(|_| !declared)
+            .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("version=")));
         let plain = |query: &str| crate::agent::segment(&query.replace('+', "%20")).ok_or_else(broken);
         let query = query.map(plain).transpose()?;
         let mut fields = headers.get_all(&FIELD).into_iter();
