@@ -80,7 +80,7 @@ impl Serving<'_> {
         let shown = Shown { headers, peer: connection.certificate(), address: connection.peer.ip() };
         let mut entry = gateway.enter(world, call, &agent, shown).await?;
         let named = input::named(&entry.route, operation.as_deref(), headers)?;
-        let declared = || versions::declared(&entry.route, named);
+        let declared = head.uri.query().is_some() && versions::declared(&entry.route, named);
         let asked = versions::Asked::of(version.as_deref(), head.uri.query(), headers, declared)?;
         entry.version = entry.route.versions.choose(&asked)?;
         let stated = entry.version.as_ref().filter(|_| asked.is_stated()).and_then(|version| version.label.clone());
