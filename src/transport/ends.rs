@@ -221,11 +221,13 @@ impl Transport {
         deadline: Instant,
     ) -> Result<Option<Opened>, Fault> {
         let end = &route.0.first;
+        // An agent without one is tried by its calls: what is asked here must not take their turn.
         let Lead::Other(way) = &end.lead else { return Ok(None) };
-        let given = Given { began: Instant::now(), deadline, streamed: false, bounds: *way.bounds() };
-        if end.breaker.standing() != Standing::Closed {
-            end.breaker.admit(&route.0.rules).map_err(shut)?;
+        if !way.has_socket() {
+            return Ok(None);
         }
+        let given = Given { began: Instant::now(), deadline, streamed: false, bounds: *way.bounds() };
+        end.breaker.admit(&route.0.rules).map_err(shut)?;
         let Some(made) = way.socket(request, deadline).await else { return Ok(None) };
         route.learn(end, given, &made);
         made.map(Some)

@@ -103,7 +103,8 @@ impl Named {
     }
 
     async fn resolve(&self) -> Result<Led, Fault> {
-        let names = self.transport.names().ok_or_else(|| Fault::new(Code::AgentUnavailable, UNAVAILABLE))?;
+        let none = || Fault::new(Code::AgentUnavailable, UNAVAILABLE).detail("nobody resolves names");
+        let names = self.transport.names().ok_or_else(none)?;
         let resolved = names.locate(&self.uri).await.map_err(not_the_callers)?;
         let unusable = |why: String| {
             let told = format!("{} leads to {}: {why}", self.uri, resolved.endpoint);

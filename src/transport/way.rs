@@ -24,6 +24,11 @@ pub trait Way: fmt::Debug + Send + Sync {
     /// The agent cannot be reached, does not answer before `deadline`, or answers what is no answer.
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault>;
 
+    /// Whether [`Way::socket`] may open anything.
+    fn has_socket(&self) -> bool {
+        false
+    }
+
     /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.
     ///
     /// # Errors

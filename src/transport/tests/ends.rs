@@ -117,6 +117,34 @@ async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once()
 }
 
 #[tokio::test]
+async fn a_caller_with_a_websocket_does_not_use_up_the_try_of_an_agent_that_has_none() {
+    let reach = Reach::new("agent://a.example/x", &nervous());
+    for _ in 0..2 {
+        is_fault(reach.get().await, 503, "AgentUnavailable");
+    }
+    assert_ne!(standing(&reach), Standing::Closed, "where a name leads nowhere, nothing is there");
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(3) };
+    let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+    let headers = HeaderMap::new();
+    let request = Request {
+        id: "c",
+        operation: "",
+        method: Method::GET,
+        path: None,
+        headers: &headers,
+        body: Body::Empty,
+        passage,
+        instruction: None,
+        next: None,
+    };
+    assert!(reach.transport.socket(&admitted, request).await.unwrap().is_none());
+    assert_eq!(standing(&reach), Standing::HalfOpen);
+    let detail = is_fault(reach.get().await, 503, "AgentUnavailable");
+    assert!(!detail.contains("breaker"), "{detail}");
+}
+
+#[tokio::test]
 async fn what_an_agent_answers_never_opens_its_breaker() {
     let unwell = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     for answer in

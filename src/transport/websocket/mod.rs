@@ -113,6 +113,10 @@ impl Way for AgentSocket {
         }
     }
 
+    fn has_socket(&self) -> bool {
+        true
+    }
+
     async fn socket(&self, request: Request<'_>, deadline: Instant) -> Option<Result<Opened, Fault>> {
         let Request { headers, passage, .. } = request;
         let protocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
