@@ -111,9 +111,12 @@ pub(super) fn led(document: &Document, asked: &Asked, at: usize) -> Result<Resul
         Err(why) => return Ok(Err(why)),
     };
     let versions = Versions::read(text(members, "version"), members);
-    let (endpoint, version) = versioned_endpoint(endpoint, &versions, asked)?;
+    let (versioned, version) = versioned_endpoint(&endpoint, &versions, asked)?;
     let rest = asked.rest(at);
-    let capability = capability(members, &rest).and_then(|own| onto(own, base).ok()).filter(|_| !is_card);
+    // A capability's own endpoint is the agent's own version's; another version has only the place that it names.
+    let own = versioned == endpoint && !is_card;
+    let capability = capability(members, &rest).filter(|_| own).and_then(|own| onto(own, base).ok());
+    let endpoint = versioned;
     let (endpoint, operation) = match (capability, is_card) {
         (Some(own), _) => (extended(&own, &[], asked.uri.query()), None),
         (None, true) => (extended(&endpoint, &[], asked.uri.query()), Some(rest.join("/"))),
@@ -159,8 +162,8 @@ pub(super) fn onto(hint: &str, base: &Url) -> Result<String, String> {
 }
 
 /// The endpoint of the version that is asked for, or of the latest, and what it is called.
-fn versioned_endpoint(endpoint: String, versions: &Versions, asked: &Asked) -> Result<(String, Option<String>), Fault> {
-    let parsed = Url::parse(&endpoint).ok();
+fn versioned_endpoint(endpoint: &str, versions: &Versions, asked: &Asked) -> Result<(String, Option<String>), Fault> {
+    let parsed = Url::parse(endpoint).ok();
     let place = |reference: &str| on_origin(parsed.as_ref()?, reference).map(String::from);
     let usable = versions.only(|served| served.place.as_deref().is_none_or(|reference| place(reference).is_some()));
     let at = match &asked.version {
@@ -170,7 +173,7 @@ fn versioned_endpoint(endpoint: String, versions: &Versions, asked: &Asked) -> R
     };
     let chosen = at.or_else(|| usable.latest().map(|(at, _)| at)).and_then(|at| usable.iter().nth(at));
     let moved = chosen.filter(|_| at.is_some()).and_then(|served| place(served.place.as_deref()?));
-    Ok((moved.unwrap_or(endpoint), chosen.map(|served| served.label.to_string())))
+    Ok((moved.unwrap_or_else(|| endpoint.to_owned()), chosen.map(|served| served.label.to_string())))
 }
 
 /// No version is as asked for: which there are.

@@ -66,6 +66,20 @@ fn r53_hints_of_every_kind_lead_where_they_say() {
 }
 
 #[test]
+fn r67_a_capabilitys_own_endpoint_is_no_answer_to_who_asks_for_another_version() {
+    let descriptor = json!({"version": "2.0.0", "endpoint": "/agent", "supportedVersions": {"1.0.0": "/old"},
+        "capabilities": [{"name": "do", "endpoint": "/fast/do"}]});
+    for (uri, leads_to) in [
+        ("agent://a.example/p/do", "https://a.example/fast/do"),
+        ("agent://a.example/p@2/do", "https://a.example/fast/do"),
+        ("agent://a.example/p@1/do", "https://a.example/old/do"),
+        ("agent://a.example/p@1/more", "https://a.example/old/more"),
+    ] {
+        assert_eq!(leads(descriptor.clone(), uri), Ok(leads_to.to_owned()), "{uri}");
+    }
+}
+
+#[test]
 fn addresses_are_put_together_without_losing_or_gaining_anything() {
     for (before, rest, query, after) in [
         ("https://a/x", vec!["y", "z"], None, "https://a/x/y/z"),
