@@ -63,6 +63,8 @@ pub(super) async fn did(library: &Library, did: &str, asked: &Asked, trail: &mut
     let Some((place, is_descriptor)) = service(&document) else {
         return unusable(trail, "has no service that is an agent".to_owned());
     };
+    let (place, base) = (place.to_owned(), document.url.clone());
+    drop(document);
     if let Some(hint) = place.strip_prefix("agent://") {
         return match named(&format!("agent://{hint}"), asked, 0) {
             Ok(name) => {
@@ -72,7 +74,7 @@ pub(super) async fn did(library: &Library, did: &str, asked: &Asked, trail: &mut
             Err(why) => unusable(trail, why),
         };
     }
-    let endpoint = match onto(place, &document.url) {
+    let endpoint = match onto(&place, &base) {
         Ok(endpoint) => endpoint,
         Err(why) => return unusable(trail, why),
     };

@@ -32,8 +32,11 @@ pub(super) async fn map(library: &Library, root: &Url, asked: &Asked, trail: &mu
     let wanted = ["descriptor", "url", "href"];
     let link = value.as_str().or_else(|| wanted.into_iter().find_map(|name| value.get(name)?.as_str()));
     let link = link.filter(|link| link.len() <= 2_048);
-    match link.map(|link| (link, document.url.join(link))) {
-        Some((link, _)) if link.starts_with("agent://") && !link.ends_with(".json") => match named(link, asked, at) {
+    let link = link.map(|link| (link.to_owned(), document.url.join(link).ok()));
+    // What was read may be large: it does not stay while others are asked.
+    drop(document);
+    match link {
+        Some((link, _)) if link.starts_with("agent://") && !link.ends_with(".json") => match named(&link, asked, at) {
             Ok(name) => {
                 trail.note("agents.json", &url, Outcome::Found);
                 Ok(Some(Led::Name(name)))
@@ -47,7 +50,7 @@ pub(super) async fn map(library: &Library, root: &Url, asked: &Asked, trail: &mu
             let plain = link.replacen("agent://", "https://", 1);
             linked(library, (&url, Url::parse(&plain).ok(), at), asked, trail).await
         }
-        Some((_, joined)) => linked(library, (&url, joined.ok(), at), asked, trail).await,
+        Some((_, joined)) => linked(library, (&url, joined, at), asked, trail).await,
         None => {
             trail.explain("agents.json", &url, Outcome::Unusable, Some("names it by no URL".to_owned()));
             Ok(None)
@@ -127,13 +130,15 @@ pub(super) async fn descriptor(
         trail.explain("agent.json", url, Outcome::Unusable, Some(why));
         Ok(None)
     };
-    match led(&document, asked, at)? {
+    let (led, signed) = (led(&document, asked, at)?, signed(&document));
+    drop(document);
+    match led {
         Err(why) => unusable(trail, why),
         // A descriptor may well name itself, which leads no further.
         Ok(Led::Name(name)) if name.bare() == asked.uri.bare() => unusable(trail, "names itself".to_owned()),
         Ok(Led::To(mut place)) => match reachable(library, &place.endpoint).await {
             Ok(()) => {
-                place.signed = signed(&document);
+                place.signed = signed;
                 trail.note("agent.json", url, Outcome::Found);
                 Ok(Some(Led::To(place)))
             }

@@ -37,11 +37,13 @@ pub(super) async fn finger(
     else {
         return unusable(trail, "has no link to an agent".to_owned());
     };
-    let href = text(link, "href").unwrap_or_default();
+    let (href, described) = (text(link, "href").unwrap_or_default().to_owned(), is_described(link));
+    let base = document.url.clone();
+    drop(document);
     // WebFinger is about the whole name: what it leads to has no rest of it behind.
     let whole = asked.segments.len();
     if href.starts_with("agent://") {
-        return match named(href, asked, whole) {
+        return match named(&href, asked, whole) {
             Ok(name) if name.bare() != asked.uri.bare() => {
                 trail.note("webfinger", &url, Outcome::Found);
                 Ok(Some(Led::Name(name)))
@@ -50,13 +52,13 @@ pub(super) async fn finger(
             Err(why) => unusable(trail, why),
         };
     }
-    let endpoint = match onto(href, &document.url) {
+    let endpoint = match onto(&href, &base) {
         Ok(endpoint) if !href.is_empty() => endpoint,
         Ok(_) => return unusable(trail, "has a link without an address".to_owned()),
         Err(why) => return unusable(trail, why),
     };
     match Url::parse(&endpoint) {
-        Ok(at) if is_document(link, &at) => {
+        Ok(at) if described || at.path().ends_with(".json") => {
             trail.note("webfinger", &url, Outcome::Found);
             descriptor(library, &at, (asked, whole), trail).await
         }
@@ -75,9 +77,9 @@ fn is_self(link: &Map<String, Value>) -> bool {
     text(link, "rel") == Some("self") && text(link, "type").is_some_and(|media| media.contains("json"))
 }
 
-/// Whether a link leads to a descriptor rather than to the agent itself.
-fn is_document(link: &Map<String, Value>, to: &Url) -> bool {
+/// Whether a link says that it leads to a descriptor rather than to the agent itself.
+fn is_described(link: &Map<String, Value>) -> bool {
     let media = text(link, "type").unwrap_or_default();
     let rel = text(link, "rel").unwrap_or_default().to_ascii_lowercase();
-    media.contains("json") || to.path().ends_with(".json") || rel.contains("descriptor") || rel.contains("card")
+    media.contains("json") || rel.contains("descriptor") || rel.contains("card")
 }
