@@ -115,7 +115,7 @@ impl Reaching {
     pub(super) async fn resolve(&self, means: &Means, uri: &AgentUri) -> Result<Resolved, Ended> {
         let whole = |whys: Vec<String>| Ended::Usage(whys.join("\n"));
         let resolver = Resolver::new(&means.names, &means.network, &means.network.policy()).map_err(whole)?;
-        Ok(resolver.resolve(uri, self.version.as_deref()).await?)
+        Ok(resolver.resolve(uri, self.version.as_deref(), "").await?)
     }
 
     /// What was tried, for whoever wants to know.

@@ -31,7 +31,7 @@ impl Directory {
             false => {
                 let names = self.names.as_ref();
                 let names = names.ok_or_else(|| Fault::new(Code::NotFound, "names are not resolved here"))?;
-                names.resolve(&uri, version.as_deref()).await?
+                names.resolve(&uri, version.as_deref(), &ask.caller.id).await?
             }
         };
         let page = Page::json(media::JSON, &resolved.public())?;

@@ -28,8 +28,8 @@ pub struct Config {
     pub timeout: Span,
     /// The largest document; 1KiB to 16MiB. Default 1MiB.
     pub max_size: Size,
-    /// Names that are resolved at once for callers, and as many for agents that have names; more are told to come
-    /// back. 1 to 10,000. Default 64.
+    /// Names that are resolved at once for callers, of whom each has half of the places at most, and as many for agents
+    /// that have names; more are told to come back. 1 to 10,000. Default 64.
     pub most_at_once: usize,
     /// What is remembered of documents.
     pub cache: Cache,

@@ -15,6 +15,7 @@ mod place;
 mod resolved;
 mod resolver;
 mod trail;
+mod turns;
 
 pub use config::{Cache, Config, Target};
 pub use place::{on_origin, version_place};

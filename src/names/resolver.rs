@@ -10,22 +10,17 @@ use super::{
     library::Library,
     resolved::Resolved,
     trail::{Outcome, Trail},
+    turns::Turns,
 };
 use crate::{
     agent::{AgentUri, Authority},
     fault::{Code, Fault, Result},
     net::{self, AddressPolicy, Client, Url},
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tokio::sync::Semaphore;
+use std::{sync::Arc, time::Instant};
 
 /// Names that lead to names, one after the other.
 const HOPS: usize = 5;
-/// How long a name waits for its turn.
-const WAIT: Duration = Duration::from_secs(1);
 
 /// Resolves names. One for each configuration; what it remembers goes with it.
 #[derive(Debug)]
@@ -35,8 +30,8 @@ pub struct Resolver {
     map: Vec<(AgentUri, Target)>,
     library: Library,
     /// For callers, and for agents: neither takes the other's.
-    callers: Semaphore,
-    agents: Semaphore,
+    callers: Turns,
+    agents: Turns,
 }
 
 impl Resolver {
@@ -57,8 +52,8 @@ impl Resolver {
         Ok(Self {
             map: config.read_map()?,
             library: Library::new(config, client),
-            callers: Semaphore::new(config.most_at_once),
-            agents: Semaphore::new(config.most_at_once),
+            callers: Turns::new(config.most_at_once),
+            agents: Turns::new(config.most_at_once),
             config: config.clone(),
             network: network.clone(),
         })
@@ -69,13 +64,13 @@ impl Resolver {
         self.config == *config && self.network == *network
     }
 
-    /// Where the agent called `uri` is; in `version`, where one is asked for.
+    /// Where the agent called `uri` is; in `version`, where one is asked for. `whose` tells askers apart.
     ///
     /// # Errors
     /// `NotFound` where nothing is there, `AgentUnavailable` where that could not be learnt, `Timeout`, `AgentError`
     /// where names lead in a circle, `NotAcceptable` for a version that there is not, `Overloaded`, `InvalidInput`.
-    pub async fn resolve(&self, uri: &AgentUri, version: Option<&str>) -> Result<Resolved> {
-        self.within(&self.callers, uri, version).await
+    pub async fn resolve(&self, uri: &AgentUri, version: Option<&str>, whose: &str) -> Result<Resolved> {
+        self.within((&self.callers, whose), uri, version).await
     }
 
     /// Where an agent whose endpoint is `uri` is called.
@@ -83,14 +78,18 @@ impl Resolver {
     /// # Errors
     /// As [`Resolver::resolve`].
     pub async fn locate(&self, uri: &AgentUri) -> Result<Resolved> {
-        self.within(&self.agents, uri, None).await
+        self.within((&self.agents, &uri.to_string()), uri, None).await
     }
 
-    async fn within(&self, places: &Semaphore, uri: &AgentUri, version: Option<&str>) -> Result<Resolved> {
+    async fn within(
+        &self,
+        (turns, whose): (&Turns, &str),
+        uri: &AgentUri,
+        version: Option<&str>,
+    ) -> Result<Resolved> {
         let mut trail = Trail::default();
         let within = async {
-            let place = tokio::time::timeout(WAIT, places.acquire()).await;
-            let _place = place.ok().and_then(|place| place.ok()).ok_or_else(busy)?;
+            let _turn = turns.take(whose).await?;
             self.walk(uri, version, &mut trail).await
         };
         let time = self.config.timeout;
@@ -204,11 +203,6 @@ impl Resolver {
     pub fn usual(&self) -> Instant {
         Instant::now() + self.config.cache.usual.get()
     }
-}
-
-#[cold]
-fn busy() -> Fault {
-    Fault::new(Code::Overloaded, "too many names are being resolved").retry_after(WAIT)
 }
 
 /// Nothing was found; whether there is nothing is another question.

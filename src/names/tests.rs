@@ -139,9 +139,9 @@ async fn maps_that_lead_in_a_circle_and_floods_of_names_are_refused() {
     }
     let resolver = Resolver::new(&config, &net::Config::default(), &AddressPolicy::default()).unwrap();
     let uri = AgentUri::read("agent://a.example/x").unwrap();
-    assert_eq!(resolver.resolve(&uri, None).await.unwrap_err().code(), Code::AgentError);
+    assert_eq!(resolver.resolve(&uri, None, "a").await.unwrap_err().code(), Code::AgentError);
     let socket = AgentUri::read("agent://c.example").unwrap();
-    let found = resolver.resolve(&socket, None).await.map_err(|fault| fault.code());
+    let found = resolver.resolve(&socket, None, "a").await.map_err(|fault| fault.code());
     assert!(matches!(found, Err(Code::AgentUnavailable | Code::Timeout)), "{found:?}");
 }
 
