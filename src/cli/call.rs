@@ -6,7 +6,7 @@ use crate::{
     agent::Agent,
     app,
     transport::{Admission, Body, Credential, Passage, Reply, Request, Route, Transport},
-    unit::{SecretRef, json},
+    unit::{Glob, SecretRef, json},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -85,6 +85,10 @@ fn prepared(args: &CallArgs) -> Result<Prepared, Ended> {
     let own = ["http://", "https://", "agent+http://", "agent+https://"];
     let own = own.iter().any(|scheme| args.name.starts_with(scheme));
     let mut means = args.reaching.means(own)?;
+    if let Some(socket) = args.name.strip_prefix("agent+unix://") {
+        // Whoever writes a socket's path means that one.
+        means.network.allow_sockets.extend(socket.split('#').next().unwrap_or_default().parse::<Glob>());
+    }
     let shown = args.key.as_ref().map(|key| ("X-API-Key", key));
     let shown = shown.or(args.bearer.as_ref().map(|token| ("Authorization", token)));
     means.settings.credential =
@@ -127,6 +131,7 @@ impl Prepared {
         let document = json!({"id": "agent", "name": "agent", "endpoint": endpoint});
         let agent = Agent::from_document(&document, [0; 32]).map_err(|whys| Ended::Failed(whys.join("\n")))?;
         let transport = Transport::new(Arc::new(means.network.policy()));
+        transport.set_local(means.local);
         let route = transport.route(&agent, &means.settings).map_err(|whys| Ended::Failed(whys.join("\n")))?;
         let deadline = Instant::now() + route.bounds().total;
         let mut headers = HeaderMap::new();

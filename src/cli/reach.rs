@@ -7,7 +7,7 @@ use crate::{
     fault::{Code, Fault},
     names::{self, Resolved, Resolver},
     net::{self, Cidr},
-    transport::Settings,
+    transport::{LocalConfig, Settings},
     unit::Span,
 };
 use serde_json::Value;
@@ -50,7 +50,8 @@ impl Ended {
 /// How names are resolved, and agents reached.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reaching {
-    /// A configuration file, for its sections `names`, `network` and `agents.defaults` (but not its credential).
+    /// A configuration file, for its sections `names`, `network`, `local` and `agents.defaults` (but not its
+    /// credential).
     #[arg(short, long)]
     config: Option<PathBuf>,
     /// Let names lead to this machine, for trials.
@@ -81,6 +82,7 @@ pub(super) struct Means {
     pub(super) names: names::Config,
     pub(super) network: net::Config,
     pub(super) settings: Settings,
+    pub(super) local: Option<LocalConfig>,
 }
 
 impl Reaching {
@@ -92,11 +94,12 @@ impl Reaching {
                 names: names::Config::default(),
                 network: net::Config::default(),
                 settings: Settings::default(),
+                local: None,
             },
             Some(path) => {
                 let read = Loaded::read(path).map_err(|why| Ended::Usage(format!("{}: {why}", path.display())))?;
                 let settings = Settings { credential: None, ..read.file.agents.defaults };
-                Means { names: read.file.names, network: read.file.network, settings }
+                Means { names: read.file.names, network: read.file.network, settings, local: read.file.local }
             }
         };
         if self.allow_loopback || own {

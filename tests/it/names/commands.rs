@@ -4,6 +4,7 @@ use super::*;
 use crate::support::{
     agent::{Agent, Do, answer, latch, write},
     gateway::command,
+    served::Served,
 };
 use std::{io::Write as _, path::Path, process::Stdio};
 use tempfile::TempDir;
@@ -74,6 +75,28 @@ async fn a_plain_url_is_called_without_any_configuration() {
     assert_eq!(run(folder.path(), &args, "").await, (0, "POST /x?y=1 HTTP/1.1 sing of it\n".into(), String::new()));
     let name = format!("agent+http://{}/x", agent.address);
     assert_eq!(run(folder.path(), &["call", &name], "").await.1, "GET /x HTTP/1.1 - -\n");
+}
+
+#[tokio::test]
+async fn r51_a_socket_that_is_written_out_and_a_runtime_of_the_configuration_are_called() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = TempDir::new().unwrap();
+    let place = folder.path().join("agents");
+    std::fs::create_dir(&place).unwrap();
+    let _agent = Served::unix(&place.join("echo.sock"));
+    for private in [&place, &place.join("echo.sock")] {
+        std::fs::set_permissions(private, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    std::fs::write(place.join("echo.json"), "{}").unwrap();
+    let name = format!("agent+unix://{}#/x", place.join("echo.sock").display());
+    let (code, said, wrong) = run(folder.path(), &["call", &name, "--data", r#"{"a":1}"#], "").await;
+    assert_eq!((code, said.as_str()), (0, "{\"a\":1}\n"), "{wrong}");
+    let config = "listen: [{address: '127.0.0.1:0'}]\nlocal: {folder: agents}\nagents: {from: [agents.json]}\n";
+    std::fs::write(folder.path().join("gatepost.yaml"), config).unwrap();
+    let call = ["call", "agent+local://echo", "-c", "gatepost.yaml", "--data", r#"{"a":2}"#];
+    let (code, said, wrong) = run(folder.path(), &call, "").await;
+    assert_eq!((code, said.as_str()), (0, "{\"a\":2}\n"), "{wrong}");
+    assert_eq!(run(folder.path(), &["call", "agent+local://echo"], "").await.0, 1);
 }
 
 #[tokio::test]
