@@ -104,7 +104,12 @@ impl<'a> Veil<'a> {
         if self.lifted {
             return Cow::Borrowed(text);
         }
-        let is_url = matches!(self.agent.endpoint, Endpoint::Http(_) | Endpoint::Mqtt(_));
+        // A host may be a word like any other, as in agent://planner: only addresses tell of it.
+        let is_url = match &self.agent.endpoint {
+            Endpoint::Http(_) | Endpoint::Mqtt(_) => true,
+            Endpoint::Name(uri) => uri.authority().host().is_some(),
+            _ => false,
+        };
         if !is_url && text.contains(&*self.host) {
             // A path may stand anywhere in a text; what is said around it may lead to it, so that all of it goes.
             return Cow::Owned(self.instead.clone());

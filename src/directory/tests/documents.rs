@@ -40,6 +40,18 @@ async fn an_address_of_ipv6_is_hidden_like_any_other() {
 }
 
 #[tokio::test]
+async fn of_a_name_its_addresses_are_hidden_and_not_every_text_with_the_word() {
+    let document = json!({"id": "p", "name": "planner", "description": "The planner plans.", "url": "agent://planner/x",
+        "endpoint": "agent://planner/x"});
+    let shown = stand(&[document]).read("/agents/p").await;
+    assert_eq!((&shown["name"], &shown["description"]), (&json!("planner"), &json!("The planner plans.")));
+    let ours = json!("https://gw.example/agents/p/invoke");
+    assert_eq!((&shown["url"], &shown["endpoint"]), (&ours, &ours));
+    let did = json!({"id": "d", "name": "D", "note": "at did:web:inside.example:x", "endpoint": "agent://did:web:inside.example:x"});
+    assert_eq!(stand(&[did]).read("/agents/d").await["note"], "https://gw.example/agents/d/invoke");
+}
+
+#[tokio::test]
 async fn an_id_that_none_can_have_is_not_found() {
     let stand = stand(&[translator()]);
     for target in ["/agents/%2e%2e", "/agents/a%2fb", "/agents/..", "/agents/TRANSLATOR", "/agents/translator%00"] {
