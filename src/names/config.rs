@@ -19,7 +19,8 @@ const MOST: usize = 10_000;
 pub struct Config {
     /// What names lead to, before anybody is asked: `agent://name` or `agent://name/path`, which counts for everything
     /// below it, to an endpoint (https and the other kinds that agents may have), to another name, or to a descriptor
-    /// (a URL whose path ends in .json). At most 10,000. Whoever may resolve names is told what they lead to. Default: none.
+    /// (a URL whose path ends in .json). At most 10,000. Whoever may resolve names is told what they lead to, and whoever
+    /// may publish agents can give them these names for endpoints. Default: none.
     pub map: BTreeMap<String, String>,
     /// Whether a name for which nothing is published is called over https at its own host and path (R54).
     /// Default: true.

@@ -49,6 +49,11 @@ impl Resolved {
         scheme.strip_prefix("agent+").unwrap_or(scheme)
     }
 
+    /// Whether nobody but the operator has said so: no document elsewhere had a word in it.
+    pub fn is_operators_word(&self) -> bool {
+        self.how.iter().all(|step| matches!(step.kind, "map" | "name"))
+    }
+
     /// As callers read it.
     pub fn public(&self) -> Value {
         let mut members = Map::new();

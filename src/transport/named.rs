@@ -1,6 +1,7 @@
 //! Agents by name: where an `agent://` name leads is asked when a call is made, kept as long as the answer holds, and
 //! then called through whichever transport that is, with the agent's own settings. However many calls wait for it, a
-//! name is asked for once. What cannot be resolved is never the caller's fault.
+//! name is asked for once. What cannot be resolved is never the caller's fault. A document elsewhere leads to HTTP and
+//! WebSockets only: everything else speaks with an account of the gateway's, or on its own machine.
 
 use super::{Bounds, Lead, Reply, Request, Settings, Transport, Way};
 use crate::{
@@ -111,8 +112,12 @@ impl Named {
             Fault::new(Code::AgentError, "the agent's name leads to an address that cannot be called").detail(told)
         };
         let endpoint: Endpoint = resolved.endpoint.parse().map_err(unusable)?;
-        if matches!(endpoint, Endpoint::Name(_)) {
-            return Err(unusable("is a name still".to_owned()));
+        match endpoint {
+            Endpoint::Http(_) | Endpoint::WebSocket(_) => {}
+            Endpoint::Name(_) => return Err(unusable("is a name still".to_owned())),
+            _ if resolved.is_operators_word() => {}
+            // Whoever writes a document elsewhere must not have the gateway's accounts speak, or be shown their secrets.
+            _ => return Err(unusable("only the operator's map may lead to this kind".to_owned())),
         }
         let agent = Agent { endpoint, ..self.agent.clone() };
         let lead = self.transport.lead(&agent, &self.settings).map_err(|whys| unusable(whys.join("; ")))?;

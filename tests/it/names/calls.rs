@@ -137,6 +137,28 @@ async fn r45_an_agent_whose_name_leads_nowhere_is_called_at_its_next_endpoint() 
 }
 
 #[tokio::test]
+async fn r98_no_document_elsewhere_makes_the_gateways_accounts_speak() {
+    let authority = Authority::new("Sites");
+    let site = Site::start(&authority).await;
+    let (trap, came) = trap().await;
+    let broker = format!("mqtts://localhost:{}/control/agents/x/input", trap.address.port());
+    let matrix = "agent+matrix://@someone:example.org/!room:example.org";
+    site.json("/broker/agent.json", json!({"name": "b", "endpoint": broker}));
+    site.json("/matrix/agent.json", json!({"name": "m", "endpoint": matrix}));
+    let gate = build(&authority)
+        .document(document("broker", &site.name("/broker")))
+        .document(document("matrix", &site.name("/matrix")))
+        .start()
+        .await;
+    for id in ["broker", "matrix"] {
+        gate.invoke(id, &json!({})).await.is_fault(502, "AgentError");
+    }
+    assert_eq!(came.load(Ordering::SeqCst), 0);
+    // Whoever asks is told all the same.
+    assert_eq!(uri(&gate, &site.name("/broker")).await.is_ok()["endpoint"], broker);
+}
+
+#[tokio::test]
 async fn an_endpoint_that_is_no_name_is_refused_with_its_reason() {
     let gate = gateway()
         .document(document("good", "agent://a.example/x"))
