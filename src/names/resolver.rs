@@ -81,12 +81,7 @@ impl Resolver {
         self.within((&self.agents, &uri.to_string()), uri, None).await
     }
 
-    async fn within(
-        &self,
-        (turns, whose): (&Turns, &str),
-        uri: &AgentUri,
-        version: Option<&str>,
-    ) -> Result<Resolved> {
+    async fn within(&self, (turns, whose): (&Turns, &str), uri: &AgentUri, version: Option<&str>) -> Result<Resolved> {
         let mut trail = Trail::default();
         let within = async {
             let _turn = turns.take(whose).await?;

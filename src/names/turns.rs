@@ -38,8 +38,8 @@ impl Turns {
     pub(super) async fn take(&self, whose: &str) -> Result<Turn<'_>> {
         let share = self.share_of(whose);
         let turn = async {
-            let _share = share.acquire_owned().await.ok()?;
-            Some(Turn { _share, _place: self.places.acquire().await.ok()? })
+            let share = share.acquire_owned().await.ok()?;
+            Some(Turn { _share: share, _place: self.places.acquire().await.ok()? })
         };
         tokio::time::timeout(WAIT, turn).await.ok().flatten().ok_or_else(busy)
     }

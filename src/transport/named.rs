@@ -61,7 +61,8 @@ impl Named {
         if let Some(lead) = self.known(came) {
             return Ok(lead);
         }
-        let late = |_| Fault::new(Code::Timeout, "the agent's name could not be resolved in time").reached(Reach::Nowhere);
+        let late =
+            |_| Fault::new(Code::Timeout, "the agent's name could not be resolved in time").reached(Reach::Nowhere);
         tokio::time::timeout_at(deadline, self.ask(came)).await.map_err(late).flatten()
     }
 

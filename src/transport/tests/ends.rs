@@ -7,9 +7,12 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// Opens after two failures, for a fifth of a second.
+/// How long a nervous breaker is open: long enough for a slow machine to look.
+const OPEN: Duration = Duration::from_millis(600);
+
+/// Opens after two failures.
 fn nervous() -> Settings {
-    let breaker = BreakerSettings { failures: Some(2), open_for: Some(Span::millis(200)) };
+    let breaker = BreakerSettings { failures: Some(2), open_for: Some(Span::millis(600)) };
     Settings { breaker, ..quick() }
 }
 
@@ -83,7 +86,7 @@ async fn r35_after_failures_in_a_row_calls_are_refused_at_once_until_one_is_answ
             });
         }
     });
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     assert_eq!(standing(&reach), Standing::HalfOpen);
     whole(reach.get().await).await.unwrap();
     assert_eq!(standing(&reach), Standing::Closed);
@@ -97,7 +100,7 @@ async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once()
         is_fault(reach.get().await, 504, "Timeout");
     }
     let before = count.load(Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_millis(220)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     let tries = (0..20).map(|_| {
         let reach = Arc::clone(&reach);
         tokio::spawn(async move { reach.get().await.unwrap_err().code().row().name })
@@ -110,9 +113,9 @@ async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once()
     assert_eq!(codes.iter().filter(|code| **code == "Timeout").count(), 1, "{codes:?}");
     assert_eq!(count.load(Ordering::SeqCst), before + 1);
     // Its caller leaves; the next try is made all the same.
-    tokio::time::sleep(Duration::from_millis(220)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     assert!(tokio::time::timeout(Duration::from_millis(20), reach.get()).await.is_err());
-    tokio::time::sleep(Duration::from_millis(220)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     is_fault(reach.get().await, 504, "Timeout");
 }
 
@@ -123,7 +126,7 @@ async fn a_caller_with_a_websocket_does_not_use_up_the_try_of_an_agent_that_has_
         is_fault(reach.get().await, 503, "AgentUnavailable");
     }
     assert_ne!(standing(&reach), Standing::Closed, "where a name leads nowhere, nothing is there");
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(3) };
     let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
     let headers = HeaderMap::new();

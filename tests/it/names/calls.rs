@@ -128,7 +128,9 @@ async fn r45_an_agent_whose_name_leads_nowhere_is_called_at_its_next_endpoint() 
     let nowhere = format!("agent://localhost:{}/x", closed.local_addr().unwrap().port());
     drop(closed);
     let further = json!([site.url()]).to_string();
-    let rule = format!("agents:\n  from: [agents.json]\n  rules:\n    - agents: ['*']\n      settings:\n        endpoints: {further}\n");
+    let rule = format!(
+        "agents:\n  from: [agents.json]\n  rules:\n    - agents: ['*']\n      settings:\n        endpoints: {further}\n"
+    );
     let gate = gateway().section(&rule).document(document("a", &nowhere)).start().await;
     for at in 1..=4 {
         gate.invoke("a", &json!({})).await.is_ok();

@@ -97,9 +97,7 @@ async fn r68_a_websocket_is_for_the_version_that_its_handshake_states() {
 #[tokio::test]
 async fn r45_a_key_is_for_one_version_and_its_answer_says_which() {
     let (site, gate) = versioned().await;
-    let call = async |path: &str| {
-        send(gate.post(path).json(&json!({"n": 1})).header("idempotency-key", "k-1")).await
-    };
+    let call = async |path: &str| send(gate.post(path).json(&json!({"n": 1})).header("idempotency-key", "k-1")).await;
     for _ in 0..2 {
         let answer = call("/agents/a@1.0.0/invoke").await;
         assert_eq!((&answer.is_ok()["target"], answer.header("x-agent-version")), (&json!("/agent/v1"), Some("1.0.0")));
