@@ -150,7 +150,8 @@ impl Way for Named {
     async fn call(&self, request: Request<'_>, deadline: tokio::time::Instant) -> Result<Reply, Fault> {
         let lead = self.lead(deadline).await?;
         let called = self.transport.along(&lead, request, deadline).await;
-        if called.as_ref().is_err_and(|fault| fault.code() == Code::AgentUnavailable) {
+        let gone = |fault: &Fault| fault.code() == Code::AgentUnavailable || fault.reach() == Some(Reach::Nowhere);
+        if called.as_ref().is_err_and(gone) {
             // It may have moved: the next call asks again, and comes back here if it has not.
             self.led.rcu(|led| {
                 let now = Instant::now();

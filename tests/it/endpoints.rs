@@ -126,14 +126,15 @@ async fn r35_an_agent_that_dies_again_and_again_is_left_alone_and_found_when_it_
         false => vec![Do::Close],
     })
     .await;
-    let rule = "agents:\n  from: [agents.json]\n  defaults:\n    breaker: {open_for: 1s}\n";
+    let rule = "agents:\n  from: [agents.json]\n  defaults:\n    breaker: {open_for: 3s}\n";
     let gate = gateway().agent("a", &agent).section(rule).start().await;
     for _ in 0..5 {
         gate.invoke("a", &json!({})).await.is_fault(502, "AgentError");
     }
     let refused = gate.invoke("a", &json!({})).await;
     let error = refused.is_fault(503, "AgentUnavailable");
-    assert_eq!((refused.header("retry-after"), &error["retry_after"]), (Some("1"), &json!(1)));
+    let wait = error["retry_after"].as_u64().unwrap();
+    assert!((1..=3).contains(&wait) && refused.header("retry-after") == Some(&wait.to_string()), "{error}");
     assert_eq!(agent.calls(), 5);
     assert_eq!(gate.metric("gatepost_breaker_opened_total{agent=\"a\"}").await, Some(1.0));
     // A changed configuration is no reason to forget it.
