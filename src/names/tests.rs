@@ -12,6 +12,7 @@ use crate::{
     fault::Code,
     net::{self, AddressPolicy, Url},
 };
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn asked(uri: &str, version: Option<&str>) -> Asked {
@@ -160,4 +161,29 @@ fn private_networks_are_outside_unless_they_are_listed() {
     assert!(!outside.permits("127.0.0.1".parse().unwrap()));
     policy.refuse_own(vec!["192.0.2.1:443".parse().unwrap()]);
     assert!(!outside.permits_socket("192.0.2.1:443".parse().unwrap()), "the gateway's own listeners are known to both");
+}
+
+proptest! {
+    #[test]
+    fn no_hint_of_a_document_leads_to_this_machines_own_places(
+        scheme in "(agent|agent\\+(unix|local|https|wss|matrix|x)|file|https?|HTTPS?|wss?|mqtts?|unix|javascript)?",
+        rest in "(:)?/{0,3}[a-z0-9.@:#%/\\\\?\\[\\]_-]{0,40}",
+        uri in "agent://a\\.example(/[a-z0-9@.~-]{1,6}){0,3}(\\?[a-z=&]{0,8})?",
+    ) {
+        let Ok(uri) = AgentUri::read(&uri) else { return Ok(()) };
+        let document = Document {
+            url: url("https://a.example/p/agent.json"),
+            value: json!({"endpoint": format!("{scheme}{rest}"), "version": "1.0.0"}),
+        };
+        match led(&document, &Asked::of(&uri, None), 1) {
+            Ok(Ok(Led::To(place))) => {
+                let scheme = place.endpoint.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+                let known = ["https", "http", "wss", "ws", "mqtts", "agent+matrix"];
+                prop_assert!(scheme.is_some_and(|scheme| known.contains(&&*scheme)), "{}", place.endpoint);
+                prop_assert!(!place.endpoint.contains('#'), "{}", place.endpoint);
+            }
+            Ok(Ok(Led::Name(name))) => prop_assert!(name.protocol().is_none() && name.fragment().is_none()),
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
 }
