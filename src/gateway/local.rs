@@ -45,8 +45,10 @@ impl Serving<'_> {
         // A copy: the session goes on to be read from.
         let head = session.req_header().clone();
         let presented = Presented { headers: &head.headers, peer: connection.certificate() };
-        // Whoever writes, or has others asked, is known: only reading may be open to all.
-        let open = !public.is_empty() && !face.writes(&head.method) && !face.asks_elsewhere();
+        // Whoever writes, or has others asked, is known: only reading may be open to all. The keys are for whoever was
+        // sent something signed.
+        let reads = !face.writes(&head.method) && !face.asks_elsewhere();
+        let open = matches!(face, Face::Keys) || !public.is_empty() && reads;
         let caller = world.auth.visit(&presented, open).await?;
         call.is_from(&caller);
         let account = gateway.account(&caller, connection.peer.ip());

@@ -213,7 +213,7 @@ async fn r88_a_page_gets_a_key_for_a_code_once_and_it_is_nobody_elses() {
     }
     assert_eq!(call("echo", Some(PAGE), &format!("{key}0")).await.status, 401);
     assert_eq!(call("echo", Some(PAGE), "gpb_").await.status, 401);
-    let log = gate.log(5).await;
+    let log = gate.log(6).await;
     let caller = log.iter().find(|line| line.to_string().contains("browser:https://app.example.org"));
     assert!(caller.is_some() && !format!("{log:?}{}", gate.stderr()).contains(key), "{log:?}");
 }

@@ -151,7 +151,7 @@ async fn an_agent_that_answers_errors_or_is_asked_for_too_little_time_is_never_l
     let slow = Agent::doing(vec![Do::Hang]).await;
     let gate = gateway().agent("failing", &failing).agent("slow", &slow).start().await;
     for _ in 0..8 {
-        gate.invoke("failing", &json!({})).await.is_fault(502, "AgentError");
+        gate.invoke("failing", &json!({})).await.is_fault(500, "AgentError");
         let call = gate.post("/agents/slow/invoke").header("x-request-timeout", "20ms").json(&json!({}));
         send(call).await.is_fault(504, "Timeout");
     }
