@@ -163,7 +163,9 @@ async fn r45_what_may_have_run_is_not_run_again_and_what_was_never_begun_is() {
         let agent = if agent == "busy" { &busy } else { &failing };
         assert_eq!(agent.calls(), calls);
     }
+    let address = gone.url().split('/').nth(2).unwrap().to_owned();
     drop(gone);
+    eventually("nobody listens there", async || tokio::net::TcpStream::connect(&address).await.is_err()).await;
     keyed(&gate, "team-a", "gone", "k", &json!({})).await.is_fault(503, "AgentUnavailable");
     keyed(&gate, "team-a", "gone", "k", &json!({"other": "body"})).await.is_fault(503, "AgentUnavailable");
 }

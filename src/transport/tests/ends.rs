@@ -2,12 +2,8 @@
 
 use super::*;
 use crate::{
-    fault::{self, Code, Reach::Nowhere},
-    transport::{
-        breaker::{Breaker, Given},
-        ends::End,
-        settings::BreakerSettings,
-    },
+    fault::{self, Code},
+    transport::{breaker::Given, settings::BreakerSettings},
 };
 use std::collections::BTreeSet;
 
@@ -365,44 +361,4 @@ async fn a_session_that_the_agent_named_goes_back_to_where_it_was_named() {
         let told = reply.headers["mcp-session-id"].to_str().unwrap();
         assert_eq!(told.rsplit_once('~').unwrap().0, strange, "{told}");
     }
-}
-
-/// A kind without a WebSocket, whose agent is never there.
-#[derive(Debug)]
-struct Away(Bounds, AtomicUsize);
-
-#[async_trait::async_trait]
-impl Way for Away {
-    fn bounds(&self) -> &Bounds {
-        &self.0
-    }
-
-    async fn call(&self, _: Request<'_>, _: Instant) -> Result<Reply, Fault> {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        Err(Fault::new(Code::AgentUnavailable, "away").detail("away").reached(Nowhere))
-    }
-}
-
-#[tokio::test]
-async fn a_handshake_for_an_agent_without_a_websocket_uses_up_nobodys_try() {
-    let settings = nervous();
-    let way = Arc::new(Away(Bounds::from(&settings.timeouts), AtomicUsize::new(0)));
-    let lead = Lead::Other(Arc::clone(&way) as Arc<dyn Way>);
-    let end = End { lead, breaker: Arc::new(Breaker::new()), name: "mqtt://away/x".into() };
-    let route = Route::new(&"a".parse().unwrap(), (end, Vec::new()), Rules::of(&settings.breaker).unwrap());
-    let reach = Reach { transport: transport(), route };
-    for _ in 0..2 {
-        is_fault(reach.get().await, 503, "AgentUnavailable");
-    }
-    assert_eq!(standing(&reach), Standing::Open);
-    let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(9) };
-    let (headers, method) = (HeaderMap::new(), Method::GET);
-    let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
-    let (id, operation, instruction, path, body) = ("c", "", None, None, Body::Empty);
-    let request = Request { id, operation, method, path, headers: &headers, body, passage, instruction };
-    tokio::time::sleep(Duration::from_millis(220)).await;
-    assert!(reach.transport.socket(&admitted, request).await.unwrap().is_none());
-    assert_eq!(standing(&reach), Standing::HalfOpen);
-    is_fault(reach.get().await, 503, "AgentUnavailable");
-    assert_eq!(way.1.load(Ordering::SeqCst), 3, "the call after it is the try");
 }
