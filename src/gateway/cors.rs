@@ -31,7 +31,7 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 #[schemars(rename = "Cors")]
 #[serde(deny_unknown_fields)]
 pub struct CorsConfig {
-    /// The pages' origins, exactly as browsers tell them: https://app.example.org or http://localhost:5173. There is no
+    /// The pages' origins, exactly as browsers tell them: `https://app.example.org` or `http://localhost:5173`. There is no
     /// wildcard. At least one.
     #[schemars(length(min = 1))]
     pub origins: Vec<String>,
@@ -41,7 +41,7 @@ pub struct CorsConfig {
     /// How long a browser may remember what it was told of a path; at most 24h. Default 10m.
     #[serde(default = "max_age")]
     pub max_age: Span,
-    /// Names besides localhost, 127.0.0.1 and [::1] by which callers on this machine reach agents of this machine
+    /// Names besides localhost, 127.0.0.1 and `[::1]` by which callers on this machine reach agents of this machine
     /// (agent+unix, agent+local); any other name was turned to this machine by somebody else. Default: none.
     #[serde(default)]
     pub hosts: Vec<String>,

@@ -238,7 +238,7 @@ fn kept(texts: [String; 4], (open, expires, due): (i64, i64, Option<i64>)) -> Ke
     KeptTask { id, owner, keeper, open: open != 0, expires: moment(expires), due: due.map(moment), record }
 }
 
-/// The tables, as a step of [`plan::MIGRATIONS`].
+/// The tables, as a step of the plan's migrations.
 pub(super) const TABLES: &str = "
     create table gatepost_tasks (
         id text primary key, owner text not null, keeper text not null, open bigint not null,

@@ -75,7 +75,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rumqttc_v4", &["broker"]),
     ("rumqttc_v5", &["broker"]),
     ("tokio_tungstenite", &["gateway", "transport"]),
-    ("ruma", &["transport"]),
     ("jsonschema", &["contract"]),
     ("prometheus", &["telemetry"]),
     ("rusqlite", &["store"]),

@@ -24,7 +24,6 @@ use account::Account;
 use http::Method;
 use message::{Envelope, MOST};
 use room::Room;
-use ruma::OwnedUserId;
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
@@ -90,9 +89,7 @@ impl Matrix {
         let own = settings.matrix.clone().unwrap_or_default();
         let name = address.room().map(str::to_owned).or(own.room);
         let name = name.ok_or_else(|| vec!["matrix.room: is missing (the endpoint names no room)".to_owned()])?;
-        let user: OwnedUserId =
-            address.user().parse().map_err(|why| vec![format!("endpoint: names no user of Matrix ({why})")])?;
-        let room = Arc::new(Room::new(name, user, own.join.unwrap_or(false)));
+        let room = Arc::new(Room::new(name, address.user().into(), own.join.unwrap_or(false)));
         Ok(Arc::new(Line { account, room, bounds: Bounds::from(&settings.timeouts) }))
     }
 
@@ -140,19 +137,19 @@ impl Line {
         let envelope = Envelope {
             token: &token,
             operation: request.operation,
-            user: self.room.user.as_str(),
+            user: &self.room.user,
             fields: [&own, request.headers],
         };
         let content = envelope.content(&input)?;
-        let repeated = message::transaction(&request, [self.room.name(), self.room.user.as_str()], &input);
+        let repeated = message::transaction(&request, [self.room.name(), &*self.room.user], &input);
         self.account.listen(until.min(Instant::now() + self.bounds.connect + SLACK)).await?;
         let room = self.room.enter(&self.account, until).await?;
-        let (ticket, answer) = self.account.waiting.open(&token, room.as_str(), self.room.user.as_str())?;
-        let event = self.say(room.as_str(), repeated.as_deref().unwrap_or(&token), &content, until).await?;
+        let (ticket, answer) = self.account.waiting.open(&token, &room, &self.room.user)?;
+        let event = self.say(&room, repeated.as_deref().unwrap_or(&token), &content, until).await?;
         ticket.confirm(event);
         if repeated.is_some() {
             // The answer to a call that is repeated may have been given already.
-            sync::page(&self.account, room.as_str(), &[]).await?;
+            sync::page(&self.account, &room, &[]).await?;
         }
         let said = answer.await.map_err(|_| failure::too_late())??;
         Ok(said.into())

@@ -2,9 +2,8 @@
 //! An encrypted room is refused: the gateway holds no keys, and would say in the clear what was meant to be secret.
 
 use super::{account::Account, failure};
-use crate::{fault::Fault, net::Ask};
+use crate::{agent::MatrixAddress, fault::Fault, net::Ask};
 use http::Method;
-use ruma::{OwnedRoomId, OwnedUserId};
 use serde::Deserialize;
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -22,19 +21,19 @@ const CLIENT: [&str; 3] = ["_matrix", "client", "v3"];
 pub(super) struct Room {
     /// An id or an alias.
     name: String,
-    pub(super) user: OwnedUserId,
+    pub(super) user: Arc<str>,
     join: bool,
     looked: tokio::sync::Mutex<Option<Instant>>,
-    id: Mutex<Option<OwnedRoomId>>,
+    id: Mutex<Option<Arc<str>>>,
 }
 
 impl Room {
-    pub(super) fn new(name: String, user: OwnedUserId, join: bool) -> Self {
+    pub(super) fn new(name: String, user: Arc<str>, join: bool) -> Self {
         Self { name, user, join, looked: tokio::sync::Mutex::default(), id: Mutex::default() }
     }
 
     /// Its id, once it is known.
-    pub(super) fn id(&self) -> Option<OwnedRoomId> {
+    pub(super) fn id(&self) -> Option<Arc<str>> {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -44,7 +43,7 @@ impl Room {
 
     /// The room's id, after a look that is not older than half a minute: the account and the agent are in it, and it
     /// is not encrypted. Calls that come together look once.
-    pub(super) async fn enter(self: &Arc<Self>, account: &Account, until: Instant) -> Result<OwnedRoomId, Fault> {
+    pub(super) async fn enter(self: &Arc<Self>, account: &Account, until: Instant) -> Result<Arc<str>, Fault> {
         let mut looked = self.looked.lock().await;
         if let (Some(at), Some(id)) = (*looked, self.id())
             && at.elapsed() < HOLDS
@@ -64,14 +63,13 @@ impl Room {
         *self.looked.lock().await = None;
     }
 
-    async fn find(&self, account: &Account, until: Instant) -> Result<OwnedRoomId, Fault> {
+    async fn find(&self, account: &Account, until: Instant) -> Result<Arc<str>, Fault> {
         #[derive(Deserialize)]
         struct Found {
-            room_id: OwnedRoomId,
+            room_id: String,
         }
         if !self.name.starts_with('#') {
-            let unusable = |why| failure::unavailable("The agent's room cannot be entered.", why);
-            return self.name.parse().map_err(unusable);
+            return Ok(self.name.as_str().into());
         }
         let path = [&CLIENT[..], &["directory", "room", &self.name]].concat();
         let reply = account.ask(get(&path), until).await?;
@@ -80,11 +78,14 @@ impl Room {
         }
         let found: Found =
             serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("a look for the room's alias", why))?;
-        Ok(found.room_id)
+        match found.room_id.starts_with('!') && MatrixAddress::is_room(&found.room_id) {
+            true => Ok(found.room_id.into()),
+            false => Err(failure::garbled("a look for the room's alias", "what came is no room's id")),
+        }
     }
 
-    async fn look(&self, account: &Account, id: &OwnedRoomId, until: Instant) -> Result<(), Fault> {
-        let state = [&CLIENT[..], &["rooms", id.as_str(), "state"]].concat();
+    async fn look(&self, account: &Account, id: &str, until: Instant) -> Result<(), Fault> {
+        let state = [&CLIENT[..], &["rooms", id, "state"]].concat();
         let path = [&state[..], &["m.room.encryption"]].concat();
         let mut reply = account.ask(get(&path), until).await?;
         if reply.status == 403 && self.join && !is_token(&reply.body) {
@@ -118,7 +119,7 @@ impl Room {
             }
             _ => return Err(failure::refused("a look at the agent's room", &reply)),
         }
-        let path = [&state[..], &["m.room.member", self.user.as_str()]].concat();
+        let path = [&state[..], &["m.room.member", &self.user]].concat();
         let reply = account.ask(get(&path), until).await?;
         let member = reply.status == 200
             && serde_json::from_slice::<serde_json::Value>(&reply.body)

@@ -13,15 +13,11 @@ use crate::{
     unit::{Size, Span},
 };
 use http::Method;
-use ruma::{
-    OwnedRoomId, OwnedUserId, UInt,
-    api::client::filter::{Filter, FilterDefinition, RoomEventFilter, RoomFilter},
-};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Weak,
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
@@ -52,7 +48,7 @@ struct Cursor {
 }
 
 /// Where, and to whom, the account listens.
-type Heard = (BTreeSet<OwnedRoomId>, BTreeSet<OwnedUserId>);
+type Heard = (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>);
 
 #[derive(Deserialize)]
 struct Synced {
@@ -187,8 +183,7 @@ impl Cursor {
                 Some(member(account, get(&["_matrix", "client", "v3", "account", "whoami"]), "user_id", until).await?);
         }
         let me = self.me.clone().unwrap_or_default();
-        let body =
-            serde_json::to_vec(&definition(&heard, self.events)).map_err(|why| failure::garbled("a filter", why))?;
+        let body = definition(&heard, self.events).to_string().into_bytes();
         let path = ["_matrix", "client", "v3", "user", &me, "filter"];
         let ask = Ask { method: Method::POST, path: &path, query: &[], body: Some(&body) };
         let id = member(account, ask, "filter_id", until).await?;
@@ -197,19 +192,20 @@ impl Cursor {
     }
 }
 
-fn definition((rooms, users): &Heard, events: u32) -> FilterDefinition {
-    let mut timeline = RoomEventFilter::empty();
-    timeline.types = Some(vec!["m.room.message".to_owned()]);
-    timeline.senders = Some(users.iter().cloned().collect());
-    timeline.limit = Some(UInt::from(events));
-    let mut room = RoomFilter::ignore_all();
-    room.rooms = Some(rooms.iter().cloned().collect());
-    (room.state, room.ephemeral) = (RoomEventFilter::ignore_all(), RoomEventFilter::ignore_all());
-    room.account_data = RoomEventFilter::ignore_all();
-    room.timeline = timeline;
-    let mut whole = FilterDefinition::empty();
-    (whole.room, whole.presence, whole.account_data) = (room, Filter::ignore_all(), Filter::ignore_all());
-    whole
+fn definition((rooms, users): &Heard, events: u32) -> Value {
+    let nothing = json!({"types": []});
+    let senders: Vec<&str> = users.iter().map(|user| &**user).collect();
+    json!({
+        "presence": nothing,
+        "account_data": nothing,
+        "room": {
+            "rooms": rooms.iter().map(|room| &**room).collect::<Vec<&str>>(),
+            "state": nothing,
+            "ephemeral": nothing,
+            "account_data": nothing,
+            "timeline": {"types": ["m.room.message"], "senders": senders, "limit": events},
+        },
+    })
 }
 
 /// One member of an answer.
