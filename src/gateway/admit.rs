@@ -77,22 +77,15 @@ impl Admission for Admitted {
 
 /// A caller who may call this agent now; the input is still unread.
 pub(super) struct Entry {
-    pub(super) route: Arc<Route>,
-    pub(super) caller: Arc<Caller>,
-    pub(super) standing: Option<Standing>,
-    /// The version that is called; the latest until another is chosen.
-    pub(super) version: Option<Arc<Ready>>,
-    /// What stands for the caller's session.
-    pub(super) session: Option<u64>,
-    chain: Option<HeaderValue>,
+    pub(super) known: Known,
     permit: Permit,
 }
 
 impl Entry {
     /// Step 9, once the input has been checked.
     pub(super) fn admit(self, operation: usize, deadline: Instant) -> Admitted {
-        let Self { route, session, chain, permit, version, .. } = self;
-        Admitted { route, operation, version, deadline, session, chain, _permit: permit }
+        let Known { route, session, chain, version, .. } = self.known;
+        Admitted { route, operation, version, deadline, session, chain, _permit: self.permit }
     }
 }
 
@@ -111,8 +104,7 @@ pub(super) struct Known {
 impl Known {
     /// With a place.
     pub(super) fn with(self, permit: Permit) -> Entry {
-        let Self { route, caller, standing, version, session, chain } = self;
-        Entry { route, caller, standing, version, session, chain, permit }
+        Entry { known: self, permit }
     }
 }
 

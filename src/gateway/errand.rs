@@ -107,14 +107,15 @@ impl Gateway {
         call.count.bytes_in = input.len() as u64;
         let (agent, version) = agent.split_once('@').map_or((agent, None), |(agent, version)| (agent, Some(version)));
         let mut entry = self.enter(world, call, agent, shown).await?;
-        let named = input::named(&entry.route, operation, shown_headers)?;
+        let named = input::named(&entry.known.route, operation, shown_headers)?;
         let asked = versions::Asked::of(version, None, shown_headers, true)?;
-        entry.version = entry.route.versions.choose(&asked)?;
-        let most = deadline(call, &entry.route, shown_headers)?;
-        let reading = Reading { gateway: self, route: &entry.route, rules: &world.contract, named, read: &call.read };
+        entry.known.version = entry.known.route.versions.choose(&asked)?;
+        let most = deadline(call, &entry.known.route, shown_headers)?;
+        let reading =
+            Reading { gateway: self, route: &entry.known.route, rules: &world.contract, named, read: &call.read };
         // R111: objects and strings stay what they are there; what else an answer may be, such agents take in an object.
         let plain = matches!(input.trim_ascii_start().first(), Some(b'{' | b'"'));
-        let apart = plain && entry.route.way.takes_instructions();
+        let apart = plain && entry.known.route.way.takes_instructions();
         let (within, instruction) = if apart { (None, instruction) } else { (instruction, None) };
         let (operation, input) = reading.bytes(instructed(input, within))?;
         let Input::Whole(input) = input else {

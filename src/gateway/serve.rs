@@ -169,7 +169,7 @@ impl Serving<'_> {
             None => gateway.limits.enter(&known.route.limits).await?,
         };
         let entry = known.with(permit);
-        let (caller, standing) = (Arc::clone(&entry.caller), entry.standing);
+        let (caller, standing) = (Arc::clone(&entry.known.caller), entry.known.standing);
         let admitted = Arc::new(entry.admit(step.operation, step.pace.until));
         let work = self.work(session, call, (Arc::clone(&admitted), Arc::clone(&caller)), step).await?;
         if let Some((desk, later)) = later {
@@ -196,8 +196,8 @@ impl Serving<'_> {
     ) -> std::result::Result<Outcome, Stop> {
         let Self { gateway, world, connection } = self;
         let Step { operation, input, pace, from_query } = step;
-        let caller = Arc::clone(&entry.caller);
-        let standing = entry.standing;
+        let caller = Arc::clone(&entry.known.caller);
+        let standing = entry.known.standing;
         let admitted = Arc::new(entry.admit(operation, pace.until));
         // A copy: the session goes on to be read from and watched while the agent is called.
         let mut headers = session.req_header().headers.clone();

@@ -79,16 +79,17 @@ impl Serving<'_> {
         let headers = &handshake.headers;
         let shown = Shown { headers, peer: connection.certificate(), address: connection.peer.ip() };
         let mut entry = gateway.enter(world, call, &agent, shown).await?;
-        let named = input::named(&entry.route, operation.as_deref(), headers)?;
-        let declared = head.uri.query().is_some() && versions::declared(&entry.route, named);
+        let named = input::named(&entry.known.route, operation.as_deref(), headers)?;
+        let declared = head.uri.query().is_some() && versions::declared(&entry.known.route, named);
         let asked = versions::Asked::of(version.as_deref(), head.uri.query(), headers, declared)?;
-        entry.version = entry.route.versions.choose(&asked)?;
-        let stated = entry.version.as_ref().filter(|_| asked.is_stated()).and_then(|version| version.label.clone());
+        entry.known.version = entry.known.route.versions.choose(&asked)?;
+        let stated =
+            entry.known.version.as_ref().filter(|_| asked.is_stated()).and_then(|version| version.label.clone());
         if let Some(operation) = named {
             call.operates(operation);
         }
-        let until = deadline(call, &entry.route, headers)?;
-        let standing = entry.standing;
+        let until = deadline(call, &entry.known.route, headers)?;
+        let standing = entry.known.standing;
         let admitted = entry.admit(named.unwrap_or_default(), until);
         let host = head.uri.authority().map(|authority| authority.as_str().to_owned());
         let host = host.or_else(|| headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
