@@ -106,7 +106,7 @@ impl<'a> Veil<'a> {
         }
         // A host may be a word like any other, as in agent://planner: only addresses tell of it.
         let is_url = match &self.agent.endpoint {
-            Endpoint::Http(_) | Endpoint::Mqtt(_) => true,
+            Endpoint::Http(_) | Endpoint::WebSocket(_) | Endpoint::Mqtt(_) => true,
             Endpoint::Name(uri) => uri.authority().host().is_some(),
             _ => false,
         };

@@ -14,8 +14,11 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The SQLite file that keeps tasks; on this machine's own disk, made where it is missing. Not used with
-    /// `database`. Default: the store of the section `registry`, and without that section gatepost.db.
+    /// `database`. Default: the store of the section `registry`, and without that section gatepost.db beside the configuration.
     pub store: Option<FilePath>,
+    /// Where tasks are kept if nothing else is said; settled while the file is read, as every path is.
+    #[serde(skip)]
+    pub(super) usual: FilePath,
     /// A PostgreSQL database that several gateways share, as in the section `registry`. Default: that section's.
     pub database: Option<Address>,
     /// A PEM file of certificate authorities to believe besides the system's when the database is reached.
@@ -71,6 +74,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             store: None,
+            usual: "gatepost.db".parse().unwrap_or_else(|_| FilePath::from("gatepost.db")),
             database: None,
             database_ca: None,
             keep: Span::secs(3_600),
@@ -140,10 +144,7 @@ impl Config {
                 authorities: self.database_ca.as_ref().map(|path| path.to_path_buf()),
             },
             (None, Some(path)) => Place::File(path.to_path_buf()),
-            (None, None) => published.unwrap_or_else(|| {
-                let usual = "gatepost.db".parse().unwrap_or_else(|_| FilePath::from("gatepost.db"));
-                Place::File(usual.to_path_buf())
-            }),
+            (None, None) => published.unwrap_or_else(|| Place::File(self.usual.to_path_buf())),
         }
     }
 
@@ -154,11 +155,5 @@ impl Config {
         let secret = self.callbacks.as_ref().and_then(|callbacks| callbacks.secret.load().err());
         problems.extend(secret.map(|why| format!("callbacks.secret: {why}")));
         problems
-    }
-
-    /// Whether both name the same store, which is opened once, at the start.
-    pub fn same_store(&self, other: &Self) -> bool {
-        let named = |config: &Self| (config.store.clone(), config.database.clone(), config.database_ca.clone());
-        named(self) == named(other)
     }
 }

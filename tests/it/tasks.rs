@@ -209,6 +209,13 @@ async fn r79_an_agent_that_is_marked_answers_later_without_being_asked_to() {
 }
 
 #[tokio::test]
+async fn r79_a_store_that_nobody_names_is_beside_the_configuration() {
+    let gate = gateway().section("tasks: {}\n").agent("echo", &Agent::echo().await).start().await;
+    until(&gate, &place(&begin(&gate, "echo", "respond-async").await), "completed").await;
+    assert!(gate.folder().join("gatepost.db").is_file());
+}
+
+#[tokio::test]
 async fn r79_tasks_beyond_the_bounds_are_refused_with_the_time_to_come_back() {
     let agent = Agent::doing(vec![Do::Hang]).await;
     let gate = with("  most_own: 5\n  most_running: 8\n").agent("silent", &agent).start().await;

@@ -41,12 +41,14 @@ async fn an_address_of_ipv6_is_hidden_like_any_other() {
 
 #[tokio::test]
 async fn of_a_name_its_addresses_are_hidden_and_not_every_text_with_the_word() {
-    let document = json!({"id": "p", "name": "planner", "description": "The planner plans.", "url": "agent://planner/x",
-        "endpoint": "agent://planner/x"});
-    let shown = stand(&[document]).read("/agents/p").await;
-    assert_eq!((&shown["name"], &shown["description"]), (&json!("planner"), &json!("The planner plans.")));
-    let ours = json!("https://gw.example/agents/p/invoke");
-    assert_eq!((&shown["url"], &shown["endpoint"]), (&ours, &ours));
+    for at in ["agent://planner/x", "wss://planner/x"] {
+        let document =
+            json!({"id": "p", "name": "planner", "description": "The planner plans.", "url": at, "endpoint": at});
+        let shown = stand(&[document]).read("/agents/p").await;
+        assert_eq!((&shown["name"], &shown["description"]), (&json!("planner"), &json!("The planner plans.")), "{at}");
+        let ours = json!("https://gw.example/agents/p/invoke");
+        assert_eq!((&shown["url"], &shown["endpoint"]), (&ours, &ours), "{at}");
+    }
     let did = json!({"id": "d", "name": "D", "note": "at did:web:inside.example:x", "endpoint": "agent://did:web:inside.example:x"});
     assert_eq!(stand(&[did]).read("/agents/d").await["note"], "https://gw.example/agents/d/invoke");
 }
