@@ -139,6 +139,11 @@ impl Operation {
     pub fn takes_version(&self) -> bool {
         self.inputs.as_deref().and_then(|schema| schema.get("properties")?.get("version")).is_some()
     }
+
+    /// Whether `error` is a part of its output, and so says nothing of a failure.
+    pub fn declares_error(&self) -> bool {
+        self.outputs.as_deref().and_then(|schema| schema.get("properties")?.get("error")).is_some()
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Wiring of the directory: what is searched, where it is published, and the task that keeps the index up to date.
 
+use super::form::within;
 use crate::{
     agent::metadata_schema,
     config::File,
@@ -90,8 +91,7 @@ fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {
 pub(super) fn delegation(file: &File, directory: &Directory) -> Result<Option<Arc<Delegation>>, Vec<String>> {
     let Some(config) = &file.delegation else { return Ok(None) };
     let made = Delegation::new(config, directory.signer.as_ref(), directory.config.url.as_deref());
-    made.map(|made| Some(Arc::new(made)))
-        .map_err(|whys| whys.into_iter().map(|why| format!("delegation.{why}")).collect())
+    made.map(|made| Some(Arc::new(made))).map_err(|whys| within("delegation", whys))
 }
 
 /// Takes every change of the catalogue into the index, one after the other.

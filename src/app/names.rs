@@ -1,6 +1,7 @@
 //! Wiring of resolution: one resolver for a configuration, kept where nothing that matters to it has changed, so that
 //! what it remembers outlives a reload.
 
+use super::form::within;
 use crate::{config::File, names::Resolver, net::AddressPolicy};
 use std::sync::Arc;
 
@@ -18,8 +19,7 @@ pub(super) fn resolver(
     }
     let problems = file.names.problems();
     if !problems.is_empty() {
-        return Err(problems.into_iter().map(|problem| format!("names.{problem}")).collect());
+        return Err(within("names", problems));
     }
-    let within = |whys: Vec<String>| whys.into_iter().map(|why| format!("network.{why}")).collect::<Vec<_>>();
-    Resolver::new(&file.names, &file.network, policy).map(Arc::new).map_err(within)
+    Resolver::new(&file.names, &file.network, policy).map(Arc::new).map_err(|whys| within("network", whys))
 }

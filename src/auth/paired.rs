@@ -4,6 +4,7 @@
 use super::{
     access::Access,
     caller::{Bad, Caller, CallerKind, Verdict},
+    peer::hex,
 };
 use aws_lc_rs::{digest, rand};
 use http::{HeaderMap, HeaderName, header};
@@ -78,7 +79,7 @@ impl Paired {
             state.code = Some(offered).filter(|offered| offered.misses < MISSES);
             return None;
         }
-        let key = bytes.iter().fold(MARK.to_owned(), |key, byte| key + &format!("{byte:02x}"));
+        let key = format!("{MARK}{}", hex(&bytes));
         state.pages.retain(|page| page.ends > now);
         if state.pages.len() >= MOST {
             state.pages.remove(0);

@@ -20,7 +20,7 @@ use tokio::{sync::watch, time::Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The shortest and the longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// A connection that lasted so long was a good one: the next pause is the shortest again.
+/// An attempt and its connection that took so long was a good one: the next pause is the shortest again.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// What is offered, and where.

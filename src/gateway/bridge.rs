@@ -2,10 +2,10 @@
 //! so that its grants, limits and log are those of any caller. What is offered follows the catalogue and the
 //! configuration. The protocol is `bridge`'s.
 
-use super::{Gateway, World, admit::Shown, errand::Errand, route::Route};
+use super::{Gateway, World, admit::Shown, errand::Errand, local::lets, route::Route};
 use crate::{
     agent::{Endpoint, Status},
-    auth::{Asked, Caller, Presented},
+    auth::{Caller, Presented},
     bridge::{self, Card, House, Offer, Presence},
     fault::{Code, Fault, Result},
     transport::Passage,
@@ -64,13 +64,12 @@ impl Bridge {
 
     /// Offers this instead. What stays the same goes on undisturbed.
     pub fn offer(&self, offers: Vec<Offer>) {
-        self.offers.send_if_modified(|before| {
+        self.offers.send_modify(|before| {
             let before = before.get_or_insert_default();
             let same = |offer: &Arc<Offer>| before.iter().find(|known| **known == *offer).cloned();
             let offers: Vec<Arc<Offer>> =
                 offers.into_iter().map(Arc::new).map(|offer| same(&offer).unwrap_or(offer)).collect();
             *before = Arc::new(offers);
-            true
         });
     }
 
@@ -160,9 +159,6 @@ impl Desk {
             }
         }
         for ((base, agent), (offer, card)) in wanted {
-            if self.present.contains_key(&(base.clone(), agent.clone())) {
-                continue;
-            }
             let (card, cards) = watch::channel(Some(card));
             let house = Arc::new(Calls { gateway: Arc::clone(&self.gateway), key: offer.key.clone() });
             let linger = self.linger.clone();
@@ -211,11 +207,7 @@ impl Desk {
 /// Whether the agent is served, is not reached over a broker already, and is one that the caller may call.
 fn may(world: &World, caller: &Caller, route: &Route) -> bool {
     let agent = &route.agent;
-    let fresh = (!world.auth.is_current(&route.grants)).then(|| world.auth.grants_of(agent));
-    let grants = fresh.as_ref().unwrap_or(&route.grants);
-    agent.status != Status::Inactive
-        && !matches!(agent.endpoint, Endpoint::Mqtt(_))
-        && world.auth.lets(caller, &Asked { authentication: &agent.authentication, grants })
+    agent.status != Status::Inactive && !matches!(agent.endpoint, Endpoint::Mqtt(_)) && lets(&world.auth, caller, route)
 }
 
 fn card(route: &Route) -> Card {
@@ -265,11 +257,7 @@ impl House for Calls {
         let operation = instruction.filter(names);
         let instruction = instruction.filter(|_| operation.is_none());
         let errand = Errand { shown, passage, id: Some(task), agent, operation, input, instruction, until: None };
-        let whole = self.gateway.whole_errand(&world, errand).await?;
-        if !whole.status.is_success() {
-            return Err(Fault::new(Code::AgentError, "the agent failed").detail(whole.status));
-        }
-        text(&whole.body)
+        text(&self.gateway.whole_errand(&world, errand).await?.body)
     }
 
     async fn reaches(&self, agent: &str) -> bool {

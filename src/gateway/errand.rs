@@ -88,12 +88,16 @@ impl Gateway {
         }
     }
 
-    /// An errand whose answer is wanted whole.
+    /// An errand whose answer is wanted whole, and good.
     ///
     /// # Errors
-    /// As above, and whatever is wrong with the answer.
+    /// As above, and whatever is wrong with the answer; `AgentError` for a status that is no success.
     pub(super) async fn whole_errand(self: &Arc<Self>, world: &World, errand: Errand<'_>) -> Result<Whole> {
-        self.errand(world, errand).await?.whole(self, world).await
+        let whole = self.errand(world, errand).await?.whole(self, world).await?;
+        match whole.status.is_success() {
+            true => Ok(whole),
+            false => Err(Fault::new(Code::AgentError, "the agent failed").detail(whole.status)),
+        }
     }
 
     async fn run(

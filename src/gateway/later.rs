@@ -8,8 +8,9 @@ use super::{
     call::{Call, Stage},
     errand::Whole,
     fields::append,
-    forward::{Pump, as_json},
+    forward::as_json,
     input::Input,
+    keyed::watched,
     listen::Outcome,
     prefer::{self, CALLBACK_FIELD, Prefer},
     reply,
@@ -28,7 +29,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use pingora_core::protocols::http::ServerSession;
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
 /// How a call becomes a task.
 pub(super) struct Later {
@@ -81,7 +82,7 @@ impl Serving<'_> {
             ticket.answered(Answer::Whole { status: answer.status, headers, body });
         }
         let wait = prefer.wait.unwrap_or_default().min(desk.config().max_wait.get());
-        if !wait.is_zero() && in_time(session, &live, wait).await? {
+        if !wait.is_zero() && watched(session, tokio::time::timeout(wait, live.ended())).await?.is_ok() {
             match live.outcome() {
                 Some(task::Outcome::Answered(answer)) if !answer.cut => {
                     let mut whole = whole(answer, &live);
@@ -179,20 +180,6 @@ async fn go_on((desk, live): (Arc<Desk>, Arc<Live>), mut work: Work, mut record:
     };
     drop(record);
     desk.end(&live, &outcome).await;
-}
-
-/// Whether the task ended within `wait`; the caller is watched meanwhile.
-async fn in_time(session: &mut ServerSession, live: &Live, wait: Duration) -> Result<bool, Stop> {
-    let ended = tokio::time::timeout(wait, live.ended());
-    tokio::pin!(ended);
-    let mut pump = Pump::done();
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut ended => return Ok(ended.is_ok()),
-            moved = pump.step(session) => moved?,
-        }
-    }
 }
 
 fn whole(answer: task::Answer, live: &Live) -> Whole {

@@ -119,11 +119,16 @@ impl View<'_> {
         if self.public.iter().any(|glob| glob.matches(agent.id.as_str())) {
             return true;
         }
-        // Between two configurations a route may still carry the grants of the one before.
-        let fresh = (!self.auth.is_current(&route.grants)).then(|| self.auth.grants_of(agent));
-        let grants = fresh.as_ref().unwrap_or(&route.grants);
-        self.auth.lets(self.caller, &Asked { authentication: &agent.authentication, grants })
+        lets(self.auth, self.caller, route)
     }
+}
+
+/// Whether the caller may call the agent.
+pub(super) fn lets(auth: &Auth, caller: &Caller, route: &Route) -> bool {
+    // Between two configurations a route may still carry the grants of the one before.
+    let fresh = (!auth.is_current(&route.grants)).then(|| auth.grants_of(&route.agent));
+    let grants = fresh.as_ref().unwrap_or(&route.grants);
+    auth.lets(caller, &Asked { authentication: &route.agent.authentication, grants })
 }
 
 impl Sight for View<'_> {

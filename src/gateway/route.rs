@@ -91,7 +91,7 @@ impl Compile for Routes {
                     name_field: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
                     contract,
                     declares_operation: declares(operation.inputs.as_deref(), "operation"),
-                    declares_error: declares(operation.outputs.as_deref(), "error"),
+                    declares_error: operation.declares_error(),
                 }),
                 Err(found) => problems.extend(found.into_iter().map(|why| format!("operations[{at}].{why}"))),
             }

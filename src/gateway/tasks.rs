@@ -39,8 +39,7 @@ impl Serving<'_> {
         let Self { gateway, world, connection } = self;
         let Some(desk) = &world.tasks else { return Err(target::nothing().into()) };
         call.browses();
-        let headers = session.req_header().headers.clone();
-        let presented = Presented { headers: &headers, peer: connection.certificate() };
+        let presented = Presented { headers: &session.req_header().headers, peer: connection.certificate() };
         // Tasks of callers without a credential are theirs by their address.
         let open = !world.auth.anonymous().grants.is_empty();
         let caller = world.auth.visit(&presented, open).await?;

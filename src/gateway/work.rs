@@ -20,6 +20,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use std::{net::IpAddr, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How much longer than its deadline a call may hold its place.
 const GRACE: Duration = Duration::from_secs(5);
@@ -54,13 +55,15 @@ impl Work {
     /// # Errors
     /// Whatever the caller would be answered.
     pub(super) async fn run(mut self, most: usize) -> Result<Got> {
-        let until = self.admitted.until() + GRACE;
-        let late = || Err(Stop::Fault(Fault::new(Code::Timeout, "The agent did not finish in time.")));
-        let ran = async {
-            let run = async { self.answer(most).await.map_err(Stop::Fault) };
-            tokio::time::timeout_at(until, run).await.unwrap_or_else(|_| late())
-        };
-        caught(ran).await.map_err(fault)
+        guarded(self.admitted.until(), self.answer(most)).await
+    }
+
+    /// Makes the call for a task: a stream's events are told as they come.
+    pub(super) async fn run_as_task(mut self, live: &Live, most: usize) -> Outcome {
+        match guarded(self.admitted.until(), self.answer_later(live, most)).await {
+            Ok(answer) => Outcome::Answered(answer),
+            Err(fault) => Outcome::Failed(fault),
+        }
     }
 
     async fn answer(&mut self, most: usize) -> Result<Got> {
@@ -72,7 +75,7 @@ impl Work {
         if !complete {
             return Ok(Got::Passes(reply));
         }
-        let judge = Judge { gateway: &self.gateway, rules: &self.world.contract, admitted: &self.admitted };
+        let judge = self.judge();
         judge.verdict(&reply, &bytes, true)?;
         judge.kept(&reply, &bytes)?;
         Ok(Got::Whole(Whole { status: reply.status, headers: reply.headers, body: bytes }))
@@ -106,40 +109,38 @@ impl Work {
         }
     }
 
-    /// Makes the call for a task: a stream's events are told as they come.
-    pub(super) async fn run_as_task(self, live: &Live, most: usize) -> Outcome {
-        let judges = (Arc::clone(&self.gateway), Arc::clone(&self.world), Arc::clone(&self.admitted));
-        let late = self.admitted.until() + GRACE;
-        let ran = async {
-            match self.run(most).await? {
-                Got::Whole(whole) => Ok(kept(&whole.headers, (whole.status, whole.body), false)),
-                Got::Passes(mut reply) => {
-                    if !reply.status.is_success() {
-                        let judge = Judge { gateway: &judges.0, rules: &judges.1.contract, admitted: &judges.2 };
-                        judge.whole(&mut reply).await?;
-                    }
-                    if is_events(&reply.headers) {
-                        let (body, cut) = pour(&mut reply, live, most).await?;
-                        return Ok(kept(&reply.headers, (reply.status, body), cut));
-                    }
-                    let Beginning { bytes, complete } = reply.body.beginning(most).await?;
-                    if !complete {
-                        return Err(Fault::new(Code::AgentError, "the agent's answer is too large to be kept"));
-                    }
-                    Ok(kept(&reply.headers, (reply.status, bytes), false))
-                }
-            }
+    async fn answer_later(&mut self, live: &Live, most: usize) -> Result<Answer> {
+        let mut reply = match self.answer(most).await? {
+            Got::Whole(whole) => return Ok(kept(&whole.headers, (whole.status, whole.body), false)),
+            Got::Passes(reply) => reply,
         };
-        let ran = caught(async {
-            let timed = tokio::time::timeout_at(late, ran).await;
-            let timed = timed.unwrap_or_else(|_| Err(Fault::new(Code::Timeout, "The agent did not finish in time.")));
-            timed.map_err(Stop::Fault)
-        });
-        match ran.await.map_err(fault) {
-            Ok(answer) => Outcome::Answered(answer),
-            Err(fault) => Outcome::Failed(fault),
+        if !reply.status.is_success() {
+            self.judge().whole(&mut reply).await?;
         }
+        if is_events(&reply.headers) {
+            let (body, cut) = pour(&mut reply, live, most).await?;
+            return Ok(kept(&reply.headers, (reply.status, body), cut));
+        }
+        let Beginning { bytes, complete } = reply.body.beginning(most).await?;
+        if !complete {
+            return Err(Fault::new(Code::AgentError, "the agent's answer is too large to be kept"));
+        }
+        Ok(kept(&reply.headers, (reply.status, bytes), false))
     }
+
+    fn judge(&self) -> Judge<'_> {
+        Judge { gateway: &self.gateway, rules: &self.world.contract, admitted: &self.admitted }
+    }
+}
+
+/// Nobody waits for such a call: it ends in time by itself, and its panic ends nothing else.
+async fn guarded<T>(until: Instant, call: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = |_| Err(Fault::new(Code::Timeout, "The agent did not finish in time."));
+    let timed = async {
+        let called = tokio::time::timeout_at(until + GRACE, call).await;
+        called.unwrap_or_else(late).map_err(Stop::Fault)
+    };
+    caught(timed).await.map_err(fault)
 }
 
 fn kept(headers: &HeaderMap, (status, body): (StatusCode, Bytes), cut: bool) -> Answer {

@@ -46,8 +46,11 @@ pub(super) enum Mapped {
 /// What is left of the name cannot stand behind what the entry leads to.
 pub(super) fn mapped(map: &[(AgentUri, Target)], asked: &Asked, trail: &mut Trail) -> Result<Option<Mapped>, Fault> {
     let fits = |name: &AgentUri| {
+        if asked.uri.authority() != name.authority() {
+            return None;
+        }
         let own: Vec<&str> = name.segments().collect();
-        let under = asked.uri.authority() == name.authority() && asked.segments.len() >= own.len();
+        let under = asked.segments.len() >= own.len();
         (under && asked.segments.iter().zip(&own).all(|(one, other)| one == other)).then_some(own.len())
     };
     let fitting = map.iter().filter_map(|(name, target)| Some((fits(name)?, name, target)));

@@ -14,6 +14,7 @@ use crate::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::{
+    collections::HashSet,
     sync::{Arc, PoisonError, Weak},
     time::Duration,
 };
@@ -59,12 +60,12 @@ impl Desk {
         }
         let running: Vec<_> = {
             let live = self.lock();
-            live.values().filter(|live| !live.is_unsaved() && live.is_working() && !live.is_stream()).cloned().collect()
+            live.values().filter(|live| live.is_working() && !live.is_stream()).cloned().collect()
         };
         if running.is_empty() {
             return Ok(());
         }
-        let open = self.store.open_of(&self.keeper).await?;
+        let open: HashSet<Arc<str>> = self.store.open_of(&self.keeper).await?.into_iter().collect();
         // Asked before the look: a task that began meanwhile is not among those asked for.
         for live in running {
             if !open.contains(&live.id()) && live.is_working() {

@@ -139,6 +139,13 @@ impl Breaker {
     }
 }
 
+/// The refusal while it is open.
+pub(super) fn shut(wait: Duration) -> Fault {
+    Fault::new(Code::AgentUnavailable, "The agent has failed too often and is left alone for a moment.")
+        .detail("its breaker is open")
+        .retry_after(wait)
+}
+
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -5,7 +5,7 @@
 use super::{
     Request, Transport,
     body::Body,
-    breaker::{Breaker, Given, InFlight, Rules, Standing},
+    breaker::{Breaker, Given, InFlight, Rules, Standing, shut},
     http::Target,
     reply::Reply,
     session::{self, hash},
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    fault::{Code, Fault, Reach},
+    fault::{Fault, Reach},
     telemetry::AgentMetrics,
 };
 use std::{
@@ -38,6 +38,7 @@ struct Ends {
     agent: AgentId,
     first: End,
     further: Box<[End]>,
+    near: bool,
     rules: Rules,
     turn: AtomicUsize,
     metrics: OnceLock<Arc<AgentMetrics>>,
@@ -82,12 +83,17 @@ impl End {
     fn mark(&self) -> u64 {
         hash(&[self.name.as_bytes()])
     }
+
+    fn is_near(&self) -> bool {
+        ["agent+unix:", "agent+local:"].iter().any(|scheme| self.name.starts_with(scheme))
+    }
 }
 
 impl Route {
     pub(super) fn new(agent: &AgentId, (first, further): (End, Vec<End>), rules: Rules) -> Self {
+        let near = std::iter::once(&first).chain(&further).any(End::is_near);
         let (further, turn, metrics) = (further.into(), AtomicUsize::new(0), OnceLock::new());
-        Self(Arc::new(Ends { agent: agent.clone(), first, further, rules, turn, metrics }))
+        Self(Arc::new(Ends { agent: agent.clone(), first, further, near, rules, turn, metrics }))
     }
 
     /// The agent's bounds in time.
@@ -112,7 +118,7 @@ impl Route {
 
     /// Whether any endpoint is on this machine, and reached without a port.
     pub fn is_near(&self) -> bool {
-        self.ends().any(|end| ["agent+unix:", "agent+local:"].iter().any(|scheme| end.name.starts_with(scheme)))
+        self.0.near
     }
 
     /// Where it is told how the breakers stand.
@@ -187,12 +193,6 @@ impl Route {
         }
         ends
     }
-}
-
-fn shut(wait: Duration) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent has failed too often and is left alone for a moment.")
-        .detail("its breaker is open")
-        .retry_after(wait)
 }
 
 impl Transport {

@@ -18,7 +18,7 @@ use super::{
     listen::Outcome,
     reply,
     route::looks_like_json,
-    serve::Serving,
+    serve::{Serving, host},
 };
 use crate::{
     auth::{Caller, Presented},
@@ -62,8 +62,7 @@ impl Serving<'_> {
         let most = self.may(call, &pipeline, &steps_fields(&head.headers, 0)).await?;
         let until = within(call, most, &head.headers)?;
         call.is_from(&caller);
-        let host = head.uri.authority().map(|authority| authority.as_str().to_owned());
-        let host = host.or_else(|| head.headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
+        let host = host(session, &head.headers);
         let running = Running { id: call.id().to_owned(), headers: head.headers.clone(), host, until };
         let key = if self.world.once.is_on() { once::key(&running.headers)?.map(str::to_owned) } else { None };
         let answered = match key {
@@ -140,11 +139,7 @@ impl Serving<'_> {
             instruction: step.instruction.as_deref(),
             until: Some(running.until),
         };
-        let whole = self.gateway.whole_errand(self.world, errand).await?;
-        match whole.status.is_success() {
-            true => Ok(whole),
-            false => Err(Fault::new(Code::AgentError, "the agent failed").detail(whole.status)),
-        }
+        self.gateway.whole_errand(self.world, errand).await
     }
 
     fn shown<'a>(&'a self, headers: &'a HeaderMap) -> Shown<'a> {

@@ -23,7 +23,7 @@ use super::{
     input,
     judge::Judge,
     listen::{self, Connection, Outcome, Tunnel},
-    serve::Serving,
+    serve::{Serving, host},
     target::Invoke,
     versions,
 };
@@ -91,8 +91,7 @@ impl Serving<'_> {
         let until = deadline(call, &entry.known.route, headers)?;
         let standing = entry.known.standing;
         let admitted = entry.admit(named.unwrap_or_default(), until);
-        let host = head.uri.authority().map(|authority| authority.as_str().to_owned());
-        let host = host.or_else(|| headers.get(header::HOST)?.to_str().ok().map(str::to_owned));
+        let host = host(session, headers);
         let opened = tokio::select! {
             biased;
             opened = self.open(call, &admitted, (&head, headers, host.as_deref())) => opened?,

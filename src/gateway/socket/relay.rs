@@ -127,7 +127,6 @@ impl Sitting {
             Came::Binary(bytes) => (None, bytes.len()),
             Came::Closed(_) | Came::Lost(_) => (None, 0),
         };
-        let form = text.map_or(Form::Plain, message::form);
         let ruling = match agent.takes(size) {
             true => self.ruling(text, rules).await,
             false => Ruling::Refuse(Fault::new(Code::PayloadTooLarge, "the message is too large for this agent")),
@@ -144,6 +143,7 @@ impl Sitting {
             Ruling::Refuse(fault) => (fault, false),
             Ruling::Expel(fault) => (fault, true),
         };
+        let form = text.map_or(Form::Plain, message::form);
         self.tell(caller, &form, &fault);
         expelled.then_some(End::Order(Some(EXPELLED)))
     }

@@ -10,6 +10,7 @@ use crate::{
     agent::Status,
     fault::{Code, Fault, Result},
     gateway::{
+        World,
         admit::{Admitted, Shown},
         input::{Reading, named},
         judge::Judge,
@@ -61,7 +62,7 @@ impl Sitting {
         if let Err(fault) = gateway.limits.admit(&route.limits, &account, calls) {
             return Ruling::Refuse(fault);
         }
-        match self.check(text, &route, rules) {
+        match self.check(&world, text, &route, rules) {
             Ok(()) => Ruling::Pass,
             Err(fault) => Ruling::Refuse(fault),
         }
@@ -79,7 +80,7 @@ impl Sitting {
     }
 
     /// Step 8, for a message.
-    fn check(&self, text: Option<&str>, route: &Route, Rules { frames, check }: Rules) -> Result<()> {
+    fn check(&self, world: &World, text: Option<&str>, route: &Route, Rules { frames, check }: Rules) -> Result<()> {
         let declared = route.operations.iter().any(|operation| operation.contract.input.is_some());
         if !check.unwrap_or(declared) || !declared {
             return Ok(());
@@ -87,7 +88,6 @@ impl Sitting {
         let text = text.ok_or_else(|| {
             Fault::new(Code::UnsupportedMediaType, "this agent's input is checked (send JSON as a text message)")
         })?;
-        let world = self.gateway.world.load();
         let named = named(route, self.operation.as_deref(), &self.headers)?;
         let judge = |named: Option<usize>, input: Bytes| {
             Reading { gateway: &self.gateway, route, rules: &world.contract, named, read: &OnceLock::new() }
@@ -135,8 +135,9 @@ impl Sitting {
             }
         }
         // Only where it is asked for, and where it can be told which operation answers.
-        let named = named(admitted.agent(), self.operation.as_deref(), &self.headers);
-        if rules.check != Some(true) || !matches!(named, Ok(Some(_))) {
+        if rules.check != Some(true)
+            || !matches!(named(admitted.agent(), self.operation.as_deref(), &self.headers), Ok(Some(_)))
+        {
             return None;
         }
         let (form, output) = match rules.frames {

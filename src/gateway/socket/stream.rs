@@ -1,8 +1,11 @@
 //! A streamed answer cut into its messages: the data of an event, or a line. What is held of one is bounded.
 
-use crate::fault::{Code, Fault, Result};
+use crate::{
+    fault::{Code, Fault, Result},
+    gateway::stream::is_events,
+};
 use bytes::BytesMut;
-use http::{HeaderMap, header};
+use http::HeaderMap;
 
 /// How a body is cut.
 #[derive(Debug)]
@@ -18,10 +21,7 @@ pub(super) struct Cutter {
 impl Cutter {
     /// For a body with these fields; at most `most` bytes a message.
     pub(super) fn of(headers: &HeaderMap, most: usize) -> Self {
-        let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
-        let essence = media.split(';').next().unwrap_or_default().trim();
-        let events = essence.eq_ignore_ascii_case("text/event-stream");
-        Self { events, held: BytesMut::new(), data: None, most, after_cr: false }
+        Self { events: is_events(headers), held: BytesMut::new(), data: None, most, after_cr: false }
     }
 
     /// Takes what arrived; gives the messages that are complete.

@@ -5,6 +5,7 @@ use super::failure::TOO_LARGE;
 use crate::{
     fault::{Code, Fault},
     transport::Request,
+    unit::json::cut,
 };
 use aws_lc_rs::digest;
 use http::{HeaderMap, HeaderValue};
@@ -78,11 +79,7 @@ fn shown(value: &Value, text: &str) -> String {
         Value::Object(members) => WORDS.iter().find_map(|name| members.get(*name)?.as_str()),
         _ => None,
     };
-    let words = words.unwrap_or(text);
-    match words.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", words.get(..end).unwrap_or_default()),
-        None => words.to_owned(),
-    }
+    cut(words.unwrap_or(text), SHOWN)
 }
 
 /// Whether every number within is one that an event may hold.

@@ -25,8 +25,7 @@ const LASTING: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Nobody needs it.
-    Idle,
+    /// Not there yet: whoever comes waits for the attempt that it causes.
     Trying,
     Up(Arc<Session>),
     Down(Arc<str>),
@@ -49,7 +48,7 @@ struct Shared {
 
 impl Link {
     pub(super) fn new(key: Key, policy: Arc<Policy>) -> Self {
-        let shared = Shared { key, policy, state: watch::Sender::new(State::Idle), wanted: Notify::new() };
+        let shared = Shared { key, policy, state: watch::Sender::new(State::Trying), wanted: Notify::new() };
         Self { shared: Arc::new(shared), keeper: Mutex::default() }
     }
 
@@ -116,7 +115,7 @@ impl Shared {
                         why = session.speaker.over() => why,
                         changed = policy.changed() => {
                             session.retire();
-                            self.state.send_replace(State::Idle);
+                            self.state.send_replace(State::Trying);
                             // The policy goes with the last user of this.
                             if changed.is_err() { return }
                             self.wanted.notified().await;
@@ -136,8 +135,7 @@ impl Shared {
             tokio::time::sleep(jittered(pause)).await;
             pause = (pause * 2).min(PAUSE.1);
             if !was_up {
-                // Whoever comes now waits for the attempt that it causes.
-                self.state.send_replace(State::Idle);
+                self.state.send_replace(State::Trying);
                 self.wanted.notified().await;
             }
         }

@@ -3,7 +3,7 @@
 
 use super::{
     leg::{Came, Leg},
-    lost::{Lost, closed, is_orderly},
+    lost::{Lost, closed},
     settings::{Frames, Manner},
 };
 use crate::{
@@ -75,8 +75,7 @@ impl Answers {
                 Came::Binary(_) => {
                     return Err(Fault::new(Code::AgentError, "The agent's answer is not text."));
                 }
-                Came::Closed(close) if is_orderly(close.as_ref()) => return Ok(Part::End),
-                Came::Closed(close) => return Err(closed(close.as_ref())),
+                Came::Closed(close) => return closed(close).map_or(Ok(Part::End), Err),
                 Came::Lost(lost) => {
                     let fault = lost.fault();
                     return Err(match (self.seen, lost) {

@@ -74,24 +74,16 @@ impl Lost {
     }
 }
 
-/// Whether an agent that closes with this code has ended its answer in order.
-pub(super) fn is_orderly(close: Option<&(u16, String)>) -> bool {
-    close.is_none_or(|(code, _)| *code == 1000)
-}
-
-/// An agent that closed before it had answered, in the words of HTTP.
-pub(super) fn closed(close: Option<&(u16, String)>) -> Fault {
-    let Some((code, reason)) = close else {
-        return Fault::new(Code::AgentError, "The agent closed the connection without an answer.");
-    };
+/// An agent that closed for another reason than that its answer was over, in the words of HTTP.
+pub(super) fn closed(close: Option<(u16, String)>) -> Option<Fault> {
+    let (code, reason) = close.filter(|(code, _)| *code != 1000)?;
     let soon = Duration::from_secs(1);
     let fault = match code {
         1001 | 1012 | 1013 => Fault::new(Code::AgentUnavailable, "The agent is not available.").retry_after(soon),
         1003 => Fault::new(Code::UnsupportedMediaType, "The agent does not take this media type."),
         1007 => Fault::new(Code::InvalidInput, "The agent refused the input."),
         1009 => Fault::new(Code::PayloadTooLarge, "The input is too large for the agent."),
-        1000 => Fault::new(Code::AgentError, "The agent closed the connection without an answer."),
         _ => Fault::new(Code::AgentError, "The agent failed."),
     };
-    fault.detail(format_args!("the agent closed with {code}: {reason}"))
+    Some(fault.detail(format_args!("the agent closed with {code}: {reason}")))
 }

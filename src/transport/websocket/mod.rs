@@ -68,11 +68,8 @@ pub(super) struct AgentSocket {
 
 pub(super) fn way(http: &Arc<Http>, agent: &Agent, settings: &super::Settings) -> Result<Arc<dyn Way>, Vec<String>> {
     let target = http.target(agent, settings)?;
-    let declares = |operation: &&crate::agent::Operation| {
-        let outputs = operation.outputs.as_deref();
-        outputs.and_then(|schema| schema.get("properties")?.get("error")).is_some()
-    };
-    let declare_error = agent.operations.iter().filter(declares).map(|operation| (&*operation.name).into()).collect();
+    let declaring = agent.operations.iter().filter(|operation| operation.declares_error());
+    let declare_error = declaring.map(|operation| (&*operation.name).into()).collect();
     Ok(Arc::new(AgentSocket {
         http: Arc::clone(http),
         target,
