@@ -210,7 +210,8 @@ async fn r79_an_agent_that_is_marked_answers_later_without_being_asked_to() {
 
 #[tokio::test]
 async fn r79_a_store_that_nobody_names_is_beside_the_configuration() {
-    let gate = gateway().section("tasks: {}\n").agent("echo", &Agent::echo().await).start().await;
+    let echo = Agent::echo().await;
+    let gate = gateway().section("tasks: {}\n").agent("echo", &echo).start().await;
     until(&gate, &place(&begin(&gate, "echo", "respond-async").await), "completed").await;
     assert!(gate.folder().join("gatepost.db").is_file());
 }
