@@ -8,6 +8,7 @@ use super::{
 };
 use crate::fault::{Code, Fault};
 use http::{HeaderMap, header};
+use memchr::memchr2;
 use serde_json::{Map, Value};
 
 /// Members that may stand beside an error without being a result.
@@ -179,8 +180,7 @@ fn is_suspect(name: &[u8]) -> bool {
 fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut at = 0;
     loop {
-        let step = text.get(at..)?.iter().position(|b| matches!(b, b'"' | b'\\'))?;
-        at += step;
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
         if text.get(at) == Some(&b'"') {
             return Some((text.get(..at)?, text.get(at + 1..)?));
         }
