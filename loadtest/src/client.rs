@@ -2,45 +2,65 @@
 //! what it must know (status, and where the answer ends), because it shares its core with the
 //! agent.
 
+use crate::wire::{Caller, HOST, Wire};
 use anyhow::{Context as _, bail};
+use bytes::Bytes;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long an answer may take; a run must end.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 const ROOM: usize = 32 * 1024;
 
-/// A request as it goes over the wire.
+/// A request, prepared once.
 #[derive(Clone)]
 pub(crate) struct Request {
+    /// As it goes over an HTTP/1.1 wire.
     pub(crate) bytes: Vec<u8>,
+    /// The same in parts, for HTTP/2.
+    pub(crate) head: hyper::Request<()>,
+    pub(crate) body: Bytes,
 }
 
 impl Request {
     /// A JSON POST. `headers` are whole lines, each with its line end.
     pub(crate) fn post(path: &str, headers: &str, body: &str) -> Self {
-        let length = body.len();
-        let text = format!(
-            "POST {path} HTTP/1.1\r\nhost: loadtest.local\r\ncontent-type: application/json\r\n\
-             {headers}content-length: {length}\r\n\r\n{body}"
-        );
-        Self { bytes: text.into_bytes() }
+        let headers = format!("content-type: application/json\r\n{headers}content-length: {}\r\n", body.len());
+        Self::new("POST", path, (&headers, Bytes::copy_from_slice(body.as_bytes())))
+    }
+
+    pub(crate) fn get(path: &str) -> Self {
+        Self::new("GET", path, ("", Bytes::new()))
+    }
+
+    fn new(method: &str, path: &str, (headers, body): (&str, Bytes)) -> Self {
+        let mut bytes = format!("{method} {path} HTTP/1.1\r\nhost: {HOST}\r\n{headers}\r\n").into_bytes();
+        bytes.extend_from_slice(&body);
+        let mut head = hyper::Request::builder().method(method).uri(format!("https://{HOST}{path}"));
+        for (name, value) in headers.lines().filter_map(|line| line.split_once(": ")) {
+            head = head.header(name, value);
+        }
+        let head = head.body(()).expect("methods, paths and headers of the load are its own, and well-formed");
+        Self { bytes, head, body }
     }
 }
 
 pub(crate) struct Connection {
-    stream: TcpStream,
+    wire: Wire,
     room: Vec<u8>,
 }
 
 impl Connection {
+    /// A plain one.
     pub(crate) fn open(address: SocketAddr) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).context("connect")?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, room: vec![0; ROOM] })
+        Self::by(Caller::Plain, address)
+    }
+
+    /// As this caller connects; HTTP/2 is spoken elsewhere.
+    pub(crate) fn by(caller: Caller, address: SocketAddr) -> anyhow::Result<Self> {
+        Ok(Self { wire: Wire::open(address, caller, PATIENCE)?, room: vec![0; ROOM] })
     }
 
     /// With no more room than an answer of the load needs, for connections by the thousand.
@@ -56,12 +76,12 @@ impl Connection {
 
     /// Like [`Self::call`], with the answer as it came: head and body.
     pub(crate) fn answer(&mut self, request: &Request) -> anyhow::Result<(u16, &[u8])> {
-        self.stream.write_all(&request.bytes)?;
+        self.wire.write_all(&request.bytes)?;
         let mut filled = 0;
         let mut head = None;
         loop {
             let free = self.room.get_mut(filled..).context("an answer larger than expected")?;
-            let count = self.stream.read(free)?;
+            let count = self.wire.read(free)?;
             if count == 0 {
                 bail!("closed inside an answer");
             }
@@ -79,8 +99,8 @@ impl Connection {
     }
 
     /// The connection itself, for an answer that is read as it comes.
-    pub(crate) fn into_stream(self) -> TcpStream {
-        self.stream
+    pub(crate) fn into_wire(self) -> Wire {
+        self.wire
     }
 }
 

@@ -1,10 +1,12 @@
 //! The gateway under measurement: everything that depends on the form of its configuration,
 //! its documents and its command line stands in this file.
 
+use crate::certificate::Certificate;
 use crate::client::Request;
 use crate::load::Target;
 use crate::peers::{ON_BROKER, Places};
-use crate::process::{Core, Process};
+use crate::process::{Core, Process, free_address};
+use crate::proxy::{CHECKED, Proxy};
 use crate::token::{AUDIENCE, Issuer};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -25,29 +27,39 @@ pub(crate) struct Gateway {
     program: PathBuf,
     folder: PathBuf,
     agent: SocketAddr,
+    /// With it, TLS is served beside plain HTTP.
+    certificate: Option<Certificate>,
 }
 
 impl Gateway {
     pub(crate) fn new(program: PathBuf, folder: PathBuf, agent: SocketAddr) -> Self {
-        Self { program, folder, agent }
+        Self { program, folder, agent, certificate: None }
+    }
+
+    /// One that serves TLS, too, where [`Self::open`] and [`Self::guarded`] say.
+    pub(crate) fn with(self, certificate: &Certificate) -> Self {
+        Self { certificate: Some(certificate.clone()), ..self }
     }
 
     /// With nothing to check: anyone may call, no limit, no schema.
-    pub(crate) fn open(&self) -> anyhow::Result<Process> {
+    pub(crate) fn open(&self) -> anyhow::Result<Proxy> {
+        let document = |id, path| self.document(id, "none", path, None);
         let agents =
-            json!([self.document("open", "none", "/invoke", None), self.document("stream", "none", "/sse", None),]);
-        let config = format!("{}limits:\n  per_address: null\n", self.common(&self.agents("open", &agents)?));
-        self.start(&self.write("open", &config)?)
+            json!([document("open", "/invoke"), document("stream", "/sse"), document("ticker", "/sse/ticker")]);
+        let tls = free_address()?;
+        let common = self.common(&self.agents("open", &agents)?, Some(tls));
+        let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ per_agent: null }}\n");
+        Ok(Proxy { process: self.start(&self.write("open", &config)?)?, tls })
     }
 
     /// With everything: keys, tokens, a limit that holds and never refuses, a schema. With it
     /// comes a key that it knows.
-    pub(crate) fn guarded(&self) -> anyhow::Result<(Process, String)> {
+    pub(crate) fn guarded(&self) -> anyhow::Result<(Proxy, String)> {
         let agents = json!([
             self.document("keyed", "api_key", "/invoke", Some(schema())),
             self.document("signed", "oauth2_bearer", "/invoke", Some(schema())),
         ]);
-        let issuer = self.issuer();
+        let (issuer, tls) = (self.issuer(), free_address()?);
         let config = format!(
             "{common}auth:
   api_keys:
@@ -62,19 +74,19 @@ limits:
   per_address: 1000000/s
   per_caller: 1000000/s
 ",
-            common = self.common(&self.agents("guarded", &agents)?),
+            common = self.common(&self.agents("guarded", &agents)?, Some(tls)),
             keys = self.folder.join("keys.jsonl").display(),
         );
         let file = self.write("guarded", &config)?;
         let key = self.key(&file)?;
-        Ok((self.start(&file)?, key))
+        Ok((Proxy { process: self.start(&file)?, tls }, key))
     }
 
     /// With the agents of a file, which anyone may discover and call.
     pub(crate) fn crowded(&self, agents: &Path, count: usize) -> anyhow::Result<Process> {
         let config = format!(
             "{}directory:\n  public: [\"*\"]\nlimits:\n  per_address: null\n  per_caller_search: null\n",
-            self.common(&agents.display().to_string())
+            self.common(&agents.display().to_string(), None)
         );
         self.start(&self.write(&format!("crowd-{count}"), &config)?)
     }
@@ -101,7 +113,7 @@ limits:
     - {{ agents: [mqtt], concurrency: 1000 }}
 "
         );
-        let config = self.common(&file).replace(&format!("agents:\n  from: [{file}]\n"), &rules);
+        let config = self.common(&file, None).replace(&format!("agents:\n  from: [{file}]\n"), &rules);
         let config = config.replace("127.0.0.0/8]\n", "127.0.0.0/8]\n  allow_sockets: [\"/*\"]\n");
         self.start(&self.write("everything", &format!("{config}limits:\n  per_address: null\n"))?)
     }
@@ -132,11 +144,15 @@ limits:
         format!("http://{}", self.agent)
     }
 
-    fn common(&self, documents: &str) -> String {
+    fn common(&self, documents: &str, tls: Option<SocketAddr>) -> String {
+        let secure = tls.zip(self.certificate.as_ref()).map_or_else(String::new, |(tls, certificate)| {
+            let (chain, key) = (certificate.chain.display(), certificate.key.display());
+            format!("  - address: {tls}\n    tls: {{ certificate: {chain}, key: {key} }}\n")
+        });
         format!(
             "listen:
   - address: 127.0.0.1:0
-connections:
+{secure}connections:
   connections: 20000
   idle: 10m
 admin:
@@ -201,12 +217,12 @@ fn question() -> String {
 
 /// A call without credentials, for the agent itself, plain proxies and open agents.
 pub(crate) fn plain(address: SocketAddr, path: &str) -> Target {
-    Target { address, request: Request::post(path, "", &question()) }
+    Target::plain(address, Request::post(path, "", &question()))
 }
 
 /// A call to one of the agents of [`crate::peers`], through the gateway.
 pub(crate) fn asking(address: SocketAddr, kind: &str, body: &str) -> Target {
-    Target { address, request: Request::post(&path_of(kind), "", body) }
+    Target::plain(address, Request::post(&path_of(kind), "", body))
 }
 
 /// Where the gateway takes calls to an agent.
@@ -217,13 +233,13 @@ pub(crate) fn path_of(agent: &str) -> String {
 /// A call that shows an API key.
 pub(crate) fn keyed(address: SocketAddr, key: &str) -> Target {
     let header = format!("x-api-key: {key}\r\n");
-    Target { address, request: Request::post("/agents/keyed/invoke", &header, &question()) }
+    Target::plain(address, Request::post(CHECKED, &header, &question()))
 }
 
 /// A call that shows a token.
 pub(crate) fn signed(address: SocketAddr, token: &str) -> Target {
     let header = format!("authorization: Bearer {token}\r\n");
-    Target { address, request: Request::post("/agents/signed/invoke", &header, &question()) }
+    Target::plain(address, Request::post("/agents/signed/invoke", &header, &question()))
 }
 
 /// A program beside this one, as cargo leaves them.

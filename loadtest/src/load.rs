@@ -2,11 +2,14 @@
 //! call's latency counts from the moment it *should* have started, so that a proxy which
 //! stalls does not hide the calls that waited behind the stall.
 //!
-//! Each connection is a thread that blocks: cheaper per call than a runtime, and its clock is
-//! the kernel's.
+//! Each HTTP/1.1 connection is a thread that blocks: cheaper per call than a runtime, and its
+//! clock is the kernel's. HTTP/2 has a file of its own.
+
+mod h2;
 
 use crate::agent::now;
 use crate::client::{Connection, Request};
+use crate::wire::Caller;
 use anyhow::Context as _;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec};
@@ -21,14 +24,32 @@ use std::time::{Duration, Instant};
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
+    pub(crate) caller: Caller,
     pub(crate) request: Request,
 }
 
 impl Target {
+    /// A plain call.
+    pub(crate) fn plain(address: SocketAddr, request: Request) -> Self {
+        Self { address, caller: Caller::Plain, request }
+    }
+
+    /// The same call by another kind of caller, who connects elsewhere.
+    pub(crate) fn by(&self, caller: Caller, address: SocketAddr) -> Self {
+        Self { address, caller, request: self.request.clone() }
+    }
+
+    fn connect(&self) -> anyhow::Result<Connection> {
+        Connection::by(self.caller, self.address)
+    }
+
     /// One call, with its answer as text: shows before a measurement that it measures the
     /// right thing.
     pub(crate) fn try_once(&self) -> anyhow::Result<()> {
-        let mut connection = Connection::open(self.address)?;
+        if self.caller == Caller::H2 {
+            return h2::try_once(self);
+        }
+        let mut connection = self.connect()?;
         let (status, answer) = connection.answer(&self.request)?;
         let answer = String::from_utf8_lossy(answer);
         anyhow::ensure!(status == 200, "the first call was answered:\n{answer}");
@@ -43,8 +64,11 @@ pub(crate) struct Saturated {
     pub(crate) took: Duration,
 }
 
-/// Keeps `connections` busy until `time` is over or `most` calls are made.
+/// Keeps `connections` busy until `time` is over or `most` calls are made (HTTP/1.1 only).
 pub(crate) fn saturate(target: &Target, connections: u64, time: Duration, most: u64) -> anyhow::Result<Saturated> {
+    if target.caller == Caller::H2 {
+        return h2::saturate(target, connections, time);
+    }
     let started = Instant::now();
     let left = Arc::new(AtomicU64::new(most));
     let threads = (0..connections).map(|_| {
@@ -60,14 +84,14 @@ pub(crate) fn saturate(target: &Target, connections: u64, time: Duration, most: 
 }
 
 fn busy(target: &Target, left: &AtomicU64, end: Instant) -> anyhow::Result<(u64, u64)> {
-    let mut connection = Connection::open(target.address)?;
+    let mut connection = target.connect()?;
     let (mut calls, mut failed) = (0, 0);
     let take = || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
     while Instant::now() < end && take() {
         calls += 1;
         if !matches!(connection.call(&target.request), Ok(200)) {
             failed += 1;
-            connection = Connection::open(target.address)?;
+            connection = target.connect()?;
         }
     }
     Ok((calls, failed))
@@ -79,9 +103,13 @@ pub(crate) struct Paced {
     pub(crate) failed: u64,
 }
 
-/// `rate` calls a second for `time`, spread evenly over `connections`.
+/// `rate` calls a second for `time`, spread evenly over `connections`. A call whose connection is not back from the one
+/// before waits for it, and the wait counts.
 pub(crate) fn pace(target: &Target, connections: u64, rate: u64, time: Duration) -> anyhow::Result<Paced> {
     let period = 1_000_000_000 / rate.max(1);
+    if target.caller == Caller::H2 {
+        return h2::pace(target, connections, Duration::from_nanos(period), time);
+    }
     // Every thread is up before the first call is due.
     let first = now() + 50_000_000;
     let end = first + u64::try_from(time.as_nanos())?;
@@ -101,7 +129,7 @@ pub(crate) fn pace(target: &Target, connections: u64, rate: u64, time: Duration)
 
 fn punctual(target: &Target, due: impl Iterator<Item = u64>) -> anyhow::Result<Paced> {
     set_current_timer_slack(NonZeroU64::new(1))?;
-    let mut connection = Connection::open(target.address)?;
+    let mut connection = target.connect()?;
     let mut seen = Paced { latencies: Vec::new(), failed: 0 };
     for moment in due {
         wait_until(moment)?;
@@ -109,7 +137,7 @@ fn punctual(target: &Target, due: impl Iterator<Item = u64>) -> anyhow::Result<P
             seen.latencies.push(now().saturating_sub(moment));
         } else {
             seen.failed += 1;
-            connection = Connection::open(target.address)?;
+            connection = target.connect()?;
         }
     }
     Ok(seen)

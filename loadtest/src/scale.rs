@@ -128,7 +128,7 @@ impl Size {
         let each = self.resident.saturating_sub(least) as f64 / count.saturating_sub(fewest).max(1) as f64;
         let cpu = median(self.cpu.iter().copied());
         let refreshed = self.refresh()?;
-        let filtered = get("/agents?capabilities=forecasts-7&language=de&top=20");
+        let filtered = Request::get("/agents?capabilities=forecasts-7&language=de&top=20");
         let ranked = post(r#"{"query":"someone who checks insurance paperwork for farmers","top":20}"#);
         let mut row = vec![
             count.to_string(),
@@ -156,7 +156,7 @@ impl Size {
 
     fn wait_for(&self, edition: u64) -> anyhow::Result<()> {
         let last = self.crowd.count().div_ceil(100) - 1;
-        let request = get(&format!("/agents/agent-{last}"));
+        let request = Request::get(&format!("/agents/agent-{last}"));
         let version = format!("\"1.0.{edition}\"");
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
@@ -220,10 +220,6 @@ fn searches(address: SocketAddr, request: &Request) -> anyhow::Result<Vec<u64>> 
     }
     took.sort_unstable();
     Ok(took)
-}
-
-fn get(path: &str) -> Request {
-    Request { bytes: format!("GET {path} HTTP/1.1\r\nhost: loadtest.local\r\n\r\n").into_bytes() }
 }
 
 fn post(body: &str) -> Request {

@@ -18,7 +18,7 @@ pub(crate) fn delays(target: &Target, streams: u64) -> anyhow::Result<Vec<u64>> 
 }
 
 fn one(target: &Target) -> anyhow::Result<Vec<u64>> {
-    let mut stream = Connection::open(target.address)?.into_stream();
+    let mut stream = Connection::open(target.address)?.into_wire();
     stream.write_all(&target.request.bytes)?;
     let mut delays = Vec::with_capacity(EVENTS);
     let mut first = None;
