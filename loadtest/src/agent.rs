@@ -1,12 +1,12 @@
-//! The agent: 300 bytes of JSON for whatever is posted, a stream of events, and the keys that
-//! sign the run's tokens. One thread, no parsing, no allocation worth naming: what a call
+//! The agent: 300 bytes of JSON for whatever is posted, streams of events, bodies of any length,
+//! and the keys that sign the run's tokens. One thread, no parsing, no allocation worth naming: what a call
 //! costs beyond this is the proxy's.
 
 use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Channel, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -14,6 +14,8 @@ use hyper_util::rt::TokioIo;
 use rustix::time::{ClockId, clock_gettime};
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -23,8 +25,16 @@ type Body = BoxBody<Bytes, Infallible>;
 pub(crate) const ANSWER: usize = 300;
 
 /// Events of one stream, and the pause between two.
-pub(crate) const EVENTS: usize = 50;
+pub(crate) const EVENTS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// The pause of a stream that ends when its reader leaves.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+
+/// Where events are, those that do not end, and as many bytes as the number behind it says.
+pub(crate) const SSE: &str = "/sse";
+pub(crate) const TICKER: &str = "/sse/ticker";
+pub(crate) const BULK: &str = "/bulk/";
 
 /// Serves until killed; the first line on stdout says where.
 pub(crate) fn serve(jwks: Option<PathBuf>) -> anyhow::Result<()> {
@@ -67,13 +77,49 @@ async fn connection(stream: TcpStream, answers: Answers) {
 }
 
 async fn reply(request: Request<Incoming>, answers: Answers) -> hyper::Result<Response<Body>> {
-    let path = request.uri().path();
-    if path == "/jwks" {
-        return Ok(document(answers.jwks));
+    let path = request.uri().path().to_owned();
+    let mut body = request.into_body();
+    // A body of any length passes through little memory.
+    while let Some(part) = body.frame().await {
+        drop(part?);
     }
-    let streams = path == "/sse";
-    request.into_body().collect().await?;
-    Ok(if streams { events() } else { document(answers.json) })
+    let bulk = path.strip_prefix(BULK).and_then(|length| length.parse().ok());
+    Ok(match (path.as_str(), bulk) {
+        ("/jwks", _) => document(answers.jwks),
+        (SSE, _) => events(EVENTS, PAUSE),
+        (TICKER, _) => events(usize::MAX, TICK),
+        (_, Some(length)) => bytes(length),
+        _ => document(answers.json),
+    })
+}
+
+/// So many bytes, of which only a part is ever in memory.
+struct Parts(u64);
+
+impl hyper::body::Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        static PART: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+        let part = usize::try_from(self.0).ok().and_then(|left| PART.get(..left)).unwrap_or(&PART);
+        self.0 -= part.len() as u64;
+        Poll::Ready((!part.is_empty()).then(|| Ok(Frame::data(Bytes::from_static(part)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0 == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0)
+    }
+}
+
+fn bytes(length: u64) -> Response<Body> {
+    let mut response = Response::new(Parts(length).boxed());
+    response.headers_mut().insert(CONTENT_TYPE, http_value("application/octet-stream"));
+    response
 }
 
 fn document(json: Bytes) -> Response<Body> {
@@ -83,11 +129,11 @@ fn document(json: Bytes) -> Response<Body> {
 }
 
 /// A stream whose events carry the moment at which they were sent.
-fn events() -> Response<Body> {
+fn events(count: usize, pause: Duration) -> Response<Body> {
     let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
     tokio::spawn(async move {
-        for _ in 0..EVENTS {
-            tokio::time::sleep(PAUSE).await;
+        for _ in 0..count {
+            tokio::time::sleep(pause).await;
             let event = format!("data: {{\"sent\":{}}}\n\n", now());
             if sender.send_data(Bytes::from(event)).await.is_err() {
                 return;

@@ -1,6 +1,8 @@
 //! The gateway under measurement: everything that depends on the form of its configuration,
 //! its documents and its command line stands in this file.
 
+use crate::agent::{BULK, SSE, TICKER};
+use crate::bodies::LENGTHS;
 use crate::certificate::Certificate;
 use crate::client::Request;
 use crate::load::Target;
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// What the caller sends: 200 bytes that satisfy [`schema`].
@@ -43,9 +45,11 @@ impl Gateway {
 
     /// With nothing to check: anyone may call, no limit, no schema.
     pub(crate) fn open(&self) -> anyhow::Result<Proxy> {
-        let document = |id, path| self.document(id, "none", path, None);
-        let agents =
-            json!([document("open", "/invoke"), document("stream", "/sse"), document("ticker", "/sse/ticker")]);
+        let document = |id: &str, path: &str| self.document(id, "none", path, None);
+        let mut agents = vec![document("open", "/invoke"), document("stream", SSE), document("ticker", TICKER)];
+        let lengths = [0].into_iter().chain(LENGTHS);
+        agents.extend(lengths.map(|length| document(&format!("bulk-{length}"), &format!("{BULK}{length}"))));
+        let agents = json!(agents);
         let tls = free_address()?;
         let common = self.common(&self.agents("open", &agents)?, Some(tls));
         let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ per_agent: null }}\n");
@@ -128,9 +132,10 @@ limits:
     fn key(&self, config: &Path) -> anyhow::Result<String> {
         let mut command = Command::new(&self.program);
         command.args(["key", "new", "--caller", CALLER, "--config"]).arg(config);
-        let output = command.stderr(Stdio::inherit()).output()?;
+        let output = command.output()?;
         let text = String::from_utf8(output.stdout)?;
-        ensure!(output.status.success(), "{command:?} failed: {text}");
+        let why = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?} failed: {why}");
         let key = text.split_ascii_whitespace().last();
         Ok(key.context("`gatepost key new` printed no key")?.to_owned())
     }
@@ -192,7 +197,7 @@ access_log:
 
     fn start(&self, config: &Path) -> anyhow::Result<Process> {
         let mut command = Command::new(&self.program);
-        command.arg("run").arg("--config").arg(config);
+        command.arg("run").arg("--config").arg(config).env("GATEPOST_LOG", "warn");
         Process::telling(command, Core::Proxy)
     }
 }

@@ -11,7 +11,7 @@ use crate::token::Issuer;
 use crate::wire::Caller;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -34,6 +34,54 @@ const OTHERS: [(&str, Kind, Work); 8] = [
     ("Envoy, key + limit", Kind::Envoy, Work::Check),
 ];
 
+/// Programs that stand elsewhere than usual.
+#[derive(clap::Args)]
+pub(crate) struct Programs {
+    /// The gateway's program; beside this one unless given.
+    #[arg(long)]
+    gatepost: Option<PathBuf>,
+    /// Envoy's program, where it is not on the PATH.
+    #[arg(long)]
+    envoy: Option<PathBuf>,
+}
+
+/// What every measurement stands on: the agent, the certificate, and how proxies and the gateway are started.
+pub(crate) struct Ground {
+    pub(crate) setting: Setting,
+    pub(crate) gateway: Gateway,
+    issuer: Issuer,
+    _agent: Process,
+    _folder: TempDir,
+}
+
+impl Ground {
+    /// For so many connections of callers at once.
+    pub(crate) fn lay(programs: &Programs, connections: u64) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let issuer = Issuer::new()?;
+        let agent = start_agent(folder.path(), &issuer)?;
+        let setting = Setting {
+            folder: folder.path().to_owned(),
+            agent: agent.address,
+            certificate: Certificate::new(folder.path())?,
+            connections,
+            envoy: programs.envoy.clone(),
+        };
+        let program = programs.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
+        let gateway = Gateway::new(program, folder.path().to_owned(), agent.address).with(&setting.certificate);
+        Ok(Self { setting, gateway, issuer, _agent: agent, _folder: folder })
+    }
+
+    /// Another's proxy; says so where it is not installed.
+    pub(crate) fn proxy(&self, name: &str, kind: Kind, work: Work) -> anyhow::Result<Option<Proxy>> {
+        let started = kind.start(&self.setting, work)?;
+        if started.is_none() {
+            println!("{name} is not installed: its rows are missing");
+        }
+        Ok(started)
+    }
+}
+
 /// A process that is measured.
 pub(crate) struct Resident {
     pub(crate) name: &'static str,
@@ -55,36 +103,23 @@ pub(crate) struct House {
     /// What the proxies say of their own versions.
     pub(crate) versions: BTreeMap<String, String>,
     /// Behind the proxies, so that they end first.
-    _agent: Process,
-    _folder: TempDir,
+    _ground: Rc<Ground>,
 }
 
 impl House {
     pub(crate) fn build(plan: &Plan, idle: u64) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let issuer = Issuer::new()?;
-        let agent = start_agent(folder.path(), &issuer)?;
-        let setting = Setting {
-            folder: folder.path().to_owned(),
-            agent: agent.address,
-            certificate: Certificate::new(folder.path())?,
-            connections: idle + 1000,
-            envoy: plan.envoy.clone(),
-        };
-        let program = plan.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
-        let gateway = Gateway::new(program, folder.path().to_owned(), agent.address).with(&setting.certificate);
+        let ground = Rc::new(Ground::lay(&plan.programs, idle + 1000)?);
         let mut house = Self {
-            direct: Row::new("direct", plain(agent.address, "/invoke"), None),
+            direct: Row::new("direct", plain(ground.setting.agent, "/invoke"), None),
             rows: Vec::new(),
             residents: Vec::new(),
             versions: BTreeMap::new(),
-            _agent: agent,
-            _folder: folder,
+            _ground: Rc::clone(&ground),
         };
         for (name, kind, work) in OTHERS {
-            house.other(name, &setting, (kind, work))?;
+            house.other(name, &ground, (kind, work))?;
         }
-        house.gatepost(&gateway, &issuer)?;
+        house.gatepost(&ground.gateway, &ground.issuer)?;
         house.rows.retain(|row| plan.wants(row.name));
         // Callers of one kind stand together.
         house.rows.sort_by_key(|row| Caller::ALL.iter().position(|caller| *caller == row.target.caller));
@@ -94,17 +129,17 @@ impl House {
         Ok(house)
     }
 
-    fn other(&mut self, name: &'static str, setting: &Setting, (kind, work): (Kind, Work)) -> anyhow::Result<()> {
+    fn other(&mut self, name: &'static str, ground: &Ground, (kind, work): (Kind, Work)) -> anyhow::Result<()> {
         let call = |proxy: &Proxy| match work {
             Work::Pass | Work::Prompt => plain(proxy.process.address, "/invoke"),
             Work::Check => keyed(proxy.process.address, proxy::KEY),
         };
-        let started = settled(|| Ok(kind.start(setting, work)?.map(|proxy| (call(&proxy), proxy))))?;
+        let started = settled(|| Ok(kind.start(&ground.setting, work)?.map(|proxy| (call(&proxy), proxy))))?;
         let Some((target, proxy, starts)) = started else {
             println!("{name} is not installed: its rows are missing");
             return Ok(());
         };
-        self.versions.extend(kind.version(setting).map(|version| (kind.name().to_owned(), version)));
+        self.versions.extend(kind.version(&ground.setting).map(|version| (kind.name().to_owned(), version)));
         let callers: &[Caller] = if work == Work::Check { &[Caller::Plain] } else { &Caller::ALL };
         self.moves_in(name, (target, proxy, starts), callers).map(drop)
     }

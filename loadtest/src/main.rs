@@ -5,14 +5,17 @@
 //! them, so that the CPU of each is its own. Nothing here links the gateway.
 
 mod agent;
+mod bodies;
 mod broker;
 mod certificate;
 mod client;
 mod crowd;
 mod direct;
 mod envoy;
+mod events;
 mod figures;
 mod gatepost;
+mod handshakes;
 mod haproxy;
 mod house;
 mod leash;
@@ -31,7 +34,6 @@ mod report;
 mod run;
 mod scale;
 mod soak;
-mod stream;
 mod token;
 mod transports;
 mod wire;
@@ -54,6 +56,12 @@ struct Arguments {
 enum Command {
     /// Measure what a call costs, beside other proxies; print tables, keep a record and a plot.
     Run(run::Plan),
+    /// Measure bodies of 1 KB to 64 MB, and the memory that they pass through.
+    Bodies(bodies::Plan),
+    /// Measure streams of events, and the memory of thousands of them.
+    Events(events::Plan),
+    /// Measure TLS handshakes, full and resumed.
+    Handshakes(handshakes::Plan),
     /// Measure what the number of agents changes.
     Scale(scale::Plan),
     /// Measure each transport beside a direct call of the same agent.
@@ -80,6 +88,9 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Run(plan) => run::run(&plan),
+        Command::Bodies(plan) => bodies::run(&plan),
+        Command::Events(plan) => events::run(&plan),
+        Command::Handshakes(plan) => handshakes::run(&plan),
         Command::Scale(plan) => scale::run(&plan),
         Command::Transports(plan) => transports::run(&plan),
         Command::Soak(plan) => soak::run(&plan),

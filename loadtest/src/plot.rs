@@ -105,8 +105,9 @@ fn scales(body: &mut String, (bottom, most, slowest): (f64, f64, f64)) {
         add(body, format_args!("<path class=\"grid\" d=\"M{x:.1} 54V{bottom:.0}\"/>"));
         text(body, (x, bottom + 18.0, "faint", "middle"), label);
     };
-    for share in [0.0, 0.5, 1.0] {
-        tick(BARS.0 + share * (BARS.1 - BARS.0 - 40.0), &format!("{:.0}", most * share));
+    let step = [10.0, 25.0, 50.0, 100.0, 250.0].into_iter().find(|step| most / step <= 6.0).unwrap_or(1000.0);
+    for value in (0..=6).map(|at| f64::from(at) * step).filter(|value| *value <= most) {
+        tick(BARS.0 + value / most * (BARS.1 - BARS.0 - 40.0), &format!("{value}"));
     }
     for value in [10.0, 100.0, 1000.0, 10_000.0, 100_000.0].into_iter().filter(|value| *value <= slowest.max(20.0)) {
         tick(along(value, slowest), &format!("{value}"));

@@ -103,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// What it says of its own version; the two that are built here say nothing.
+    /// What it says of its own version, in its own words; the two that are built here say nothing.
     pub(crate) fn version(self, setting: &Setting) -> Option<String> {
         let asks = match self {
             Self::Nginx | Self::Haproxy => "-v",
@@ -114,7 +114,9 @@ impl Kind {
         // nginx says it on stderr, Envoy after an empty line.
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said).into_owned();
-        said.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+        let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
+        let (_, version) = line.split_once("version: ").unwrap_or(("", line));
+        Some(version.to_owned())
     }
 }
 

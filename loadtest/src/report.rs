@@ -137,7 +137,7 @@ pub(crate) struct Kept {
 
 /// Time to the first answer, and memory.
 pub(crate) fn kept(rows: &[Kept], calls: u64, idle: u64) -> String {
-    let (more, held) = (format!("{calls} calls later"), format!("with {idle} idle"));
+    let (more, held) = (format!("{calls} more calls"), format!("with {idle} idle"));
     let head = ["resident MiB", "first answer ms", "at start", "after the rounds", &more, &held, "KiB per idle"];
     let line = |kept: &Kept| {
         let mut cells = vec![kept.name.clone(), cell(kept.first_answer_ms, 0)];

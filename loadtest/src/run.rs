@@ -2,7 +2,7 @@
 //! machine falls on all of them; then the tables, the record and the plot.
 
 use crate::figures::{median, percentile};
-use crate::house::{House, Resident};
+use crate::house::{House, Programs, Resident};
 use crate::load::{self, Target};
 use crate::process::cores;
 use crate::record::Record;
@@ -38,14 +38,9 @@ pub(crate) struct Plan {
     #[arg(long, default_value = "target/loadtest")]
     #[serde(skip)]
     out: PathBuf,
-    /// The gateway's program; beside this one unless given.
-    #[arg(long)]
+    #[command(flatten)]
     #[serde(skip)]
-    pub(crate) gatepost: Option<PathBuf>,
-    /// Envoy's program, where it is not on the PATH.
-    #[arg(long)]
-    #[serde(skip)]
-    pub(crate) envoy: Option<PathBuf>,
+    pub(crate) programs: Programs,
 }
 
 impl Plan {
