@@ -9,8 +9,8 @@ use crate::house::{Ground, Programs};
 use crate::load::{self, Target};
 use crate::process::Process;
 use crate::proxy::{Kind, Work};
-use crate::report::cell;
-use anyhow::Context as _;
+use crate::report::{PINGORA, cell};
+use anyhow::{Context as _, ensure};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -33,6 +33,9 @@ pub(crate) struct Plan {
     programs: Programs,
 }
 
+/// How long so many of the largest may take.
+const LONGEST: Duration = Duration::from_secs(60);
+
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Up,
@@ -52,14 +55,13 @@ struct Seen {
     megabytes_per_second: f64,
     /// Microseconds of CPU for a call, and for a megabyte.
     cpu: Option<(f64, f64)>,
-    /// KiB that the process held at most, beyond what it held before.
-    grown: Option<u64>,
     failed: u64,
 }
 
 pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
     let ground = Ground::lay(&plan.programs, 1000)?;
-    let passages = passages(&ground)?;
+    let passages = NAMES.iter().map(|name| passage(&ground, name));
+    let passages: Vec<Passage> = passages.filter_map(anyhow::Result::transpose).collect::<anyhow::Result<_>>()?;
     let mut failed = 0;
     for way in [Way::Up, Way::Down] {
         let mut rows = Vec::new();
@@ -75,36 +77,84 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
             rows.extend(passages.iter().zip(&seen).map(|(passage, seen)| line(passage.name, length, seen)));
         }
         let title = if way == Way::Up { "to the agent" } else { "from the agent" };
-        let head = [title, "length", "MB/s", "CPU µs/call", "CPU µs/MB", "grown by KiB", "failed"];
+        let head = [title, "length", "MB/s", "CPU µs/call", "CPU µs/MB", "failed"];
         println!("{}", table(&head, &rows));
     }
-    anyhow::ensure!(failed == 0, "{failed} calls failed: the figures above are not to be used");
+    let ways = [Way::Up, Way::Down];
+    let mut rows = Vec::new();
+    for passage in passages.iter().filter(|passage| passage.process.is_some()) {
+        let mut cells = vec![passage.name.to_owned()];
+        for way in ways {
+            cells.push(cell(grown(plan, &ground, (passage.name, way))?.unwrap_or(f64::NAN), 0));
+        }
+        rows.push(cells);
+    }
+    let title = format!("{} × 64 MiB at once, KiB for each", plan.connections);
+    println!("{}", table(&[&title, "to the agent", "from the agent"], &rows));
+    ensure!(failed == 0, "{failed} calls failed: the figures above are not to be used");
     Ok(())
 }
 
-fn passages(ground: &Ground) -> anyhow::Result<Vec<Passage>> {
-    let agent = ground.setting.agent;
-    let mut passages =
-        vec![Passage { name: "direct", process: None, target: Box::new(move |way, length| bulk(agent, way, length)) }];
-    for (name, kind) in [("nginx", Kind::Nginx), ("HAProxy", Kind::Haproxy), ("Pingora, bare", Kind::Pingora)] {
-        let Some(proxy) = ground.proxy(name, kind, Work::Pass)? else { continue };
-        let address = proxy.process.address;
-        let target = Box::new(move |way, length| bulk(address, way, length));
-        passages.push(Passage { name, process: Some(proxy.process), target });
-    }
-    let gateway = ground.gateway.open()?.process;
-    let address = gateway.address;
-    let target = Box::new(move |way, length| {
-        let path = path_of(&format!("bulk-{}", if way == Way::Up { 0 } else { length }));
-        Target::plain(address, Request::bulk(&path, if way == Way::Up { length } else { 0 }))
-    });
-    passages.push(Passage { name: "Gatepost", process: Some(gateway), target });
-    Ok(passages)
+/// Who is measured.
+const NAMES: [&str; 5] = ["direct", "nginx", "HAProxy", PINGORA, "Gatepost"];
+
+/// Starts one of them; `None` where it is not installed.
+fn passage(ground: &Ground, name: &'static str) -> anyhow::Result<Option<Passage>> {
+    let kind = match name {
+        "nginx" => Kind::Nginx,
+        "HAProxy" => Kind::Haproxy,
+        PINGORA => Kind::Pingora,
+        "Gatepost" => {
+            let gateway = ground.gateway.open()?.process;
+            let address = gateway.address;
+            let target = move |way, length| {
+                let (up, down) = lengths(way, length);
+                Target::plain(address, Request::bulk(&path_of(&format!("bulk-{down}")), up))
+            };
+            return Ok(Some(Passage { name, process: Some(gateway), target: Box::new(target) }));
+        }
+        _ => {
+            let agent = ground.setting.agent;
+            return Ok(Some(Passage {
+                name,
+                process: None,
+                target: Box::new(move |way, length| bulk(agent, way, length)),
+            }));
+        }
+    };
+    let Some(proxy) = ground.proxy(name, kind, Work::Pass)? else { return Ok(None) };
+    let address = proxy.process.address;
+    let target = Box::new(move |way, length| bulk(address, way, length));
+    Ok(Some(Passage { name, process: Some(proxy.process), target }))
+}
+
+/// The largest body, as often at once as there are connections, through a process that saw only small ones before: what
+/// it holds at most beyond what it held, in KiB for each of them.
+fn grown(plan: &Plan, ground: &Ground, (name, way): (&'static str, Way)) -> anyhow::Result<Option<f64>> {
+    let Some(Passage { process: Some(process), target, .. }) = passage(ground, name)? else { return Ok(None) };
+    let [small, .., large] = LENGTHS;
+    load::saturate(&target(way, small), plan.connections, LONGEST, plan.connections * 10)?;
+    process.forget_peak()?;
+    let before = process.resident()?;
+    let bodies = plan.connections * 2;
+    let seen = load::saturate(&target(way, large), plan.connections, LONGEST, bodies)?;
+    ensure!(
+        seen.failed == 0 && seen.calls == bodies,
+        "{name}: {} of {bodies} bodies, {} failed",
+        seen.calls,
+        seen.failed
+    );
+    Ok(Some(process.peak()?.saturating_sub(before) as f64 / plan.connections as f64))
+}
+
+/// What goes to the agent, and what comes from it.
+fn lengths(way: Way, length: usize) -> (usize, usize) {
+    if way == Way::Up { (length, 0) } else { (0, length) }
 }
 
 /// A body to the agent or from it, through something that leaves paths as they are.
 fn bulk(address: SocketAddr, way: Way, length: usize) -> Target {
-    let (up, down) = if way == Way::Up { (length, 0) } else { (0, length) };
+    let (up, down) = lengths(way, length);
     Target::plain(address, Request::bulk(&format!("{BULK}{down}"), up))
 }
 
@@ -112,17 +162,14 @@ fn measure(plan: &Plan, passage: &Passage, (way, length): (Way, usize)) -> anyho
     let target = (passage.target)(way, length);
     let process = passage.process.as_ref();
     let cpu = || process.map(Process::cpu).transpose();
-    let before = (cpu()?, process.map(Process::resident).transpose()?);
-    process.map(Process::forget_peak).transpose()?;
+    let before = cpu()?;
     let time = Duration::from_secs_f64(plan.seconds);
     let full = load::saturate(&target, plan.connections, time, u64::MAX)?;
-    let used = cpu()?.zip(before.0).map(|(after, before)| after.saturating_sub(before).as_secs_f64() * 1e6);
-    let peak = process.map(Process::peak).transpose()?;
+    let used = cpu()?.zip(before).map(|(after, before)| after.saturating_sub(before).as_secs_f64() * 1e6);
     let megabytes = full.calls as f64 * length as f64 / 1e6;
     Ok(Seen {
         megabytes_per_second: megabytes / full.took.as_secs_f64(),
         cpu: used.map(|used| (used / full.calls as f64, used / megabytes)),
-        grown: peak.zip(before.1).map(|(peak, before)| peak.saturating_sub(before)),
         failed: full.failed,
     })
 }
@@ -135,7 +182,6 @@ fn line(name: &str, length: usize, seen: &[Seen]) -> Vec<String> {
         cell(of(|seen| Some(seen.megabytes_per_second)), 0),
         cell(of(|seen| Some(seen.cpu?.0)), 1),
         cell(of(|seen| Some(seen.cpu?.1)), 1),
-        cell(of(|seen| seen.grown.map(|grown| grown as f64)), 0),
         seen.iter().map(|seen| seen.failed).sum::<u64>().to_string(),
     ]
 }

@@ -2,6 +2,7 @@
 //! what it must know (status, and where the answer ends), because it shares its core with the
 //! agent.
 
+use crate::head::{END, Head};
 use crate::wire::{Caller, HOST, Wire};
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
@@ -79,10 +80,11 @@ impl Connection {
     pub(crate) fn call(&mut self, request: &Request) -> anyhow::Result<u16> {
         self.wire.write_all(&request.bytes)?;
         let mut filled = 0;
-        let head = loop {
+        let (head, status) = loop {
             filled += self.more(filled)?;
-            if let Some(head) = Head::read(self.room.get(..filled).unwrap_or_default())? {
-                break head;
+            let got = self.room.get(..filled).unwrap_or_default();
+            if let Some(head) = Head::read(got)? {
+                break (head, status(got)?);
             }
         };
         match head.body {
@@ -100,7 +102,7 @@ impl Connection {
                 }
             }
         }
-        Ok(head.status)
+        Ok(status)
     }
 
     /// Reads into the room from `at` on.
@@ -126,7 +128,8 @@ impl Connection {
             if let Some(head) = &head
                 && head.ends(got)
             {
-                return Ok((head.status, self.room.get(..filled).unwrap_or_default()));
+                let got = self.room.get(..filled).unwrap_or_default();
+                return Ok((status(got)?, got));
             }
         }
     }
@@ -137,40 +140,10 @@ impl Connection {
     }
 }
 
-/// How a chunked answer ends.
-const END: &[u8] = b"\r\n0\r\n\r\n";
-
-struct Head {
-    status: u16,
-    length: usize,
-    /// `None` is a chunked body.
-    body: Option<usize>,
-}
-
-impl Head {
-    /// `None` until the head is whole.
-    fn read(got: &[u8]) -> anyhow::Result<Option<Self>> {
-        let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") else {
-            return Ok(None);
-        };
-        let text = std::str::from_utf8(got.get(..end).unwrap_or_default())?;
-        let mut lines = text.split("\r\n");
-        let first = lines.next().unwrap_or_default();
-        let status = first.split(' ').nth(1).context("a status line")?.parse()?;
-        let length = |line: &str| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse())?.ok()
-        };
-        Ok(Some(Self { status, length: end + 4, body: lines.find_map(length) }))
-    }
-
-    fn ends(&self, got: &[u8]) -> bool {
-        match self.body {
-            Some(body) => got.len() >= self.length + body,
-            // The last chunk ends the answer: nothing is pipelined behind it.
-            None => got.ends_with(END),
-        }
-    }
+/// The number in an answer's first line.
+fn status(got: &[u8]) -> anyhow::Result<u16> {
+    let digits = got.split(|byte| *byte == b' ').nth(1).context("a status line")?;
+    Ok(std::str::from_utf8(digits)?.parse()?)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! HAProxy, where it is installed, with one thread.
+//! HAProxy, where it is installed, with one thread. It would refuse to start where twice as many files as it may have
+//! callers cannot be opened, although an idle caller has only one: it is told not to.
 
 use crate::proxy::{CHECKED, Fronts, KEY, LIMIT, Setting, Work, written};
 use std::path::Path;
@@ -31,6 +32,7 @@ pub(crate) fn text(setting: &Setting, work: Work, fronts: Fronts) -> String {
         "global
     maxconn {connections}
     nbthread 1
+    no strict-limits
     log stdout format raw local0
 defaults
     mode http

@@ -17,6 +17,7 @@ mod figures;
 mod gatepost;
 mod handshakes;
 mod haproxy;
+mod head;
 mod house;
 mod leash;
 mod load;
