@@ -6,7 +6,7 @@ use crate::client::Request;
 use crate::figures::{median, table};
 use crate::gatepost::path_of;
 use crate::house::{Ground, Programs};
-use crate::load::{self, Target};
+use crate::load::{self, Target, Until};
 use crate::process::Process;
 use crate::proxy::{Kind, Work};
 use crate::report::{PINGORA, cell};
@@ -133,11 +133,11 @@ fn passage(ground: &Ground, name: &'static str) -> anyhow::Result<Option<Passage
 fn grown(plan: &Plan, ground: &Ground, (name, way): (&'static str, Way)) -> anyhow::Result<Option<f64>> {
     let Some(Passage { process: Some(process), target, .. }) = passage(ground, name)? else { return Ok(None) };
     let [small, .., large] = LENGTHS;
-    load::saturate(&target(way, small), plan.connections, LONGEST, plan.connections * 10)?;
+    load::saturate(&target(way, small), plan.connections, Until { time: LONGEST, most: plan.connections * 10 }, None)?;
     process.forget_peak()?;
     let before = process.resident()?;
     let bodies = plan.connections * 2;
-    let seen = load::saturate(&target(way, large), plan.connections, LONGEST, bodies)?;
+    let seen = load::saturate(&target(way, large), plan.connections, Until { time: LONGEST, most: bodies }, None)?;
     ensure!(
         seen.failed == 0 && seen.calls == bodies,
         "{name}: {} of {bodies} bodies, {} failed",
@@ -160,16 +160,12 @@ fn bulk(address: SocketAddr, way: Way, length: usize) -> Target {
 
 fn measure(plan: &Plan, passage: &Passage, (way, length): (Way, usize)) -> anyhow::Result<Seen> {
     let target = (passage.target)(way, length);
-    let process = passage.process.as_ref();
-    let cpu = || process.map(Process::cpu).transpose();
-    let before = cpu()?;
     let time = Duration::from_secs_f64(plan.seconds);
-    let full = load::saturate(&target, plan.connections, time, u64::MAX)?;
-    let used = cpu()?.zip(before).map(|(after, before)| after.saturating_sub(before).as_secs_f64() * 1e6);
+    let full = load::saturate(&target, plan.connections, time, passage.process.as_ref())?;
     let megabytes = full.calls as f64 * length as f64 / 1e6;
     Ok(Seen {
         megabytes_per_second: megabytes / full.took.as_secs_f64(),
-        cpu: used.map(|used| (used / full.calls as f64, used / megabytes)),
+        cpu: full.cpu_per_call().map(|cpu| (cpu, cpu * full.calls as f64 / megabytes)),
         failed: full.failed,
     })
 }

@@ -9,6 +9,7 @@ mod h2;
 
 use crate::agent::now;
 use crate::client::{Connection, Request};
+use crate::process::Process;
 use crate::wire::Caller;
 use anyhow::Context as _;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
@@ -39,6 +40,10 @@ impl Target {
         Self { address, caller, request: self.request.clone() }
     }
 
+    fn connect_all(&self, connections: u64) -> anyhow::Result<Vec<Connection>> {
+        (0..connections).map(|_| self.connect()).collect()
+    }
+
     fn connect(&self) -> anyhow::Result<Connection> {
         Connection::by(self.caller, self.address)
     }
@@ -62,29 +67,64 @@ pub(crate) struct Saturated {
     pub(crate) calls: u64,
     pub(crate) failed: u64,
     pub(crate) took: Duration,
+    /// CPU that the measured process used meanwhile, connecting left out.
+    pub(crate) cpu: Option<Duration>,
 }
 
-/// Keeps `connections` busy until `time` is over or `most` calls are made (HTTP/1.1 only).
-pub(crate) fn saturate(target: &Target, connections: u64, time: Duration, most: u64) -> anyhow::Result<Saturated> {
+impl Saturated {
+    pub(crate) fn per_second(&self) -> f64 {
+        self.calls as f64 / self.took.as_secs_f64()
+    }
+
+    /// Microseconds of CPU for a call.
+    pub(crate) fn cpu_per_call(&self) -> Option<f64> {
+        self.cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / self.calls as f64)
+    }
+}
+
+/// How long a saturating load goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Until {
+    pub(crate) time: Duration,
+    /// Calls, all together; over HTTP/2 only time counts.
+    pub(crate) most: u64,
+}
+
+impl From<Duration> for Until {
+    fn from(time: Duration) -> Self {
+        Self { time, most: u64::MAX }
+    }
+}
+
+/// Keeps `connections` busy, and reads what CPU that takes `process`.
+pub(crate) fn saturate(
+    target: &Target,
+    connections: u64,
+    until: impl Into<Until>,
+    process: Option<&Process>,
+) -> anyhow::Result<Saturated> {
+    let until = until.into();
     if target.caller == Caller::H2 {
-        return h2::saturate(target, connections, time);
+        return h2::saturate(target, connections, until.time, process);
     }
-    let started = Instant::now();
-    let left = Arc::new(AtomicU64::new(most));
-    let threads = (0..connections).map(|_| {
+    let open = target.connect_all(connections)?;
+    let left = Arc::new(AtomicU64::new(until.most));
+    let cpu = || process.map(Process::cpu).transpose();
+    let (before, started) = (cpu()?, Instant::now());
+    let threads = open.into_iter().map(|connection| {
         let (target, left) = (target.clone(), Arc::clone(&left));
-        std::thread::spawn(move || busy(&target, &left, started + time))
+        std::thread::spawn(move || busy(&target, connection, (&left, started + until.time)))
     });
-    let (mut calls, mut failed) = (0, 0);
+    let mut seen = Saturated { calls: 0, failed: 0, took: until.time, cpu: None };
     for (more, bad) in join(threads.collect())? {
-        calls += more;
-        failed += bad;
+        seen.calls += more;
+        seen.failed += bad;
     }
-    Ok(Saturated { calls, failed, took: started.elapsed() })
+    let cpu = cpu()?.zip(before).map(|(after, before)| after.saturating_sub(before));
+    Ok(Saturated { took: started.elapsed(), cpu, ..seen })
 }
 
-fn busy(target: &Target, left: &AtomicU64, end: Instant) -> anyhow::Result<(u64, u64)> {
-    let mut connection = target.connect()?;
+fn busy(target: &Target, mut connection: Connection, (left, end): (&AtomicU64, Instant)) -> anyhow::Result<(u64, u64)> {
     let (mut calls, mut failed) = (0, 0);
     let take = || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
     while Instant::now() < end && take() {
@@ -96,6 +136,9 @@ fn busy(target: &Target, left: &AtomicU64, end: Instant) -> anyhow::Result<(u64,
     }
     Ok((calls, failed))
 }
+
+/// Nanoseconds from the start of a load at a constant rate to its first call.
+const SOON: u64 = 20_000_000;
 
 /// What a load at a constant rate saw: latencies in nanoseconds, sorted.
 pub(crate) struct Paced {
@@ -110,13 +153,14 @@ pub(crate) fn pace(target: &Target, connections: u64, rate: u64, time: Duration)
     if target.caller == Caller::H2 {
         return h2::pace(target, connections, Duration::from_nanos(period), time);
     }
+    let open = target.connect_all(connections)?;
     // Every thread is up before the first call is due.
-    let first = now() + 50_000_000;
+    let first = now() + SOON;
     let end = first + u64::try_from(time.as_nanos())?;
-    let threads = (0..connections).map(|lane| {
+    let threads = (0..).zip(open).map(|(lane, connection)| {
         let target = target.clone();
         let due = (first + lane * period..end).step_by(usize::try_from(period * connections).unwrap_or(usize::MAX));
-        std::thread::spawn(move || punctual(&target, due))
+        std::thread::spawn(move || punctual(&target, connection, due))
     });
     let mut all = Paced { latencies: Vec::new(), failed: 0 };
     for part in join(threads.collect())? {
@@ -127,9 +171,8 @@ pub(crate) fn pace(target: &Target, connections: u64, rate: u64, time: Duration)
     Ok(all)
 }
 
-fn punctual(target: &Target, due: impl Iterator<Item = u64>) -> anyhow::Result<Paced> {
+fn punctual(target: &Target, mut connection: Connection, due: impl Iterator<Item = u64>) -> anyhow::Result<Paced> {
     set_current_timer_slack(NonZeroU64::new(1))?;
-    let mut connection = target.connect()?;
     let mut seen = Paced { latencies: Vec::new(), failed: 0 };
     for moment in due {
         wait_until(moment)?;

@@ -3,7 +3,7 @@
 
 use crate::figures::{median, percentile};
 use crate::house::{House, Programs, Resident};
-use crate::load::{self, Target};
+use crate::load::{self, Target, Until};
 use crate::process::cores;
 use crate::record::Record;
 use crate::report::{self, Kept, Latency, Round, Row};
@@ -104,18 +104,15 @@ fn turned(rows: &mut [Row], round: usize) -> impl Iterator<Item = &mut Row> {
 
 /// As fast as answers come; then half as fast; then the agent itself as fast as that.
 fn measure(plan: &Plan, row: &Row, direct: Option<&Target>) -> anyhow::Result<Round> {
-    let cpu = || row.process.as_ref().map(|process| process.cpu()).transpose();
-    let before = cpu()?;
-    let full = load::saturate(&row.target, plan.connections, plan.time(), u64::MAX)?;
-    let used = cpu()?.zip(before).map(|(after, before)| after.saturating_sub(before));
-    let per_second = full.calls as f64 / full.took.as_secs_f64();
+    let full = load::saturate(&row.target, plan.connections, plan.time(), row.process.as_deref())?;
+    let per_second = full.per_second();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "calls a second, halved")]
     let rate = (per_second / 2.0).max(1.0) as u64;
     let paced = load::pace(&row.target, plan.connections, rate, plan.time())?;
     let direct = direct.map(|direct| load::pace(direct, plan.connections, rate, plan.time())).transpose()?;
     Ok(Round {
         per_second,
-        cpu: used.map(|used| used.as_secs_f64() * 1e6 / full.calls as f64),
+        cpu: full.cpu_per_call(),
         rate,
         latency: latency(&paced.latencies),
         direct: direct.as_ref().map(|direct| latency(&direct.latencies)),
@@ -134,7 +131,7 @@ const LONGEST: Duration = Duration::from_secs(1200);
 fn keep(plan: &Plan, resident: &Resident, idle: u64) -> anyhow::Result<Kept> {
     let Resident { name, process, target, starts, at_start } = resident;
     let after_rounds = process.resident()?;
-    let more = load::saturate(target, plan.connections, LONGEST, plan.calls)?;
+    let more = load::saturate(target, plan.connections, Until { time: LONGEST, most: plan.calls }, None)?;
     anyhow::ensure!(more.calls == plan.calls && more.failed == 0, "{name}: {} of {} calls", more.calls, plan.calls);
     let after_calls = process.resident()?;
     let with_idle = memory::with_idle(process, target, idle).with_context(|| (*name).to_owned())?;

@@ -114,12 +114,10 @@ impl Size {
     }
 
     fn call(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let before = self.gateway.cpu()?;
         let time = Duration::from_secs_f64(plan.seconds);
-        let seen = load::saturate(&self.invocation(), plan.connections, time, u64::MAX)?;
+        let seen = load::saturate(&self.invocation(), plan.connections, time, Some(&self.gateway))?;
         ensure!(seen.failed == 0, "{} of {} calls failed", seen.failed, seen.calls);
-        let used = self.gateway.cpu()?.saturating_sub(before);
-        self.cpu.push(used.as_secs_f64() * 1e6 / seen.calls as f64);
+        self.cpu.extend(seen.cpu_per_call());
         Ok(())
     }
 

@@ -1,9 +1,10 @@
 //! The load over HTTP/2: few connections, each with several calls at once, on one thread with a runtime. The moments at
 //! which calls are due come from a thread that sleeps by the kernel's clock; the runtime's own has millisecond steps.
 
-use super::{Paced, Saturated, Target, wait_until};
+use super::{Paced, SOON, Saturated, Target, wait_until};
 use crate::agent::now;
 use crate::client::PATIENCE;
+use crate::process::Process;
 use crate::wire::{Caller, config, name};
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
@@ -33,22 +34,30 @@ pub(super) fn try_once(target: &Target) -> anyhow::Result<()> {
     })
 }
 
-pub(super) fn saturate(target: &Target, calls_at_once: u64, time: Duration) -> anyhow::Result<Saturated> {
+pub(super) fn saturate(
+    target: &Target,
+    calls_at_once: u64,
+    time: Duration,
+    process: Option<&Process>,
+) -> anyhow::Result<Saturated> {
     runtime()?.block_on(async {
+        let senders = connect_all(target, calls_at_once).await?;
+        let cpu = || process.map(Process::cpu).transpose();
+        let (before, started) = (cpu()?, Instant::now());
         let mut lanes = JoinSet::new();
-        for sender in connect_all(target, calls_at_once).await? {
+        for sender in senders {
             for _ in 0..AT_ONCE.min(calls_at_once) {
-                lanes.spawn(busy(sender.clone(), target.clone(), Instant::now() + time));
+                lanes.spawn(busy(sender.clone(), target.clone(), started + time));
             }
         }
-        let started = Instant::now();
-        let mut seen = Saturated { calls: 0, failed: 0, took: time };
+        let mut seen = Saturated { calls: 0, failed: 0, took: time, cpu: None };
         while let Some(lane) = lanes.join_next().await {
             let (calls, failed) = lane?;
             seen.calls += calls;
             seen.failed += failed;
         }
-        Ok(Saturated { took: started.elapsed(), ..seen })
+        let cpu = cpu()?.zip(before).map(|(after, before)| after.saturating_sub(before));
+        Ok(Saturated { took: started.elapsed(), cpu, ..seen })
     })
 }
 
@@ -97,7 +106,7 @@ fn moments(period: Duration, time: Duration) -> anyhow::Result<mpsc::UnboundedRe
     let (period, time) = (u64::try_from(period.as_nanos())?.max(1), u64::try_from(time.as_nanos())?);
     std::thread::spawn(move || -> anyhow::Result<()> {
         set_current_timer_slack(NonZeroU64::new(1))?;
-        let first = now() + 50_000_000;
+        let first = now() + SOON;
         for moment in (first..first + time).step_by(usize::try_from(period)?) {
             wait_until(moment)?;
             sender.send(moment)?;
