@@ -51,9 +51,11 @@ impl Gateway {
         agents.extend(lengths.map(|length| document(&format!("bulk-{length}"), &format!("{BULK}{length}"))));
         let agents = json!(agents);
         let tls = free_address()?;
-        let common = self.common(&self.agents("open", &agents)?, Some(tls));
+        // Several run at once, and each watches its files.
+        let name = format!("open-{}", tls.port());
+        let common = self.common(&self.agents(&name, &agents)?, Some(tls));
         let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ per_agent: null }}\n");
-        Ok(Proxy { process: self.start(&self.write("open", &config)?)?, tls })
+        Ok(Proxy { process: self.start(&self.write(&name, &config)?)?, tls })
     }
 
     /// With everything: keys, tokens, a limit that holds and never refuses, a schema. With it

@@ -56,10 +56,11 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
             resumed.push(measure(plan, proxy, true).with_context(|| format!("{name}, resumed"))?);
         }
     }
-    let head = ["TLS 1.3, ECDSA P-256", "full/s", "CPU µs", "resumed/s", "CPU µs"];
+    let head = ["TLS 1.3, ECDSA P-256", "full/s", "CPU µs", "a core's/s", "resumed/s", "CPU µs", "a core's/s"];
     let line = |(name, _, kinds): &(&str, Proxy, [Vec<Seen>; 2])| {
         let figures = kinds.iter().flat_map(|seen| {
-            [cell(median(seen.iter().map(|seen| seen.0)), 0), cell(median(seen.iter().map(|seen| seen.1)), 0)]
+            let (per_second, cpu) = (median(seen.iter().map(|seen| seen.0)), median(seen.iter().map(|seen| seen.1)));
+            [cell(per_second, 0), cell(cpu, 0), cell(1e6 / cpu, 0)]
         });
         [(*name).to_owned()].into_iter().chain(figures).collect()
     };

@@ -197,3 +197,6 @@ pub(crate) fn join<T>(threads: Vec<JoinHandle<anyhow::Result<T>>>) -> anyhow::Re
     let ended = threads.into_iter().map(JoinHandle::join);
     ended.map(|end| end.ok().context("a thread of the load panicked")?).collect()
 }
+
+#[cfg(test)]
+mod tests;
