@@ -138,7 +138,8 @@ pub(crate) struct Kept {
 /// Time to the first answer, and memory.
 pub(crate) fn kept(rows: &[Kept], calls: u64, idle: u64) -> String {
     let (more, held) = (format!("{calls} more calls"), format!("with {idle} idle"));
-    let head = ["resident MiB", "first answer ms", "at start", "after the rounds", &more, &held, "KiB per idle"];
+    let mut head =
+        vec!["resident MiB", "first answer ms", "at start", "after the rounds", &more, &held, "KiB per idle"];
     let line = |kept: &Kept| {
         let mut cells = vec![kept.name.clone(), cell(kept.first_answer_ms, 0)];
         cells.extend(kept.resident_kib.iter().map(|kibibytes| cell(*kibibytes as f64 / 1024.0, 1)));
@@ -146,7 +147,13 @@ pub(crate) fn kept(rows: &[Kept], calls: u64, idle: u64) -> String {
         cells.push(cell((after as f64 - before as f64) / (idle as f64).max(1.0), 1));
         cells
     };
-    table(&head, &rows.iter().map(line).collect::<Vec<_>>())
+    let mut lines: Vec<Vec<String>> = rows.iter().map(line).collect();
+    if calls == 0 {
+        // Nothing happened between these two.
+        head.retain(|title| *title != more);
+        lines.iter_mut().for_each(|cells| drop(cells.remove(4)));
+    }
+    table(&head, &lines)
 }
 
 #[cfg(test)]

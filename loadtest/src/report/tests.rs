@@ -1,6 +1,6 @@
 //! What is compared with what.
 
-use super::{Latency, PINGORA, Round, Row, calls};
+use super::{Kept, Latency, PINGORA, Round, Row, calls, kept};
 use crate::gatepost::plain;
 
 fn round(cpu: Option<f64>, p50: f64) -> Round {
@@ -32,4 +32,13 @@ fn the_agent_itself_has_no_cpu_of_a_proxy() {
     let text = calls(&direct, &own);
     assert!(text.lines().any(|line| line.starts_with("| direct") && line.contains('–')), "{text}");
     assert!(text.lines().any(|line| line.starts_with("| Pingora, bare") && line.contains("1.00")), "{text}");
+}
+
+#[test]
+fn memory_after_more_calls_has_a_column_where_there_were_any() {
+    let row = Kept { name: "x".to_owned(), first_answer_ms: 5.0, resident_kib: [1024, 2048, 3072, 13_312] };
+    let text = kept(&[row.clone()], 7, 1024);
+    assert!(text.contains("7 more calls") && text.contains("10.0 |\n"), "{text}");
+    let text = kept(&[row], 0, 1024);
+    assert!(!text.contains("more calls") && !text.contains("3.0") && text.contains("10.0 |\n"), "{text}");
 }
