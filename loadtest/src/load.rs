@@ -140,9 +140,12 @@ fn busy(target: &Target, mut connection: Connection, (left, end): (&AtomicU64, I
 /// Nanoseconds from the start of a load at a constant rate to its first call.
 const SOON: u64 = 20_000_000;
 
-/// What a load at a constant rate saw: latencies in nanoseconds, sorted.
+/// What a load at a constant rate saw: times in nanoseconds, sorted.
+#[derive(Default)]
 pub(crate) struct Paced {
     pub(crate) latencies: Vec<u64>,
+    /// How late the load itself began calls that nothing kept it from beginning: its own part of the latencies.
+    pub(crate) late: Vec<u64>,
     pub(crate) failed: u64,
 }
 
@@ -162,20 +165,25 @@ pub(crate) fn pace(target: &Target, connections: u64, rate: u64, time: Duration)
         let due = (first + lane * period..end).step_by(usize::try_from(period * connections).unwrap_or(usize::MAX));
         std::thread::spawn(move || punctual(&target, connection, due))
     });
-    let mut all = Paced { latencies: Vec::new(), failed: 0 };
+    let mut all = Paced::default();
     for part in join(threads.collect())? {
         all.latencies.extend(part.latencies);
+        all.late.extend(part.late);
         all.failed += part.failed;
     }
     all.latencies.sort_unstable();
+    all.late.sort_unstable();
     Ok(all)
 }
 
 fn punctual(target: &Target, mut connection: Connection, due: impl Iterator<Item = u64>) -> anyhow::Result<Paced> {
     set_current_timer_slack(NonZeroU64::new(1))?;
-    let mut seen = Paced { latencies: Vec::new(), failed: 0 };
+    let mut seen = Paced::default();
     for moment in due {
-        wait_until(moment)?;
+        if now() < moment {
+            wait_until(moment)?;
+            seen.late.push(now().saturating_sub(moment));
+        }
         if matches!(connection.call(&target.request), Ok(200)) {
             seen.latencies.push(now().saturating_sub(moment));
         } else {

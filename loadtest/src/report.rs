@@ -38,6 +38,8 @@ pub(crate) struct Round {
     /// Calls a second while latency was measured: half of `per_second`.
     pub(crate) rate: u64,
     pub(crate) latency: Latency,
+    /// How late the load itself began calls, the 99th of a hundred, in microseconds.
+    pub(crate) late: f64,
     /// The agent itself at the same rate, right after.
     pub(crate) direct: Option<Latency>,
     pub(crate) failed: u64,
@@ -104,6 +106,18 @@ pub(crate) fn calls(direct: &Row, rows: &[Row]) -> String {
         }
     }
     text
+}
+
+/// Where the load itself was so late that latencies are partly its own; nothing where that is nowhere.
+pub(crate) fn late(rows: &[Row]) -> String {
+    const BOUND: f64 = 1000.0;
+    let late = rows.iter().map(|row| (row, row.median(|round| Some(round.late)))).filter(|(_, late)| *late > BOUND);
+    let named: Vec<String> =
+        late.map(|(row, late)| format!("{}, {} ({late:.0} µs)", row.name, row.target.caller.name())).collect();
+    if named.is_empty() {
+        return String::new();
+    }
+    format!("The load itself began one call in a hundred more than {BOUND} µs late for: {}.\n", named.join("; "))
 }
 
 fn line(row: &Row, yardsticks: [Option<&Row>; 2]) -> Vec<String> {

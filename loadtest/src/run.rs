@@ -80,7 +80,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
             row.rounds.push(seen.with_context(|| format!("{}, {}", row.name, row.target.caller.name()))?);
         }
     }
-    println!("{}", report::calls(&house.direct, &house.rows));
+    println!("{}{}", report::calls(&house.direct, &house.rows), report::late(&house.rows));
     let wanted = house.residents.iter().filter(|resident| plan.wants(resident.name));
     let kept: Vec<Kept> = wanted.map(|resident| keep(plan, resident, idle)).collect::<anyhow::Result<_>>()?;
     println!("{}", report::kept(&kept, plan.calls, idle));
@@ -115,6 +115,8 @@ fn measure(plan: &Plan, row: &Row, direct: Option<&Target>) -> anyhow::Result<Ro
         cpu: full.cpu_per_call(),
         rate,
         latency: latency(&paced.latencies),
+        // None was ever free to be late: NaN counts as nothing.
+        late: (percentile(&paced.late, 0.99) / 1e3).max(0.0),
         direct: direct.as_ref().map(|direct| latency(&direct.latencies)),
         failed: full.failed + paced.failed + direct.map_or(0, |direct| direct.failed),
     })

@@ -84,18 +84,22 @@ pub(super) fn pace(target: &Target, calls_at_once: u64, period: Duration, time: 
         while let Some(moment) = due.recv().await {
             let (sender, target) = (turn.next().context("a connection")?.clone(), target.clone());
             calls.spawn(async move {
+                let late = now().saturating_sub(moment);
                 let ended = call(sender, &target).await;
-                matches!(ended, Ok(200)).then(|| now().saturating_sub(moment))
+                (late, matches!(ended, Ok(200)).then(|| now().saturating_sub(moment)))
             });
         }
-        let mut seen = Paced { latencies: Vec::new(), failed: 0 };
+        let mut seen = Paced::default();
         while let Some(call) = calls.join_next().await {
-            match call? {
+            let (late, latency) = call?;
+            seen.late.push(late);
+            match latency {
                 Some(latency) => seen.latencies.push(latency),
                 None => seen.failed += 1,
             }
         }
         seen.latencies.sort_unstable();
+        seen.late.sort_unstable();
         Ok(seen)
     })
 }

@@ -7,7 +7,15 @@ use std::collections::BTreeMap;
 /// Two rows of one round, one of them the agent itself.
 pub(crate) fn record() -> Record {
     let latency = |p50| Latency { p50, p99: 4.0 * p50, p999: 8.0 * p50 };
-    let round = |cpu, direct| Round { per_second: 9000.5, cpu, rate: 4500, latency: latency(120.0), direct, failed: 0 };
+    let round = |cpu, direct| Round {
+        per_second: 9000.5,
+        cpu,
+        rate: 4500,
+        latency: latency(120.0),
+        late: 40.5,
+        direct,
+        failed: 0,
+    };
     let row = |name: &str, round| Recorded {
         name: name.to_owned(),
         caller: "HTTP/1.1".to_owned(),

@@ -1,12 +1,12 @@
 //! What is compared with what.
 
-use super::{Kept, Latency, PINGORA, Round, Row, calls, kept};
+use super::{Kept, Latency, PINGORA, Round, Row, calls, kept, late};
 use crate::gatepost::plain;
 
 fn round(cpu: Option<f64>, p50: f64) -> Round {
     let latency = |p50| Latency { p50, p99: p50, p999: p50 };
     let direct = cpu.map(|_| latency(100.0));
-    Round { per_second: 1000.0, cpu, rate: 500, latency: latency(p50), direct, failed: 0 }
+    Round { per_second: 1000.0, cpu, rate: 500, latency: latency(p50), late: p50, direct, failed: 0 }
 }
 
 fn row(name: &'static str, rounds: Vec<Round>) -> Row {
@@ -41,4 +41,12 @@ fn memory_after_more_calls_has_a_column_where_there_were_any() {
     assert!(text.contains("7 more calls") && text.contains("10.0 |\n"), "{text}");
     let text = kept(&[Kept { resident_kib: [1024, 2048, 2048, 12_288], ..row }], 0, 1024);
     assert!(!text.contains("more calls") && text.contains("10.0 |\n"), "{text}");
+}
+
+#[test]
+fn a_load_that_was_late_itself_is_told_of() {
+    let rows = [row("quick", vec![round(None, 50.0)]), row("slow", vec![round(None, 5000.0)])];
+    let text = late(&rows);
+    assert!(text.contains("slow, HTTP/1.1 (5000 µs)") && !text.contains("quick"), "{text}");
+    assert!(late(&rows[..1]).is_empty());
 }
