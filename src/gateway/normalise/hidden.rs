@@ -76,6 +76,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     let Ok(text) = value.to_str() else {
         return false;
     };
+    if text == "application/json" {
+        return true;
+    }
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence.ends_with("+json")
 }
