@@ -44,6 +44,8 @@ pub(super) struct Call {
     browses: bool,
     /// The input, where it was read whole.
     pub(super) read: OnceLock<Bytes>,
+    /// It is a part of a call that was let in.
+    pub(super) part: bool,
     /// Another goes on with it, and will write its record.
     moved: bool,
     /// The page that may read the answer, or none; not there where pages are not told anything.
@@ -85,6 +87,7 @@ impl Call {
             caller: None,
             browses: false,
             read: OnceLock::new(),
+            part: false,
             moved: false,
             page: None,
             stage: Stage::Open,

@@ -7,6 +7,7 @@ use super::{
     body::{Incoming, Pace, too_large},
     input::Input,
     listen::{self, Left},
+    load,
 };
 use crate::{
     fault::{Code, Fault, Result},
@@ -32,7 +33,10 @@ impl Gateway {
             passage,
             instruction,
         };
-        self.transport.call(admitted, request).await
+        let (question, streamed) = (admitted.asks(), matches!(request.body, Body::Stream(_)));
+        let made = self.transport.call(admitted, request).await;
+        load::learn(admitted, question, streamed, &made);
+        made
     }
 
     /// Sends the call's input, streaming it where it was not read, until the agent begins to answer or the

@@ -146,6 +146,7 @@ impl Sitting {
             shown,
             passage: super::passage(&self.connection, world, self.host.as_deref()),
             id: Some(self.call.id()),
+            part: false,
             agent: &self.agent,
             operation: message.operation.as_deref().or(self.operation.as_deref()),
             input: message.input,

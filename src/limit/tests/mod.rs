@@ -1,5 +1,6 @@
 //! Rates, quotas, queues and the memory that they take, on clocks that the tests turn.
 
+mod learn;
 mod queue;
 mod quotas;
 mod rates;
