@@ -16,6 +16,7 @@ mod load;
 mod memory;
 mod mqtt;
 mod nginx;
+mod overload;
 mod peers;
 mod pingora;
 mod process;
@@ -52,6 +53,8 @@ enum Command {
     Transports(transports::Plan),
     /// Call over every transport while the broker and the agents are killed and started again, and count.
     Soak(soak::Plan),
+    /// Measure what becomes of calls at what can be answered, and at twice that.
+    Overload(overload::Plan),
     /// Agents over HTTP, a unix socket, WebSocket and MQTT (started by `transports` and `soak`).
     Peers(peers::Places),
     /// An agent that costs next to nothing (started by `run`).
@@ -75,6 +78,7 @@ fn main() -> anyhow::Result<()> {
         Command::Scale(plan) => scale::run(&plan),
         Command::Transports(plan) => transports::run(&plan),
         Command::Soak(plan) => soak::run(&plan),
+        Command::Overload(plan) => overload::run(&plan),
         Command::Peers(places) => peers::serve(&places),
         Command::Agent { jwks } => agent::serve(jwks),
         Command::Pingora { listen, upstream } => pingora::serve(listen, upstream),
