@@ -110,7 +110,7 @@ pub struct Concurrency {
     /// Calls that may wait for an agent that has its most; further ones are refused at once. 64 unless written.
     pub queue: u32,
     /// How long a call waits there; 1s unless written. Where the bound is learnt and calls have waited for so long
-    /// already without a break, later ones wait for half of an answer's usual time only.
+    /// already without a break, later ones wait for an answer's usual time only.
     pub queue_wait: Span,
 }
 

@@ -27,6 +27,10 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// When a refused caller is to come again, at the earliest; and at the latest, where an agent's usual time says it.
+const SOONEST: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(30);
+
 /// The bound of one agent.
 #[derive(Debug)]
 pub(super) struct Gate {
@@ -109,8 +113,11 @@ impl Gate {
         }
         let refuse = |why: &str| {
             metrics.limited(Limit::Concurrency);
-            overloaded("The agent has as many calls at once as it may have, of all callers together.", queue)
-                .detail(format_args!("{agent} has {} calls at once and {why}", self.most))
+            overloaded(
+                "The agent has as many calls at once as it may have, of all callers together.",
+                queue.queue_wait.get(),
+            )
+            .detail(format_args!("{agent} has {} calls at once and {why}", self.most))
         };
         let before = self.waiting.fetch_add(1, Relaxed);
         let waiting = Waiting(&self.waiting);
@@ -129,15 +136,14 @@ impl Gate {
     /// Waits until one of those who wait for an answer has it. Whoever takes what is free tells the next of the rest.
     async fn line_up(&self, queue: &Concurrency, (agent, metrics): (&AgentId, &Metrics)) -> Result<(), Fault> {
         let Some(learnt) = self.learnt.get() else { return Ok(()) };
+        let usual = || learnt.learner.usual().unwrap_or(Duration::ZERO);
         let refuse = |why: &str| {
             metrics.limited(Limit::Learnt);
-            let text = "The agent is too slow for more calls than it has now, of all callers together.";
+            let text = "The agent has as many calls as it answers in good time, of all callers together.";
             let bound = learnt.learner.bound();
-            let detail =
-                format_args!("{agent} answers {bound} calls at once in good time, has them, and {why}").to_string();
-            overloaded(text, queue).detail(detail)
+            overloaded(text, usual().min(LATEST))
+                .detail(format_args!("{agent} answers {bound} calls at once in good time, has them, and {why}"))
         };
-        let usual = || learnt.learner.usual().unwrap_or(Duration::ZERO);
         let Some(mut turn) = learnt.line.join(queue, &self.clock, usual) else {
             return Err(refuse("others wait already"));
         };
@@ -243,8 +249,6 @@ impl Limits {
 }
 
 /// The refusal of a call that its agent has no room for. It says whose bound it is: no caller shall look for its own.
-fn overloaded(text: &'static str, queue: &Concurrency) -> Fault {
-    Fault::new(Code::Overloaded, text)
-        .member("overloaded", "agent".into())
-        .retry_after(queue.queue_wait.get().max(Duration::from_secs(1)))
+fn overloaded(text: &'static str, again: Duration) -> Fault {
+    Fault::new(Code::Overloaded, text).member("overloaded", "agent".into()).retry_after(again.max(SOONEST))
 }

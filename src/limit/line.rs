@@ -61,7 +61,7 @@ impl Line {
         }
         let long = queue.queue_wait.get();
         let stands = now.saturating_sub(self.since.load(Relaxed)) >= micros(long);
-        let patience = if stands { (usual() / 2).min(long) } else { long };
+        let patience = if stands { usual().min(long) } else { long };
         Some(Turn { line: self, clock, patience, first: before == 0 })
     }
 }

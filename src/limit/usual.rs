@@ -11,13 +11,15 @@ const AS_USUAL: f64 = 0.29;
 /// How many standard errors of a window's mean are chance.
 const CHANCE: f64 = 3.0;
 /// The most by which a bound falls at once, and at least.
-const STEEPEST: f64 = 0.3;
+const STEEPEST: f64 = 0.1;
 const GENTLEST: f64 = 0.9;
 /// By how much it falls when the agent fails one call in [`FAILING`].
 const FALLS: f64 = 0.7;
 const FAILING: u32 = 10;
 /// Half as many calls that are not this much faster: it is not the calls.
 const FASTER: f64 = 0.25;
+/// No bound falls below this that is not reached.
+const ROOM: u32 = 64;
 /// What is usual is found out anew after so many windows, and so long.
 const EPOCH: u32 = 40;
 const EPOCH_LASTS: Duration = Duration::from_secs(10);
@@ -103,11 +105,20 @@ impl Memory {
             self.bound = self.range.clamp(self.next(seen));
         } else {
             self.fall = None;
+            // Nobody is refused for it yet: but should the calls go on to gather, the bound is near.
+            if self.is_slower(seen) {
+                self.bound = self.range.clamp(seen.waiting.saturating_mul(2).max(ROOM).min(self.bound));
+            }
         }
         if self.windows >= EPOCH && seen.now.saturating_sub(self.epoch) >= EPOCH_LASTS {
             self.turn(seen);
         }
         self.bound
+    }
+
+    fn is_slower(&self, seen: &Seen) -> bool {
+        let usual = self.usual().filter(|_| seen.answers >= FEW);
+        usual.is_some_and(|usual| seen.level - usual > SLOWER + CHANCE * seen.doubt)
     }
 
     /// The bound after a window in which it was reached.
@@ -119,7 +130,7 @@ impl Memory {
         }
         let Some(usual) = self.usual().filter(|_| seen.answers >= FEW) else { return self.bound };
         let slower = seen.level - usual;
-        if slower <= SLOWER + CHANCE * seen.doubt {
+        if !self.is_slower(seen) {
             self.fall = None;
             let rises = slower <= AS_USUAL + CHANCE / 2.0 * seen.doubt;
             return if rises { self.bound.saturating_add((self.bound / 8).max(1)) } else { self.bound };

@@ -54,7 +54,7 @@ async fn r35_an_agent_that_is_asked_for_twice_what_it_can_do_stays_as_fast_and_a
     for (answer, _) in offered(&gate, capacity * 0.7, Duration::from_secs(2)).await {
         answer.is_ok();
     }
-    offered(&gate, capacity * 2.0, Duration::from_secs(4)).await;
+    offered(&gate, capacity * 2.0, Duration::from_secs(6)).await;
     let lasts = Duration::from_secs(4);
     let (good, refused): (Vec<_>, Vec<_>) =
         offered(&gate, capacity * 2.0, lasts).await.into_iter().partition(|(answer, _)| answer.status == 200);
