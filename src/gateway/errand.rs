@@ -81,7 +81,7 @@ impl Gateway {
     ) -> Result<Fetched> {
         let mut call = Call::arrive(self, Some(errand.shown.address));
         call.is_errand(errand.id, errand.agent);
-        call.part = errand.part;
+        call.let_in = errand.part;
         match self.run(world, &mut call, (errand, accept)).await {
             Ok((admitted, reply, asked)) => Ok(Fetched { call, admitted, reply, asked }),
             Err(fault) => {

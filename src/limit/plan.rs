@@ -23,8 +23,6 @@ pub(super) struct Terms {
     pub(super) caller_agent: Option<Buckets>,
     pub(super) quota: Option<Quota>,
     pub(super) priority: u8,
-    /// The priority's place among those that there are; 0 is refused first.
-    pub(super) rank: u32,
 }
 
 impl Terms {
@@ -39,8 +37,8 @@ pub(super) struct Plan {
     config: Config,
     pub(super) address: Option<Buckets>,
     pub(super) search: Option<Buckets>,
-    /// How many priorities there are.
-    pub(super) ranks: u32,
+    /// The priorities that there are.
+    pub(super) ranks: Ranks,
     usual: Terms,
     tiers: HashMap<Box<str>, Terms>,
 }
@@ -57,7 +55,6 @@ impl Plan {
         let ranks = Ranks::new(config.tiers.values());
         let terms = |caller, caller_agent, quota: Quota, same: Option<&Terms>| Terms {
             priority: USUAL,
-            rank: ranks.of(USUAL),
             caller: made(Limit::Caller, caller, same.and_then(|same| same.caller.as_ref())),
             caller_agent: made(Limit::CallerAgent, caller_agent, same.and_then(|same| same.caller_agent.as_ref())),
             quota: Some(quota).filter(|quota| *quota != Quota::default()),
@@ -66,10 +63,8 @@ impl Plan {
         let tier = |(name, tier): (&String, &Tier)| {
             let same = before.and_then(|plan| plan.tiers.get(&**name));
             let own = terms(tier.per_caller, tier.per_caller_agent, tier.quota.unwrap_or(config.quota), same);
-            let priority = tier.priority.unwrap_or(USUAL);
             let terms = Terms {
-                priority,
-                rank: ranks.of(priority),
+                priority: tier.priority.unwrap_or(USUAL),
                 caller: own.caller.or_else(|| usual.caller.clone()),
                 caller_agent: own.caller_agent.or_else(|| usual.caller_agent.clone()),
                 quota: own.quota,
@@ -79,7 +74,7 @@ impl Plan {
         let tiers = config.tiers.iter().map(tier).collect();
         let address = made(Limit::Address, config.per_address, before.and_then(|plan| plan.address.as_ref()));
         let search = made(Limit::Search, config.per_caller_search, before.and_then(|plan| plan.search.as_ref()));
-        Self { config: config.clone(), address, search, ranks: ranks.count(), tiers, usual }
+        Self { config: config.clone(), address, search, ranks, tiers, usual }
     }
 
     pub(super) fn config(&self) -> &Config {

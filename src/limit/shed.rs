@@ -3,14 +3,15 @@
 //! the calls is refused: all of the lowest priority before any of the next, and never all of the highest.
 //! A call reads one number here.
 
-use super::{Limits, config::Tier};
+use super::{Limits, config::Tier, plan::Plan};
 use crate::{
     fault::{Code, Fault},
     telemetry::Limit,
 };
 use std::{
     convert::Infallible,
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    hash::{BuildHasher as _, Hash},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -22,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PROBES: u32 = 10;
 /// The level at which all calls of the lowest priority are refused; twice that: of the two lowest, and so on.
 const ALL: u32 = 1 << 16;
+/// The bits of a priority, below those of whose it is.
+const PRIORITY: u32 = 8;
 /// Calls in flight that are worth a thought.
 const FEW: usize = 32;
 /// Of the highest priority some calls are always let through: they show when it is over.
@@ -101,8 +104,31 @@ impl Limits {
             return Ok(());
         }
         let plan = self.plan.load();
-        let terms = plan.tier(tier);
-        if self.shed.refuses(terms.rank) { Err(self.shed(terms.priority)) } else { Ok(()) }
+        self.pass(&plan, plan.tier(tier).priority)
+    }
+
+    /// The same before it is known who calls, where that is who called last over this connection: whoever shows the same
+    /// again need not be authenticated to be refused. Whether that was so; `last` is what [`Limits::remember`] keeps.
+    ///
+    /// # Errors
+    /// 503.
+    pub fn turn_away(&self, last: &AtomicU64, shows: impl Hash) -> Result<bool, Fault> {
+        let known = last.load(Relaxed);
+        if known == 0 || (known ^ self.seed.hash_one(shows)) >> PRIORITY != 0 {
+            return Ok(false);
+        }
+        let priority = u8::try_from(known & ((1 << PRIORITY) - 1)).unwrap_or(USUAL);
+        self.pass(&self.plan.load(), priority).map(|()| true)
+    }
+
+    /// Keeps in `last` who has called: by a number of what was shown, which nobody can find another thing for.
+    pub fn remember(&self, last: &AtomicU64, shows: impl Hash, tier: Option<&str>) {
+        let priority = self.plan.load().tier(tier).priority;
+        last.store((self.seed.hash_one(shows) >> PRIORITY) << PRIORITY | u64::from(priority), Relaxed);
+    }
+
+    fn pass(&self, plan: &Plan, priority: u8) -> Result<(), Fault> {
+        if self.shed.refuses(plan.ranks.of(priority)) { Err(self.shed(priority)) } else { Ok(()) }
     }
 
     #[cold]
@@ -124,7 +150,7 @@ impl Limits {
             let above = plan.config().shed_above.map(|above| above.get());
             // With few calls, others keep the gateway from its core: refusing would not help.
             let waited = if self.metrics.in_flight() < FEW { Duration::ZERO } else { waited };
-            self.shed.step(waited, above, plan.ranks);
+            self.shed.step(waited, above, plan.ranks.count());
             self.metrics.load(waited, self.shed.level());
         }
     }

@@ -147,7 +147,7 @@ fn uneven(micros: f64) -> impl FnMut(f64, f64) -> f64 {
 
 #[test]
 fn twice_what_an_agent_can_do_leaves_it_busy_and_its_answers_fast() {
-    for (servers, micros) in [(10, 50_000.0), (2, 20_000.0), (64, 5_000.0), (100, 400_000.0)] {
+    for (servers, micros) in [(10, 50_000.0), (2, 20_000.0), (16, 20_000.0), (100, 400_000.0)] {
         let capacity = servers as f64 / micros * 1e6;
         let mut world = World::new(servers, 1000);
         let mut before = world.calls((capacity * 0.95, 60.0), uneven(micros));
@@ -179,16 +179,16 @@ fn of_two_kinds(slow: f64, (fast, long): (f64, f64)) -> impl FnMut(f64, f64) -> 
 
 #[test]
 fn an_agent_that_is_slow_by_nature_has_as_many_calls_as_it_wants() {
-    for (slow, kinds, rate) in [
-        (0.1, (50_000.0, 30e6), 200.0),
-        (0.5, (50_000.0, 30e6), 40.0),
-        (0.5, (1_000.0, 1e6), 1_200.0),
-        (0.9, (50_000.0, 30e6), 22.0),
-        (1.0, (50_000.0, 30e6), 20.0),
-        (0.02, (20_000.0, 10e6), 3_000.0),
+    for (slow, kinds, rate, lasts) in [
+        (0.1, (50_000.0, 30e6), 200.0, 240.0),
+        (0.5, (50_000.0, 30e6), 40.0, 600.0),
+        (0.5, (1_000.0, 1e6), 1_200.0, 60.0),
+        (0.9, (50_000.0, 30e6), 22.0, 1_200.0),
+        (1.0, (50_000.0, 30e6), 20.0, 1_200.0),
+        (0.05, (20_000.0, 10e6), 1_000.0, 80.0),
     ] {
         let mut world = World::new(usize::MAX, 1000);
-        let came = world.calls((rate, 1_800.0), of_two_kinds(slow, kinds));
+        let came = world.calls((rate, lasts), of_two_kinds(slow, kinds));
         assert!(came.refused * 100 <= came.answered, "{slow} {kinds:?} {} of {}", came.refused, came.answered);
     }
 }
@@ -213,7 +213,7 @@ fn an_agent_that_loses_half_of_its_hands_and_finds_them_again_is_followed() {
     world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
     world.servers = 5;
     world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
-    let mut few = world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
+    let few = world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
     assert!(few.answered as f64 >= 0.9 * 60.0 * capacity / 4.0);
     assert!(world.learner.bound() <= 12, "{}", world.learner.bound());
     world.servers = 20;
@@ -264,7 +264,7 @@ fn an_agent_that_is_nearly_full_is_not_held_back() {
 #[test]
 fn what_is_remembered_of_long_spans_fits_its_number() {
     let learner = Learner::new(Range { least: 1, most: 10 }, Duration::ZERO);
-    for at in 0..10_000u64 {
+    for at in 0..4_000u64 {
         let now = Duration::from_secs(1_000_000_000 + at);
         learner.answered((Duration::from_secs(at), now), 1);
     }

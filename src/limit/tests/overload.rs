@@ -209,6 +209,22 @@ fn a_refusal_of_the_gateways_own_says_so_and_costs_no_caller_its_rate() {
 }
 
 #[test]
+fn whoever_shows_the_same_again_over_a_connection_is_refused_before_anything_is_looked_up() {
+    let limits = fixture(json!({"tiers": {"gold": {"priority": 9}, "tin": {"priority": 1}}}));
+    let (limits, last) = (limits.limits, std::sync::atomic::AtomicU64::new(0));
+    for _ in 0..4 {
+        limits.shed.step(Duration::from_secs(1), Some(Duration::from_millis(10)), 3);
+    }
+    assert!(matches!(limits.turn_away(&last, "a key"), Ok(false)), "nobody called");
+    limits.remember(&last, "a key", Some("tin"));
+    is_overloaded(&limits.turn_away(&last, "a key").unwrap_err(), "gateway");
+    assert!(matches!(limits.turn_away(&last, "another"), Ok(false)));
+    limits.remember(&last, "another", Some("gold"));
+    assert!(matches!(limits.turn_away(&last, "another"), Ok(true)));
+    assert!(matches!(limits.turn_away(&last, "a key"), Ok(false)));
+}
+
+#[test]
 fn priorities_that_nobody_has_take_no_time_to_pass() {
     let tiers: Vec<config::Tier> =
         [9, 2, 9].map(|priority| config::Tier { priority: Some(priority), ..Default::default() }).into();
