@@ -81,7 +81,7 @@ async fn r35_an_agent_that_is_asked_for_twice_what_it_can_do_stays_as_fast_and_a
 async fn an_agent_that_is_slow_by_nature_has_all_the_calls_that_it_wants() {
     let kinds = AtomicUsize::new(0);
     let agent = Agent::scripted(move |_| {
-        let slow = kinds.fetch_add(1, Relaxed) % 4 == 0;
+        let slow = kinds.fetch_add(1, Relaxed).is_multiple_of(4);
         [vec![Do::Wait(Duration::from_millis(if slow { 2_000 } else { 10 }))], json_answer(&json!({}))].concat()
     })
     .await;
