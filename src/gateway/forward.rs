@@ -35,7 +35,7 @@ impl Gateway {
         };
         let (question, streamed) = (admitted.asks(), matches!(request.body, Body::Stream(_)));
         let made = self.transport.call(admitted, request).await;
-        load::learn(admitted, question, streamed, &made);
+        load::learn(self, admitted, (question, streamed), &made);
         made
     }
 

@@ -48,10 +48,15 @@ fn shown<'a>(head: &'a RequestHeader, world: &World) -> [Option<&'a [u8]>; 2] {
 }
 
 /// Tells the agent's bound what came of a question. A caller that sends its body slowly makes every agent slow, so
-/// nothing is learnt from a body that was `streamed`.
-pub(super) fn learn(admitted: &Admitted, question: Question<'_>, streamed: bool, made: &Result<Reply>) {
+/// nothing is learnt from a body that was `streamed`; nor while the gateway itself is late.
+pub(super) fn learn(
+    gateway: &Gateway,
+    admitted: &Admitted,
+    (question, streamed): (Question<'_>, bool),
+    made: &Result<Reply>,
+) {
     let said = match made {
-        Ok(_) if streamed => Said::Nothing,
+        Ok(_) if streamed || gateway.limits.is_late() => Said::Nothing,
         Ok(reply) => match reply.status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Said::TooMuch,
             // What fails may fail at once.

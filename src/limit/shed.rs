@@ -11,7 +11,7 @@ use crate::{
 use std::{
     convert::Infallible,
     hash::{BuildHasher as _, Hash},
-    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PROBES: u32 = 10;
 /// The level at which all calls of the lowest priority are refused; twice that: of the two lowest, and so on.
 const ALL: u32 = 1 << 16;
+/// Work that waits so long makes every agent look slow.
+const LATE: Duration = Duration::from_millis(3);
 /// The bits of a priority, below those of whose it is.
 const PRIORITY: u32 = 8;
 /// Calls in flight that are worth a thought.
@@ -35,6 +37,7 @@ const SPARED: u32 = ALL / 16;
 pub(super) struct Shed {
     level: AtomicU32,
     turn: AtomicU32,
+    late: AtomicBool,
 }
 
 impl Shed {
@@ -95,6 +98,11 @@ impl Limits {
         self.shed.level.load(Relaxed) > 0
     }
 
+    /// Whether the gateway's own work waits for so long that no agent can be called slow now.
+    pub fn is_late(&self) -> bool {
+        self.shed.late.load(Relaxed)
+    }
+
     /// Lets a call of this tier pass, unless the gateway has too much to do and it is one of those that are refused.
     ///
     /// # Errors
@@ -146,6 +154,7 @@ impl Limits {
     pub async fn watch_load(&self) -> Infallible {
         loop {
             let waited = measure().await;
+            self.shed.late.store(waited > LATE, Relaxed);
             let plan = self.plan.load();
             let above = plan.config().shed_above.map(|above| above.get());
             // With few calls, others keep the gateway from its core: refusing would not help.

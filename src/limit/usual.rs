@@ -8,6 +8,8 @@ use std::time::Duration;
 /// An answer may take half as long again as usual before the bound falls, and a fifth before it no longer rises.
 const SLOWER: f64 = 0.585;
 const AS_USUAL: f64 = 0.29;
+/// What an answer may always take longer, in microseconds: less than that, and it may be the gateway's own scheduling.
+const SLACK: f64 = 5_000.0;
 /// How many standard errors of a window's mean are chance.
 const CHANCE: f64 = 3.0;
 /// The most by which a bound falls at once, and at least.
@@ -117,8 +119,13 @@ impl Memory {
     }
 
     fn is_slower(&self, seen: &Seen) -> bool {
-        let usual = self.usual().filter(|_| seen.answers >= FEW);
-        usual.is_some_and(|usual| seen.level - usual > SLOWER + CHANCE * seen.doubt)
+        self.slower(seen).is_some_and(|slower| slower > SLOWER + CHANCE * seen.doubt)
+    }
+
+    /// By how many octaves the answers are slower than usual.
+    fn slower(&self, seen: &Seen) -> Option<f64> {
+        let usual = self.usual().filter(|_| seen.answers >= FEW)?;
+        Some(seen.level - (usual.exp2() + SLACK).log2())
     }
 
     /// The bound after a window in which it was reached.
@@ -128,8 +135,7 @@ impl Memory {
             self.fall = None;
             return scaled(had, FALLS);
         }
-        let Some(usual) = self.usual().filter(|_| seen.answers >= FEW) else { return self.bound };
-        let slower = seen.level - usual;
+        let Some(slower) = self.slower(seen) else { return self.bound };
         if !self.is_slower(seen) {
             self.fall = None;
             let rises = slower <= AS_USUAL + CHANCE / 2.0 * seen.doubt;
