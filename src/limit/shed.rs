@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PROBES: u32 = 10;
 /// The level at which all calls of the lowest priority are refused; twice that: of the two lowest, and so on.
 const ALL: u32 = 1 << 16;
+/// How often it is looked whether to measure at all, where nothing is to be refused.
+const OFF: Duration = Duration::from_secs(1);
 /// Work that waits so long makes every agent look slow.
 const LATE: Duration = Duration::from_millis(3);
 /// The bits of a priority, below those of whose it is.
@@ -153,13 +155,19 @@ impl Limits {
     /// Measures how long the gateway's own work waits, over and over, and refuses as much as that asks for.
     pub async fn watch_load(&self) -> Infallible {
         loop {
-            let waited = measure().await;
+            let above = self.plan.load().config().shed_above.map(|above| above.get());
+            let waited = match above {
+                Some(_) => measure().await,
+                None => {
+                    tokio::time::sleep(OFF).await;
+                    Duration::ZERO
+                }
+            };
             self.shed.late.store(waited > LATE, Relaxed);
-            let plan = self.plan.load();
-            let above = plan.config().shed_above.map(|above| above.get());
+            let ranks = self.plan.load().ranks.count();
             // With few calls, others keep the gateway from its core: refusing would not help.
             let waited = if self.metrics.in_flight() < FEW { Duration::ZERO } else { waited };
-            self.shed.step(waited, above, plan.ranks.count());
+            self.shed.step(waited, above, ranks);
             self.metrics.load(waited, self.shed.level());
         }
     }
