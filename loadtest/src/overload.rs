@@ -116,7 +116,7 @@ impl Scene {
         }]);
         std::fs::write(folder.join("agents.json"), document.to_string())?;
         let config = folder.join("gatepost.yaml");
-        std::fs::write(&config, configuration())?;
+        std::fs::write(&config, configuration(name == "agent"))?;
         let words = json!({ "words": vec!["gatepost"; body / 11 + 1] }).to_string();
         let call = |(tier, _): (&str, u8)| {
             let header = format!("x-api-key: {}\r\n", key(program, &config, tier)?);

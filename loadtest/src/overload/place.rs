@@ -60,7 +60,8 @@ async fn answer(
     Ok(response)
 }
 
-pub(super) fn configuration() -> String {
+/// Where the agent has hands for everybody, its bound is fixed: what makes it slow there is the load on its core.
+pub(super) fn configuration(adaptive: bool) -> String {
     let tiers = TIERS.map(|(tier, priority)| format!("    {tier}: {{ priority: {priority} }}\n")).concat();
     format!(
         "listen:
@@ -80,6 +81,7 @@ access_log:
   to: /dev/null
 limits:
   per_address: null
+  concurrency: {{ adaptive: {adaptive} }}
   tiers:
 {tiers}"
     )
