@@ -24,6 +24,7 @@ mod load;
 mod memory;
 mod mqtt;
 mod nginx;
+mod overload;
 mod peers;
 mod pingora;
 mod plot;
@@ -72,6 +73,8 @@ enum Command {
     /// A program that ends when this one does (how every process of a run is started).
     #[command(hide = true)]
     Leashed(leash::Leashed),
+    /// Measure what becomes of calls at what can be answered, and at twice that.
+    Overload(overload::Plan),
     /// Agents over HTTP, a unix socket, WebSocket and MQTT (started by `transports` and `soak`).
     Peers(peers::Places),
     /// An agent that costs next to nothing (started by `run`).
@@ -96,6 +99,7 @@ fn main() -> anyhow::Result<()> {
         Command::Transports(plan) => transports::run(&plan),
         Command::Soak(plan) => soak::run(&plan),
         Command::Leashed(leashed) => leash::become_it(&leashed),
+        Command::Overload(plan) => overload::run(&plan),
         Command::Peers(places) => peers::serve(&places),
         Command::Agent { jwks } => agent::serve(jwks),
         Command::Pingora(told) => pingora::serve(&told),

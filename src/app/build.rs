@@ -248,6 +248,7 @@ fn routes(file: &File, auth: &Arc<Auth>, (limits, transport, metrics): Lasting<'
         settings: rule.settings.clone(),
         rate: rule.rate,
         concurrency: rule.concurrency,
+        adaptive: rule.adaptive,
         slow: rule.slow,
     });
     Routes {

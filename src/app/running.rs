@@ -83,6 +83,9 @@ impl Running {
         {
             tracing::warn!("the process before is gone already ({why})");
         }
+        let limits = Arc::clone(&gateway.limits);
+        // In a task of its own, which stands in line with the calls' tasks; it goes on while calls finish.
+        tokio::spawn(async move { limits.watch_load().await });
         // Only now: what the process before offered has to be taken back first.
         parts.bridge.begin();
         for note in parts.notes() {

@@ -219,6 +219,9 @@ pub struct Rule {
     /// Calls at once to each of them.
     #[serde(default)]
     pub concurrency: Option<NonZeroU32>,
+    /// Whether their bound is learnt, instead of `limits.concurrency.adaptive`.
+    #[serde(default)]
+    pub adaptive: Option<bool>,
     /// Whether every call of them is answered with a task at once, as if its caller preferred that (RFC 7240); needs
     /// the section tasks. Default: false.
     #[serde(default, rename = "async")]

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     auth::{Asked, Caller, CallerKind, Peer, Presented},
     fault::{Code, Fault, Result},
-    limit::{Account, Permit, Standing},
+    limit::{Account, Permit, Question, Standing},
     transport::{self, Admission},
 };
 use http::{HeaderMap, HeaderValue};
@@ -26,7 +26,7 @@ pub(super) struct Admitted {
     deadline: Instant,
     session: Option<u64>,
     chain: Option<HeaderValue>,
-    _permit: Permit,
+    permit: Permit,
 }
 
 impl Admitted {
@@ -53,6 +53,16 @@ impl Admitted {
     /// The version that it is for, where the agent has versions.
     pub(super) fn version(&self) -> Option<&Ready> {
         self.version.as_deref()
+    }
+
+    /// The agent is asked now.
+    pub(super) fn asks(&self) -> Question<'_> {
+        self.permit.asks()
+    }
+
+    /// The agent is not waited for any more, and keeps its call: a socket.
+    pub(super) fn rests(&self) {
+        self.permit.rests();
     }
 
     /// What the agent is told of who called whom before.
@@ -85,7 +95,7 @@ impl Entry {
     /// Step 9, once the input has been checked.
     pub(super) fn admit(self, operation: usize, deadline: Instant) -> Admitted {
         let Known { route, session, chain, version, .. } = self.known;
-        Admitted { route, operation, version, deadline, session, chain, _permit: self.permit }
+        Admitted { route, operation, version, deadline, session, chain, permit: self.permit }
     }
 }
 
@@ -132,6 +142,7 @@ impl Gateway {
     pub(super) async fn known(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Known> {
         let (route, caller) = self.identify(world, call, agent, shown).await?;
         call.is_for(&route);
+        self.let_in(call, &caller)?;
         cors::guard(world.cors.as_ref(), route.way.is_near(), shown.headers, shown.address)?;
         route.served()?;
         let account = self.account(&caller, shown.address);

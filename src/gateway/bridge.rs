@@ -249,7 +249,8 @@ impl House for Calls {
             |name: &&str| self.gateway.catalogue.load().get(agent).is_some_and(|route| route.named(name).is_some());
         let operation = instruction.filter(names);
         let instruction = instruction.filter(|_| operation.is_none());
-        let errand = Errand { shown, passage, id: Some(task), agent, operation, input, instruction, until: None };
+        let errand =
+            Errand { shown, passage, id: Some(task), part: false, agent, operation, input, instruction, until: None };
         text(&self.gateway.whole_errand(&world, errand).await?.body)
     }
 

@@ -48,6 +48,8 @@ pub(super) struct Call {
     browses: bool,
     /// The input, where it was read whole.
     pub(super) read: OnceLock<Bytes>,
+    /// It was let in, itself or what it is a part of: no want of a core refuses it any more.
+    pub(super) let_in: bool,
     /// Another goes on with it, and will write its record.
     moved: bool,
     /// The page that may read the answer, or none; not there where pages are not told anything.
@@ -90,6 +92,7 @@ impl Call {
             caller: None,
             browses: false,
             read: OnceLock::new(),
+            let_in: false,
             moved: false,
             page: None,
             stage: Stage::Open,
@@ -157,6 +160,11 @@ impl Call {
     /// When the call arrived.
     pub(super) fn arrived(&self) -> Instant {
         self.began.0
+    }
+
+    /// Who calls, once that is known.
+    pub(super) fn caller(&self) -> Option<&Caller> {
+        self.caller.as_deref()
     }
 
     pub(super) fn is_from(&mut self, caller: &Arc<Caller>) {

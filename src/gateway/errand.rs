@@ -29,6 +29,8 @@ pub(super) struct Errand<'a> {
     pub(super) passage: Passage<'a>,
     /// The id of the call that this belongs to; a new one where there is none.
     pub(super) id: Option<&'a str>,
+    /// Whether it is a part of what was let in already, and would be lost without it.
+    pub(super) part: bool,
     /// Which agent, by its id; well formed or not.
     pub(super) agent: &'a str,
     /// Which operation, where that is not left to the input.
@@ -79,6 +81,7 @@ impl Gateway {
     ) -> Result<Fetched> {
         let mut call = Call::arrive(self, Some(errand.shown.address));
         call.is_errand(errand.id, errand.agent);
+        call.let_in = errand.part;
         match self.run(world, &mut call, (errand, accept)).await {
             Ok((admitted, reply, asked)) => Ok(Fetched { call, admitted, reply, asked }),
             Err(fault) => {

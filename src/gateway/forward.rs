@@ -7,12 +7,14 @@ use super::{
     body::{Incoming, Pace, too_large},
     input::Input,
     listen::{self, Left},
+    load,
 };
 use crate::{
     fault::{Code, Fault, Result},
     transport::{Body, Feed, Passage, Reply, Request},
 };
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, header};
 use pingora_core::protocols::http::ServerSession;
 use std::time::Duration;
@@ -37,7 +39,9 @@ impl Gateway {
             passage,
             instruction,
         };
-        self.transport.call(admitted, request)
+        let (question, streamed) = (admitted.asks(), matches!(request.body, Body::Stream(_)));
+        let made = self.transport.call(admitted, request);
+        made.inspect(move |made| load::learn(self, admitted, (question, streamed), made))
     }
 
     /// Sends the call's input, streaming it where it was not read, until the agent begins to answer or the

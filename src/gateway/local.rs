@@ -51,6 +51,7 @@ impl Serving<'_> {
         let open = matches!(face, Face::Keys) || !public.is_empty() && reads;
         let caller = world.auth.visit(&presented, open).await?;
         call.is_from(&caller);
+        gateway.let_in(call, &caller)?;
         let account = gateway.account(&caller, connection.peer.ip());
         let standing = gateway.limits.browse(&account, face.is_search(head.uri.query()))?;
         let pace = Pace { connection, until: call.arrived() + BODY };

@@ -21,6 +21,7 @@ mod judge;
 mod keyed;
 mod later;
 pub mod listen;
+mod load;
 mod local;
 mod normalise;
 mod pair;

@@ -55,6 +55,8 @@ pub struct RouteRule {
     pub rate: Option<Rate>,
     /// Calls at once to each.
     pub concurrency: Option<NonZeroU32>,
+    /// Whether their bound is learnt.
+    pub adaptive: Option<bool>,
     /// Whether calls of them are answered later.
     pub slow: Option<bool>,
 }
@@ -97,11 +99,12 @@ impl Compile for Routes {
             }
         }
         let mut settings = self.defaults.clone();
-        let (mut rate, mut concurrency, mut slow) = (None, None, None);
+        let (mut rate, mut concurrency, mut adaptive, mut slow) = (None, None, None, None);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
             settings = rule.settings.over(&settings);
             rate = rule.rate.or(rate);
             concurrency = rule.concurrency.or(concurrency);
+            adaptive = rule.adaptive.or(adaptive);
             slow = rule.slow.or(slow);
         }
         let way = match self.transport.route(&agent, &settings) {
@@ -115,10 +118,12 @@ impl Compile for Routes {
         let concurrency = concurrency.or(way.at_once());
         let metrics = self.metrics.agent(&agent);
         way.tells(&metrics);
-        let bounds = limit::Bounds { declared: agent.rates.clone(), rate, concurrency };
+        let bounds = limit::Bounds { declared: agent.rates.clone(), rate, concurrency, adaptive };
+        let limits = self.limits.agent(&agent.id, bounds);
+        limits.tells(&metrics);
         Ok(Route {
             grants: self.auth.grants_of(&agent),
-            limits: self.limits.agent(&agent.id, bounds),
+            limits,
             metrics,
             fields: fields(&agent),
             versions: Table::of(&agent),

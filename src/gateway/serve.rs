@@ -39,6 +39,7 @@ impl Service for Gateway {
         call.asks(session.req_header());
         let serving = Serving { gateway: self, world: &world, connection };
         let served = caught(serving.handle(session, &mut call)).await;
+        self.remember(&call, (session.req_header(), &connection.last));
         call.count.bytes_in = session.body_bytes_read() as u64;
         let stop = match served {
             Ok(outcome) => return outcome,
@@ -95,6 +96,7 @@ impl Serving<'_> {
         let Self { gateway, world, connection } = self;
         gateway.limits.address(connection.peer.ip())?;
         let head = session.req_header();
+        gateway.turn_away(call, (head, &connection.last))?;
         if let Some(cors) = &world.cors {
             call.page = Some(cors.origin(&head.headers).cloned());
             if let Some(method) = cors.preflight(&head.method, &head.headers) {

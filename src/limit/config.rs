@@ -33,6 +33,10 @@ pub struct Config {
     pub tiers: BTreeMap<String, Tier>,
     /// How many calls an agent may have at once.
     pub concurrency: Concurrency,
+    /// How long the gateway's own work may wait for a core: while it waits longer, calls are refused before they cost
+    /// much (503 `Overloaded`), those of tiers with a low `priority` first. 2ms to 10s; 10ms unless written; `null` for
+    /// never.
+    pub shed_above: Option<Span>,
     /// Callers, addresses and pairs of caller and agent that each kind of bucket remembers at once; further ones
     /// share one bucket until others fall idle. 1 to 100000000; 1000000 unless written (about 40 MB a kind).
     #[schemars(range(min = 1, max = 100_000_000))]
@@ -57,6 +61,7 @@ impl Default for Config {
             quota: Quota::default(),
             tiers: BTreeMap::new(),
             concurrency: Concurrency::default(),
+            shed_above: Some(Span::millis(10)),
             most_keys: 1_000_000,
             state: None,
         }
@@ -83,23 +88,41 @@ pub struct Tier {
     pub per_caller_agent: Option<Rate>,
     /// Calls of one caller in a day and in a month; replaces both.
     pub quota: Option<Quota>,
+    /// Whose calls are refused last when the gateway itself has too much to do: those of the highest. 0 to 9; 5 unless
+    /// written, as for callers of no tier.
+    #[schemars(range(min = 0, max = 9))]
+    pub priority: Option<u8>,
 }
 
 /// How many calls an agent may have at once, and who may wait.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Concurrency {
-    /// Calls that one agent may have at once; 1000 unless written, `null` for no bound.
+    /// Calls that one agent may have at once; 1000 unless written, `null` for no bound, which nothing is learnt under
+    /// either.
     pub per_agent: Option<NonZeroU32>,
+    /// Whether each agent's own bound is learnt from how fast it answers, between `least` and the bound above, which it
+    /// begins with: how many calls may wait for the first byte of an answer. true unless written.
+    pub adaptive: bool,
+    /// No agent's bound is learnt to be less. 1 to 1000; 4 unless written.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub least: u32,
     /// Calls that may wait for an agent that has its most; further ones are refused at once. 64 unless written.
     pub queue: u32,
-    /// How long a call waits there; 1s unless written.
+    /// How long a call waits there; 1s unless written. Where the bound is learnt and calls have waited for so long
+    /// already without a break, later ones wait for an answer's usual time only.
     pub queue_wait: Span,
 }
 
 impl Default for Concurrency {
     fn default() -> Self {
-        Self { per_agent: Some(NonZeroU32::MIN.saturating_add(999)), queue: 64, queue_wait: Span::secs(1) }
+        Self {
+            per_agent: Some(NonZeroU32::MIN.saturating_add(999)),
+            adaptive: true,
+            least: 4,
+            queue: 64,
+            queue_wait: Span::secs(1),
+        }
     }
 }
 
@@ -113,7 +136,17 @@ impl Config {
         if self.concurrency.per_agent.is_some_and(|most| most.get() > 1_000_000) {
             problems.push("concurrency.per_agent: at most 1000000 (null for no bound)".to_owned());
         }
-        for name in self.tiers.keys() {
+        if !(1..=1_000).contains(&self.concurrency.least) {
+            problems.push(format!("concurrency.least: {} is out of bounds (1 to 1000)", self.concurrency.least));
+        }
+        let shed = Duration::from_millis(2)..=Duration::from_secs(10);
+        if self.shed_above.is_some_and(|above| !shed.contains(&above.get())) {
+            problems.push("shed_above: must be 2ms to 10s (null for never)".to_owned());
+        }
+        for (name, tier) in &self.tiers {
+            if tier.priority.is_some_and(|priority| priority > 9) {
+                problems.push(format!("tiers.{}.priority: must be 0 to 9", name.escape_default()));
+            }
             if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
                 problems
                     .push(format!("tiers.{}: a tier's name has 1 to 64 printable characters", name.escape_default()));

@@ -8,14 +8,18 @@ mod bucket;
 mod clock;
 mod config;
 mod gate;
+mod learn;
+mod line;
 mod plan;
 mod quota;
+mod shed;
 mod standing;
 mod state;
 mod store;
+mod usual;
 
 pub use account::Account;
-pub use agent::{AgentLimits, Bounds, Permit};
+pub use agent::{AgentLimits, Bounds, Permit, Question, Said};
 pub use config::{Concurrency, Config, Quota, Tier};
 pub use standing::Standing;
 
@@ -26,6 +30,7 @@ use bucket::{Draw, Empty};
 use clock::Clock;
 use plan::Plan;
 use quota::Quotas;
+use shed::Shed;
 use state::Keeper;
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -46,6 +51,7 @@ pub struct Limits {
     quotas: Quotas,
     keeper: Mutex<Keeper>,
     sweeps: AtomicUsize,
+    shed: Shed,
     seed: RandomState,
     clock: Clock,
     metrics: Arc<Metrics>,
@@ -72,6 +78,7 @@ impl Limits {
             quotas: Quotas::new(config.most_keys, Arc::clone(&metrics)),
             keeper: Mutex::new(Keeper::new(config.state.clone())),
             sweeps: AtomicUsize::new(0),
+            shed: Shed::default(),
             seed: RandomState::new(),
             clock,
             metrics,
@@ -204,28 +211,6 @@ impl Limits {
             }
         }
         Ok(tightest)
-    }
-
-    /// A place among the calls that the agent may have at once; waits a little if there is none.
-    ///
-    /// # Errors
-    /// 503, at once if too many wait already.
-    pub async fn enter(&self, agent: &Arc<AgentLimits>) -> Result<Permit, Fault> {
-        let gate = agent.now.load().gate.clone();
-        let Some(gate) = gate else {
-            return Ok(agent.begin(None));
-        };
-        let plan = self.plan.load_full();
-        let place = gate.enter(&plan.config().concurrency, (&agent.id, &self.metrics)).await?;
-        Ok(agent.begin(Some(place)))
-    }
-
-    /// A place among the calls that the agent may have at once, if one is free now and nobody waits for it.
-    pub fn try_enter(&self, agent: &Arc<AgentLimits>) -> Option<Permit> {
-        match &agent.now.load().gate {
-            None => Some(agent.begin(None)),
-            Some(gate) => gate.try_enter().map(|place| agent.begin(Some(place))),
-        }
     }
 
     /// Forgets what is idle, a part at a time: to be called each second or so.

@@ -5,6 +5,7 @@ use super::{
     bucket::Bucket,
     clock::Clock,
     config::{Config, Quota, Tier},
+    shed::{Ranks, USUAL},
     store::{Cells as _, Keyed},
 };
 use crate::{
@@ -21,6 +22,7 @@ pub(super) struct Terms {
     pub(super) caller: Option<Buckets>,
     pub(super) caller_agent: Option<Buckets>,
     pub(super) quota: Option<Quota>,
+    pub(super) priority: u8,
 }
 
 impl Terms {
@@ -35,6 +37,8 @@ pub(super) struct Plan {
     config: Config,
     pub(super) address: Option<Buckets>,
     pub(super) search: Option<Buckets>,
+    /// The priorities that there are.
+    pub(super) ranks: Ranks,
     usual: Terms,
     tiers: HashMap<Box<str>, Terms>,
 }
@@ -48,7 +52,9 @@ impl Plan {
             bucket.cells().bound(config.most_keys);
             Some(bucket)
         };
+        let ranks = Ranks::new(config.tiers.values());
         let terms = |caller, caller_agent, quota: Quota, same: Option<&Terms>| Terms {
+            priority: USUAL,
             caller: made(Limit::Caller, caller, same.and_then(|same| same.caller.as_ref())),
             caller_agent: made(Limit::CallerAgent, caller_agent, same.and_then(|same| same.caller_agent.as_ref())),
             quota: Some(quota).filter(|quota| *quota != Quota::default()),
@@ -58,6 +64,7 @@ impl Plan {
             let same = before.and_then(|plan| plan.tiers.get(&**name));
             let own = terms(tier.per_caller, tier.per_caller_agent, tier.quota.unwrap_or(config.quota), same);
             let terms = Terms {
+                priority: tier.priority.unwrap_or(USUAL),
                 caller: own.caller.or_else(|| usual.caller.clone()),
                 caller_agent: own.caller_agent.or_else(|| usual.caller_agent.clone()),
                 quota: own.quota,
@@ -67,7 +74,7 @@ impl Plan {
         let tiers = config.tiers.iter().map(tier).collect();
         let address = made(Limit::Address, config.per_address, before.and_then(|plan| plan.address.as_ref()));
         let search = made(Limit::Search, config.per_caller_search, before.and_then(|plan| plan.search.as_ref()));
-        Self { config: config.clone(), address, search, tiers, usual }
+        Self { config: config.clone(), address, search, ranks, tiers, usual }
     }
 
     pub(super) fn config(&self) -> &Config {

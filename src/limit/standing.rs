@@ -64,7 +64,7 @@ impl Empty {
             (_, Limit::Caller) => "Too many calls by this caller.",
             (_, Limit::CallerAgent) => "Too many calls by this caller to this agent.",
             (_, Limit::Search) => "Too many searches by this caller.",
-            (_, Limit::Agent | Limit::Concurrency) => "Too many calls to this agent.",
+            (_, Limit::Agent | Limit::Concurrency | Limit::Learnt | Limit::Gateway) => "Too many calls to this agent.",
             (_, Limit::Day) => "The quota of the day is used up.",
             (_, Limit::Month) => "The quota of the month is used up.",
         };

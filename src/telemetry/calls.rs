@@ -76,12 +76,14 @@ pub(super) struct Series {
     pub(super) operations: Mutex<BTreeMap<Arc<str>, Arc<Operation>>>,
     /// Endpoints whose breaker is open, and how often one opened.
     pub(super) breakers: (AtomicU64, AtomicU64),
+    /// Calls at once that were learnt to be answered in good time; 0 where nothing was.
+    pub(super) learnt: AtomicU64,
 }
 
 impl Series {
     fn new(label: Arc<str>) -> Arc<Self> {
-        let (call, agent) = Default::default();
-        Arc::new(Self { label, call, agent, operations: Mutex::default(), breakers: Default::default() })
+        let (call, agent, breakers, learnt) = Default::default();
+        Arc::new(Self { label, call, agent, operations: Mutex::default(), breakers, learnt })
     }
 
     fn operation(&self, name: &str) -> Arc<Operation> {
@@ -136,6 +138,11 @@ impl AgentMetrics {
     /// Counts a breaker that opens.
     pub fn breaker_opened(&self) {
         self.series().breakers.1.fetch_add(1, Relaxed);
+    }
+
+    /// How many calls the agent answers at once in good time, as far as is known now.
+    pub fn learnt(&self, bound: u32) {
+        self.series().learnt.store(bound.into(), Relaxed);
     }
 
     fn series(&self) -> &Arc<Series> {

@@ -14,15 +14,19 @@ use std::{
 /// What the registry asks at a scrape.
 pub(super) struct CallsCollector {
     pub(super) calls: Arc<Calls>,
-    descriptions: [Desc; 5],
+    descriptions: [Desc; METRICS],
 }
 
-const NAMES: [(&str, &str, &[&str]); 5] = [
+/// How many metrics there are.
+const METRICS: usize = 6;
+
+const NAMES: [(&str, &str, &[&str]); METRICS] = [
     ("gatepost_calls_total", "Calls, by how they ended.", &["agent", "code", "group", "operation"]),
     ("gatepost_call_seconds", "Time from a call's first byte in to its last byte out.", &["agent"]),
     ("gatepost_agent_seconds", "Time that the agent took of a call.", &["agent"]),
     ("gatepost_breakers_open", "Endpoints of an agent that are left alone because they failed.", &["agent"]),
     ("gatepost_breaker_opened_total", "How often an endpoint of an agent came to be left alone.", &["agent"]),
+    ("gatepost_concurrency_learnt", "Calls at once that an agent was learnt to answer in good time.", &["agent"]),
 ];
 
 impl CallsCollector {
@@ -31,8 +35,8 @@ impl CallsCollector {
             let labels = labels.iter().map(|label| (*label).to_owned()).collect();
             Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
         };
-        let [total, call, agent, open, opened] = NAMES.map(describe);
-        Ok(Self { calls, descriptions: [total?, call?, agent?, open?, opened?] })
+        let [total, call, agent, open, opened, learnt] = NAMES.map(describe);
+        Ok(Self { calls, descriptions: [total?, call?, agent?, open?, opened?, learnt?] })
     }
 }
 
@@ -44,8 +48,8 @@ impl Collector for CallsCollector {
     fn collect(&self) -> Vec<proto::MetricFamily> {
         let mut all: Vec<Arc<Series>> = lock(&self.calls.agents).values().cloned().collect();
         all.extend([Arc::clone(&self.calls.unknown), Arc::clone(&self.calls.other)]);
-        let mut found: [Vec<proto::Metric>; 5] = Default::default();
-        let [total, call, agent, open, opened] = &mut found;
+        let mut found: [Vec<proto::Metric>; METRICS] = Default::default();
+        let [total, call, agent, open, opened, learnt] = &mut found;
         for series in &all {
             self.calls.collect(series, total);
             call.extend(series.call.collect().map(|histogram| timed(series, histogram)));
@@ -56,6 +60,10 @@ impl Collector for CallsCollector {
                 open.push(gauged(series, series.breakers.0.load(Relaxed)));
                 opened.push(counted(series, count));
             }
+            let bound = series.learnt.load(Relaxed);
+            if bound > 0 {
+                learnt.push(gauged(series, bound));
+            }
         }
         let kinds = [
             proto::MetricType::COUNTER,
@@ -63,6 +71,7 @@ impl Collector for CallsCollector {
             proto::MetricType::HISTOGRAM,
             proto::MetricType::GAUGE,
             proto::MetricType::COUNTER,
+            proto::MetricType::GAUGE,
         ];
         let families = NAMES.iter().zip(kinds).zip(found).filter(|(_, metrics)| !metrics.is_empty());
         families

@@ -53,5 +53,7 @@ label! {
         Day "day" "A caller's quota of the day.";
         Month "month" "A caller's quota of the month.";
         Concurrency "concurrency" "The calls that an agent may have at once.";
+        Learnt "learnt" "The calls that an agent answers at once in good time, as far as is known.";
+        Gateway "gateway" "What the gateway itself can do.";
     }
 }

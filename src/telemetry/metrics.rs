@@ -8,8 +8,8 @@ use super::{
     register::{Register, Tally, bump, names},
 };
 use crate::agent::{Agent, AgentId};
-use prometheus::{IntCounter, IntGauge, Registry, TextEncoder, process_collector::ProcessCollector};
-use std::sync::Arc;
+use prometheus::{Gauge, IntCounter, IntGauge, Registry, TextEncoder, process_collector::ProcessCollector};
+use std::{sync::Arc, time::Duration};
 
 /// What is measured, and how finely.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -42,9 +42,15 @@ pub struct Metrics {
     config_ok: IntGauge,
     config_loaded: IntGauge,
     limited: Box<[IntCounter]>,
+    shed: Box<[IntCounter]>,
+    shedding: Gauge,
+    waits: Gauge,
     dropped: IntCounter,
     feeds: FeedMetrics,
 }
+
+/// The values of the label `priority`.
+const PRIORITIES: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 macro_rules! events {
     ($($rows:tt)*) => {
@@ -106,6 +112,9 @@ impl Metrics {
             config_ok: with.gauge(names::CONFIG_OK)?,
             config_loaded: with.gauge(names::CONFIG_LOADED)?,
             limited: with.counters(names::LIMITED, "limit", Limit::NAMES)?,
+            shed: with.counters(names::SHED, "priority", PRIORITIES)?,
+            shedding: with.measure(names::SHEDDING)?,
+            waits: with.measure(names::WAITS)?,
             dropped: with.counter(names::DROPPED)?,
             feeds: FeedMetrics::register(&registry)?,
             registry,
@@ -172,6 +181,17 @@ impl Metrics {
     /// Counts a call that a limit refused.
     pub fn limited(&self, limit: Limit) {
         bump(&self.limited, limit as usize);
+    }
+
+    /// Counts a call that was refused because the gateway has too much to do; priorities are 0 to 9.
+    pub fn shed(&self, priority: u8) {
+        bump(&self.shed, priority.into());
+    }
+
+    /// How long the gateway's work waits for a core, and how much is refused because of that.
+    pub fn load(&self, waits: Duration, level: f64) {
+        self.waits.set(waits.as_secs_f64());
+        self.shedding.set(level);
     }
 
     /// Says how many agents are in a state.

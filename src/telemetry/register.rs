@@ -1,7 +1,7 @@
 //! How metrics are made, and what they are called: every name that is scraped stands here or beside the collector
 //! of calls.
 
-use prometheus::{Error, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
+use prometheus::{Error, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
 /// A name and what it says.
 type Named = (&'static str, &'static str);
@@ -26,6 +26,14 @@ pub(super) mod names {
         ("gatepost_config_loaded_timestamp_seconds", "When the configuration in force was loaded.");
     pub(in crate::telemetry) const LIMITED: Named =
         ("gatepost_limited_total", "Calls refused by a rate, a quota or a concurrency bound.");
+    pub(in crate::telemetry) const SHED: Named =
+        ("gatepost_shed_total", "Calls refused because the gateway had too much to do, by priority.");
+    pub(in crate::telemetry) const SHEDDING: Named = (
+        "gatepost_shed_level",
+        "Priorities of which all calls are refused now, from the lowest, and a part of the next.",
+    );
+    pub(in crate::telemetry) const WAITS: Named =
+        ("gatepost_run_queue_seconds", "How long the gateway's own work waits for a core, where there are many calls.");
     pub(in crate::telemetry) const DROPPED: Named =
         ("gatepost_access_log_dropped_total", "Lines of the access log that were not written.");
 }
@@ -49,6 +57,10 @@ impl Register<'_> {
 
     pub(super) fn counter(&self, (name, help): Named) -> Result<IntCounter, Error> {
         self.add(IntCounter::new(name, help)?)
+    }
+
+    pub(super) fn measure(&self, (name, help): Named) -> Result<Gauge, Error> {
+        self.add(Gauge::new(name, help)?)
     }
 
     pub(super) fn gauge(&self, (name, help): Named) -> Result<IntGauge, Error> {

@@ -29,6 +29,7 @@ mod mqtt_ends;
 mod mqtt_feed;
 mod names;
 mod operators;
+mod overload;
 mod pipelines;
 mod pitfalls;
 mod readme;

@@ -8,7 +8,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 use tokio::sync::{Notify, watch};
@@ -24,6 +24,8 @@ pub struct Connection {
     pub secured: Option<Secured>,
     /// The bounds in force since the connection was accepted.
     pub limits: Arc<Limits>,
+    /// Who called last, while calls are refused for want of a core: see [`crate::limit::Limits::turn_away`].
+    pub last: AtomicU64,
     pub(super) identity: OnceLock<Option<Peer>>,
     pub(super) forwarded: OnceLock<(Option<Box<str>>, HeaderValue)>,
     pub(super) stop: watch::Receiver<bool>,

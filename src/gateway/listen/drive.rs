@@ -6,7 +6,7 @@ use super::{
 use crate::telemetry::{self, Metrics};
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
 };
 use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -41,6 +41,7 @@ impl<S: Service> Door<S> {
             secured,
             identity: OnceLock::new(),
             forwarded: OnceLock::new(),
+            last: AtomicU64::new(0),
             limits: Arc::clone(&self.limits),
             stop: self.stop.clone(),
             live: Arc::clone(&self.live),

@@ -80,6 +80,7 @@ impl Serving<'_> {
         let presented = Presented { headers, peer: self.connection.certificate() };
         let open = !self.world.auth.anonymous().grants.is_empty();
         let caller = self.world.auth.visit(&presented, open).await?;
+        self.gateway.let_in(call, &caller)?;
         call.is_from(&caller);
         let account = self.gateway.account(&caller, self.connection.peer.ip());
         let standing = self.gateway.limits.browse(&account, false)?;
@@ -127,6 +128,7 @@ impl Serving<'_> {
             shown: self.shown(&headers),
             passage,
             id: Some(&running.id),
+            part: true,
             agent: &step.agent,
             operation: step.operation.as_deref(),
             input,

@@ -146,6 +146,7 @@ impl Sitting {
             shown,
             passage: Passage { forwarded: Some(&self.forwarded), key_header: world.key_header.as_ref(), fields: &[] },
             id: Some(self.call.id()),
+            part: false,
             agent: &self.agent,
             operation: message.operation.as_deref().or(self.operation.as_deref()),
             input: message.input,

@@ -97,6 +97,7 @@ impl Serving<'_> {
             opened = self.open(call, &admitted, (&head, headers, &forwarded)) => opened?,
             () = listen::gone(session) => return Err(Stop::Gone),
         };
+        admitted.rests();
         let socket = match opened {
             None => None,
             Some(Opened::Socket(socket)) => Some(socket),

@@ -1,5 +1,7 @@
 //! Rates, quotas, queues and the memory that they take, on clocks that the tests turn.
 
+mod learn;
+mod overload;
 mod queue;
 mod quotas;
 mod rates;

@@ -1,0 +1,272 @@
+//! A bound that is learnt, against agents on a virtual clock: what it refuses, what it lets through, what it comes back
+//! from.
+
+use crate::limit::learn::{Learner, Range};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    time::Duration,
+};
+
+/// An agent that works on so many calls at once and has the others wait, and whoever calls it.
+struct World {
+    learner: Learner,
+    /// Calls that it works on at once.
+    servers: usize,
+    now: u64,
+    random: u64,
+    /// Calls that the agent has, each with when it had it, when it came, and how much work it is.
+    queue: VecDeque<(u64, u64, u64)>,
+    /// Calls that are worked on: when each is done, when the agent had it, and when it came.
+    busy: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    /// Calls that wait before the agent: when each came, until when it waits, and how much work it is.
+    line: VecDeque<(u64, u64, u64)>,
+    /// When the line began, and when somebody left it.
+    stands: u64,
+    left: u64,
+}
+
+/// What became of the calls of a while.
+#[derive(Default)]
+struct Came {
+    answered: usize,
+    refused: usize,
+    took: Vec<u64>,
+}
+
+impl Came {
+    fn percentile(&mut self, share: f64) -> f64 {
+        self.took.sort_unstable();
+        let last = self.took.len().saturating_sub(1);
+        self.took[(last as f64 * share) as usize] as f64 / 1e3
+    }
+}
+
+impl World {
+    fn new(servers: usize, most: u32) -> Self {
+        let range = Range { least: 4, most };
+        let learner = Learner::new(range, Duration::ZERO);
+        Self {
+            learner,
+            servers,
+            now: 0,
+            random: 7,
+            queue: VecDeque::new(),
+            busy: BinaryHeap::new(),
+            line: VecDeque::new(),
+            stands: 0,
+            left: 0,
+        }
+    }
+
+    fn random(&mut self) -> f64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn waiting(&self) -> u32 {
+        (self.queue.len() + self.busy.len()) as u32
+    }
+
+    /// `rate` calls a second, at random moments, for `lasts` seconds; `work` says how much each is, in microseconds.
+    fn calls(&mut self, (rate, lasts): (f64, f64), mut work: impl FnMut(f64, f64) -> f64) -> Came {
+        let (mut came, end) = (Came::default(), self.now + (lasts * 1e6) as u64);
+        loop {
+            let next = self.now + (-(1.0 - self.random()).ln() / rate * 1e6) as u64;
+            self.until(next.min(end), &mut came);
+            if next >= end {
+                return came;
+            }
+            let one = work(self.random(), self.random()) as u64;
+            let patience = self.patience();
+            if self.line.len() < 64 {
+                self.line.push_back((self.now, self.now + patience, one));
+                self.begin(&mut came);
+            } else {
+                came.refused += 1;
+            }
+        }
+    }
+
+    /// As long as calls wait where nobody did for long, and shorter where somebody always does.
+    fn patience(&mut self) -> u64 {
+        if self.line.is_empty() && self.now - self.left >= 100_000 {
+            self.stands = self.now;
+        }
+        let usual = self.learner.usual().map_or(0, |usual| usual.as_micros() as u64);
+        if self.now - self.stands >= 1_000_000 { usual } else { 1_000_000 }
+    }
+
+    fn begin(&mut self, counted: &mut Came) {
+        if !self.line.is_empty() {
+            self.left = self.now;
+        }
+        self.line.retain(|(_, until, _)| {
+            counted.refused += usize::from(*until < self.now);
+            *until >= self.now
+        });
+        while self.waiting() < self.learner.bound() {
+            let Some((came, _, work)) = self.line.pop_front() else { break };
+            self.queue.push_back((self.now, came, work));
+        }
+        while self.busy.len() < self.servers {
+            let Some((had, came, work)) = self.queue.pop_front() else { return };
+            self.busy.push(Reverse((self.now + work, had, came)));
+        }
+    }
+
+    /// Lets the agent work until then.
+    fn until(&mut self, then: u64, counted: &mut Came) {
+        while let Some(Reverse((done, had, came))) =
+            self.busy.peek().copied().filter(|Reverse((done, ..))| *done <= then)
+        {
+            self.now = done;
+            let span = (Duration::from_micros(had), Duration::from_micros(done));
+            if self.learner.wants(self.waiting()) {
+                self.learner.answered(span, self.waiting());
+            }
+            self.busy.pop();
+            counted.answered += 1;
+            counted.took.push(done - came);
+            self.begin(counted);
+        }
+        self.now = then;
+        self.begin(counted);
+    }
+}
+
+/// Work that takes about as long each time.
+fn about(micros: f64) -> impl FnMut(f64, f64) -> f64 {
+    move |a, _| micros * (0.8 + 0.4 * a)
+}
+
+/// Work that is seldom long: an exponential.
+fn uneven(micros: f64) -> impl FnMut(f64, f64) -> f64 {
+    move |a, _| micros * (0.2 - 0.8 * (1.0 - a).ln())
+}
+
+#[test]
+fn twice_what_an_agent_can_do_leaves_it_busy_and_its_answers_fast() {
+    for (servers, micros) in [(10, 50_000.0), (2, 20_000.0), (16, 20_000.0), (100, 400_000.0)] {
+        let capacity = servers as f64 / micros * 1e6;
+        let mut world = World::new(servers, 1000);
+        let mut before = world.calls((capacity * 0.95, 60.0), uneven(micros));
+        assert!(before.refused * 10 <= before.answered, "{servers}: {} of {}", before.refused, before.answered);
+        world.calls((capacity * 2.0, 60.0), uneven(micros));
+        let mut after = world.calls((capacity * 2.0, 60.0), uneven(micros));
+        assert!(after.answered as f64 >= 0.9 * 60.0 * capacity);
+        assert!(after.percentile(0.99) <= 1.5 * before.percentile(0.99));
+    }
+}
+
+#[test]
+fn overload_is_met_long_before_the_bound_that_was_configured() {
+    let mut world = World::new(10, 1000);
+    world.calls((70.0, 5.0), about(100_000.0));
+    let mut first = Came::default();
+    for _ in 0..12 {
+        first = world.calls((200.0, 1.0), about(100_000.0));
+    }
+    assert!(world.learner.bound() <= 20, "{}", world.learner.bound());
+    let (answered, late) = (first.answered, first.percentile(1.0));
+    assert!(answered >= 90 && late <= 1_500.0, "{answered} {late}");
+}
+
+/// Half of the calls, or a part, take a thousand times as long as the others.
+fn of_two_kinds(slow: f64, (fast, long): (f64, f64)) -> impl FnMut(f64, f64) -> f64 {
+    move |a, b| (0.7 + 0.6 * a) * if b < slow { long } else { fast }
+}
+
+#[test]
+fn an_agent_that_is_slow_by_nature_has_as_many_calls_as_it_wants() {
+    for (slow, kinds, rate, lasts) in [
+        (0.1, (50_000.0, 30e6), 200.0, 240.0),
+        (0.5, (50_000.0, 30e6), 40.0, 600.0),
+        (0.5, (1_000.0, 1e6), 1_200.0, 60.0),
+        (0.9, (50_000.0, 30e6), 22.0, 1_200.0),
+        (1.0, (50_000.0, 30e6), 20.0, 1_200.0),
+        (0.05, (20_000.0, 10e6), 1_000.0, 80.0),
+    ] {
+        let mut world = World::new(usize::MAX, 1000);
+        let came = world.calls((rate, lasts), of_two_kinds(slow, kinds));
+        assert!(came.refused * 100 <= came.answered, "{slow} {kinds:?} {} of {}", came.refused, came.answered);
+    }
+}
+
+#[test]
+fn an_agent_that_becomes_slower_by_nature_is_not_held_back_for_it() {
+    let mut world = World::new(usize::MAX, 100);
+    let before = world.calls((1_200.0, 60.0), uneven(50_000.0));
+    assert!(before.refused * 50 <= before.answered, "{} of {}", before.refused, before.answered);
+    world.calls((1_200.0, 30.0), uneven(150_000.0));
+    let after = world.calls((1_200.0, 60.0), uneven(150_000.0));
+    assert!(after.answered as f64 >= 0.85 * 60.0 * 100.0 / 0.15, "{}", after.answered);
+    world.calls((1_200.0, 30.0), uneven(50_000.0));
+    let again = world.calls((1_200.0, 60.0), uneven(50_000.0));
+    assert!(again.refused * 50 <= again.answered, "{} of {}", again.refused, again.answered);
+}
+
+#[test]
+fn an_agent_that_loses_half_of_its_hands_and_finds_them_again_is_followed() {
+    let mut world = World::new(20, 1000);
+    let capacity = 20.0 / 0.05;
+    world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
+    world.servers = 5;
+    world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
+    let few = world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
+    assert!(few.answered as f64 >= 0.9 * 60.0 * capacity / 4.0);
+    assert!(world.learner.bound() <= 12, "{}", world.learner.bound());
+    world.servers = 20;
+    world.calls((capacity * 1.5, 30.0), uneven(50_000.0));
+    let all = world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
+    assert!(all.answered as f64 >= 0.9 * 60.0 * capacity);
+}
+
+#[test]
+fn an_agent_that_answers_nothing_has_few_calls_and_all_of_them_again_when_it_is_back() {
+    let mut world = World::new(usize::MAX, 1000);
+    world.calls((500.0, 30.0), about(50_000.0));
+    // Each call is given up after 5 s; 500 a second would be 2500 at once.
+    let mut now = world.now;
+    for _ in 0..20 {
+        now += 5_000_000;
+        for waiting in (0..world.learner.bound()).rev() {
+            world.learner.failed(Duration::from_micros(now), waiting + 1);
+        }
+    }
+    world.now = now;
+    let bound = world.learner.bound();
+    assert!(bound <= 10, "{bound}");
+    world.calls((500.0, 30.0), about(50_000.0));
+    let after = world.calls((500.0, 30.0), about(50_000.0));
+    assert_eq!(after.refused, 0);
+}
+
+#[test]
+fn a_bound_that_is_not_reached_stays_where_it_is() {
+    let mut world = World::new(10, 1000);
+    world.calls((400.0, 60.0), uneven(50_000.0));
+    // A window with fewer calls may be under way.
+    world.calls((2.0, 200.0), about(50_000.0));
+    let learnt = world.learner.bound();
+    assert!((8..30).contains(&learnt), "{learnt}");
+    let quiet = world.calls((2.0, 600.0), about(50_000.0));
+    assert_eq!((world.learner.bound(), quiet.refused), (learnt, 0));
+}
+
+#[test]
+fn an_agent_that_is_nearly_full_is_not_held_back() {
+    let mut world = World::new(64, 128);
+    let came = world.calls((600.0, 120.0), uneven(100_000.0));
+    assert!(came.refused * 25 <= came.answered, "{} of {}", came.refused, came.answered);
+}
+
+#[test]
+fn what_is_remembered_of_long_spans_fits_its_number() {
+    let learner = Learner::new(Range { least: 1, most: 10 }, Duration::ZERO);
+    for at in 0..4_000u64 {
+        let now = Duration::from_secs(1_000_000_000 + at);
+        learner.answered((Duration::from_secs(at), now), 1);
+    }
+    assert_eq!(learner.bound(), 10);
+}
