@@ -4,7 +4,7 @@ CARGO ?= cargo
 
 # command=package, where the Debian package has another name than its command.
 BUILD_NEEDS := cmake gcc g++ make curl
-TEST_NEEDS := $(BUILD_NEEDS) node=nodejs npm promtool=prometheus h2load=nghttp2-client initdb=postgresql mosquitto python3 pip3=python3-pip
+TEST_NEEDS := $(BUILD_NEEDS) node=nodejs npm promtool=prometheus h2load=nghttp2-client initdb=postgresql mosquitto valgrind python3 pip3=python3-pip
 
 # `make test` covers the gateway; `make check` covers the whole workspace.
 PACKAGES ?=

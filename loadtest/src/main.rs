@@ -7,6 +7,7 @@
 mod agent;
 mod broker;
 mod client;
+mod count;
 mod crowd;
 mod direct;
 mod figures;
@@ -52,6 +53,8 @@ enum Command {
     Transports(transports::Plan),
     /// Call over every transport while the broker and the agents are killed and started again, and count.
     Soak(soak::Plan),
+    /// Count the instructions of a call under callgrind, of one build or of several.
+    Count(count::Plan),
     /// Agents over HTTP, a unix socket, WebSocket and MQTT (started by `transports` and `soak`).
     Peers(peers::Places),
     /// An agent that costs next to nothing (started by `run`).
@@ -75,6 +78,7 @@ fn main() -> anyhow::Result<()> {
         Command::Scale(plan) => scale::run(&plan),
         Command::Transports(plan) => transports::run(&plan),
         Command::Soak(plan) => soak::run(&plan),
+        Command::Count(plan) => count::run(&plan),
         Command::Peers(places) => peers::serve(&places),
         Command::Agent { jwks } => agent::serve(jwks),
         Command::Pingora { listen, upstream } => pingora::serve(listen, upstream),

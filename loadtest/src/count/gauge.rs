@@ -1,0 +1,103 @@
+//! The gateway under callgrind, which counts the instructions that it executes outside the kernel. The same program
+//! doing the same work executes the same number of them on a busy machine and on an idle one, so that a change of a few
+//! per cent shows where a clock would not tell it from noise.
+//!
+//! `tests/it/counts.rs` takes this file in by its path, as it does its neighbours `place` and `record`.
+
+use anyhow::{Context as _, bail, ensure};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// callgrind counts a copy by one repeated instruction as an instruction a byte, where a processor takes thirty bytes at
+/// a time. The C library is told never to copy like that, which also makes processors alike.
+const COPIES: &str = "glibc.cpu.x86_rep_movsb_threshold=1000000000:glibc.cpu.x86_rep_stosb_threshold=1000000000";
+
+/// Seconds that one command to callgrind may take.
+const PATIENCE: u32 = 60;
+
+/// A gateway that runs under callgrind; ended when dropped.
+pub(crate) struct Gauge {
+    child: Child,
+    /// Where it takes calls.
+    pub(crate) address: SocketAddr,
+    folder: PathBuf,
+    dumps: u32,
+}
+
+impl Gauge {
+    /// Starts `program` with a configuration and waits until it listens. Nothing is counted yet: that makes the start
+    /// twice as quick. What callgrind writes goes to `folder`.
+    pub(crate) fn start(program: &Path, config: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let complaints = folder.join("stderr.log");
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--instr-atstart=no", "--dump-line=no"]);
+        command.arg(format!("--callgrind-out-file={}", folder.join("counts").display()));
+        command.arg(prefix(folder)).arg(program).arg("run").arg("--config").arg(config);
+        // One worker, or the number of wake-ups would depend on who is quicker.
+        command.env("TOKIO_WORKER_THREADS", "1").env("GLIBC_TUNABLES", COPIES);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&complaints)?);
+        let mut child = command.spawn().map_err(|why| missing(&why))?;
+        let mut lines = BufReader::new(child.stdout.take().context("a piped stdout")?).lines();
+        let said = lines.find_map(|line| line.ok()?.strip_prefix("listening on http://")?.trim().parse().ok());
+        let Some(address) = said else {
+            let _ = child.kill();
+            let ended = child.wait()?;
+            bail!("{command:?} ended ({ended}) without listening:\n{}", fs::read_to_string(complaints)?);
+        };
+        // Whatever it says later is read and dropped, so that it never blocks.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Self { child, address, folder: folder.to_owned(), dumps: 0 })
+    }
+
+    /// Counts from now on.
+    pub(crate) fn begin(&self) -> anyhow::Result<()> {
+        self.tell("instrumentation on")
+    }
+
+    /// How many instructions the gateway executes, in all its threads, while `work` is done.
+    pub(crate) fn during(&mut self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<u64> {
+        self.tell("zero")?;
+        work()?;
+        self.tell("dump")?;
+        self.dumps += 1;
+        let dump = self.folder.join(format!("counts.{}", self.dumps));
+        let text = fs::read_to_string(&dump).with_context(|| format!("callgrind wrote no {}", dump.display()))?;
+        let total = text.lines().find_map(|line| line.strip_prefix("totals: ")).context("a dump has totals")?;
+        Ok(total.trim().parse()?)
+    }
+
+    /// A command to callgrind, carried out when this returns.
+    fn tell(&self, command: &str) -> anyhow::Result<()> {
+        let mut vgdb = Command::new("vgdb");
+        vgdb.arg(prefix(&self.folder)).arg(format!("--pid={}", self.child.id()));
+        vgdb.arg(format!("--cmd-time-out={PATIENCE}")).args(command.split(' '));
+        let Output { status, stderr, .. } = vgdb.output().map_err(|why| missing(&why))?;
+        ensure!(status.success(), "{vgdb:?} failed ({status}): {}", String::from_utf8_lossy(&stderr));
+        Ok(())
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing left to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where valgrind and `vgdb` meet: beside the other files, and not in a folder that everybody writes to.
+fn prefix(folder: &Path) -> String {
+    format!("--vgdb-prefix={}", folder.join("vgdb").display())
+}
+
+fn missing(why: &std::io::Error) -> anyhow::Error {
+    match why.kind() {
+        ErrorKind::NotFound => {
+            anyhow::anyhow!("the Debian package valgrind is missing (run: sudo apt-get install valgrind)")
+        }
+        _ => anyhow::anyhow!("valgrind does not start ({why})"),
+    }
+}
