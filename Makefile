@@ -11,7 +11,7 @@ PACKAGES ?=
 # More for the load test: ARGS="--calls 1000000".
 ARGS ?=
 
-.PHONY: demo test check loadtest fmt
+.PHONY: demo test check loadtest counts renew-counts fmt
 
 # The gateway with three agents on loopback, a fresh key, and curl lines to paste.
 demo:
@@ -49,6 +49,21 @@ loadtest:
 	@tests/setup $(BUILD_NEEDS)
 	$(CARGO) build --locked --release --package gatepost --package gatepost-loadtest
 	$${CARGO_TARGET_DIR:-target}/release/gatepost-loadtest run $(ARGS)
+
+# What a call costs in instructions, of an optimised build beside its record; `make test` does the same for its own build.
+counts renew-counts: MEASURE := --profile measure --package gatepost --package gatepost-loadtest
+counts renew-counts: COUNT = $${CARGO_TARGET_DIR:-target}/measure/gatepost-loadtest count
+counts:
+	@tests/setup $(BUILD_NEEDS) valgrind
+	$(CARGO) build --locked $(MEASURE)
+	$(COUNT) --check tests/data/counts.json $(ARGS)
+
+# Writes the record anew, for both builds, after a change that is meant to cost more or less.
+renew-counts:
+	@tests/setup $(BUILD_NEEDS) valgrind
+	GATEPOST_RENEW_COUNTS=1 $(CARGO) test --locked --test it a_call_costs
+	$(CARGO) build --locked $(MEASURE)
+	$(COUNT) --renew tests/data/counts.json $(ARGS)
 
 fmt:
 	$(CARGO) fmt --all

@@ -9,6 +9,7 @@ use crate::{figures, gatepost, token};
 use anyhow::Context as _;
 use place::Count;
 use record::{Build, Record};
+use std::fs;
 use std::path::PathBuf;
 
 /// What to count.
@@ -22,6 +23,9 @@ pub(crate) struct Plan {
     /// The build's profile, by which it stands in the record.
     #[arg(long, default_value = "measure")]
     profile: String,
+    /// Leave callgrind's dumps in this new folder, for `callgrind_annotate`: three of each case, in order.
+    #[arg(long)]
+    dumps: Option<PathBuf>,
     /// Fail where the first build's counts are not those of this record.
     #[arg(long)]
     check: Option<PathBuf>,
@@ -32,8 +36,14 @@ pub(crate) struct Plan {
 
 pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
     let programs = if plan.programs.is_empty() { vec![gatepost::beside()?] } else { plan.programs.clone() };
-    let counted = |program: &PathBuf| place::count(program, plan.calls).with_context(|| program.display().to_string());
-    let columns = programs.iter().map(counted).collect::<anyhow::Result<Vec<_>>>()?;
+    let temporary = tempfile::tempdir()?;
+    let folder = plan.dumps.as_deref().unwrap_or_else(|| temporary.path());
+    let counted = |(number, program): (usize, &PathBuf)| {
+        let folder = folder.join(format!("{number}"));
+        fs::create_dir_all(&folder)?;
+        place::count(program, plan.calls, &folder).with_context(|| program.display().to_string())
+    };
+    let columns = (1..).zip(&programs).map(counted).collect::<anyhow::Result<Vec<_>>>()?;
     let (program, counts) = programs.first().zip(columns.first()).context("a build to count")?;
     let build = Build::of(program, &plan.profile)?;
     println!("{}", table(&programs, &columns));

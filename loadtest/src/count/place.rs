@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// Calls of a case before it is counted: pools, caches and buffers are what they will be.
 const WARM: u32 = 30;
@@ -34,6 +33,8 @@ pub(crate) struct Count {
     pub(crate) case: &'static str,
     /// Instructions of one call.
     pub(crate) instructions: u64,
+    /// Those of them that make digests: see [`super::gauge::Spent::digests`].
+    pub(crate) digests: u64,
     /// The largest window less the smallest, as a share of the median.
     pub(crate) spread: f64,
 }
@@ -42,12 +43,13 @@ pub(crate) struct Count {
 pub(crate) const KEY: &str = "API key + limit + schema";
 pub(crate) const JWT: &str = "cached JWT + limit + schema";
 
-/// Counts every case of `program`, `calls` calls in each of its windows.
-pub(crate) fn count(program: &Path, calls: u32) -> anyhow::Result<Vec<Count>> {
-    let place = Place::new()?;
+/// Counts every case of `program`, `calls` calls in each of its windows. The configuration stands in `folder`, and
+/// callgrind's dumps will: three for each case, numbered in order.
+pub(crate) fn count(program: &Path, calls: u32, folder: &Path) -> anyhow::Result<Vec<Count>> {
+    let place = Place::new(folder)?;
     let config = place.config()?;
     let cases = place.cases(&key(program, &config)?)?;
-    let mut gauge = Gauge::start(program, &config, place.folder.path())?;
+    let mut gauge = Gauge::start(program, &config, folder)?;
     gauge.begin()?;
     cases.iter().map(|case| case.count(&mut gauge, calls).context(case.name)).collect()
 }
@@ -65,12 +67,18 @@ impl Case {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut call = |times: u32| (0..times).try_for_each(|_| self.call(&mut stream));
         call(WARM)?;
-        let window = |_| Ok(gauge.during(|| call(calls))? / u64::from(calls.max(1)));
-        let mut windows = (0..WINDOWS).map(window).collect::<anyhow::Result<Vec<u64>>>()?;
-        windows.sort_unstable();
-        let median = windows.get(windows.len() / 2).copied().unwrap_or_default();
-        let range = windows.last().zip(windows.first()).map_or(0, |(most, least)| most - least);
-        Ok(Count { case: self.name, instructions: median, spread: range as f64 / median as f64 })
+        let window = |_| gauge.during(|| call(calls));
+        let mut windows = (0..WINDOWS).map(window).collect::<anyhow::Result<Vec<_>>>()?;
+        windows.sort_unstable_by_key(|spent| spent.all);
+        let median = windows.get(windows.len() / 2).context("a window")?;
+        let range = windows.last().zip(windows.first()).map_or(0, |(most, least)| most.all - least.all);
+        let of_one = |all: u64| all / u64::from(calls.max(1));
+        Ok(Count {
+            case: self.name,
+            instructions: of_one(median.all),
+            digests: of_one(median.digests),
+            spread: range as f64 / median.all as f64,
+        })
     }
 
     fn call(&self, stream: &mut TcpStream) -> anyhow::Result<()> {
@@ -82,16 +90,16 @@ impl Case {
     }
 }
 
-struct Place {
-    folder: TempDir,
+struct Place<'a> {
+    folder: &'a Path,
     agent: Agent,
     issuer: Issuer,
 }
 
-impl Place {
-    fn new() -> anyhow::Result<Self> {
+impl<'a> Place<'a> {
+    fn new(folder: &'a Path) -> anyhow::Result<Self> {
         let issuer = Issuer::new()?;
-        Ok(Self { folder: tempfile::tempdir()?, agent: Agent::start(issuer.jwks().to_string())?, issuer })
+        Ok(Self { folder, agent: Agent::start(issuer.jwks().to_string())?, issuer })
     }
 
     fn issuer_url(&self) -> String {
@@ -101,7 +109,7 @@ impl Place {
     /// Writes the configuration and what it names. Files are looked at once an hour: what has nothing to do with a call
     /// is not to be counted with it.
     fn config(&self) -> anyhow::Result<PathBuf> {
-        let at = |name: &str| self.folder.path().join(name);
+        let at = |name: &str| self.folder.join(name);
         let agents = json!([
             self.document("keyed", "api_key", Some(schema())),
             self.document("signed", "oauth2_bearer", Some(schema())),

@@ -97,12 +97,19 @@ impl Record {
     }
 }
 
-/// A token that was checked before costs about what a key costs.
+/// A token that was checked before costs about what a key costs. Digests are left out: a token's is longer, and what
+/// callgrind counts for them is not what they cost.
 ///
 /// # Errors
 /// Says by how much it costs more.
 pub(crate) fn token_costs_like_key(counts: &[Count]) -> anyhow::Result<()> {
-    let of = |case| counts.iter().find(|count| count.case == case).context(case).map(|count| count.instructions as f64);
+    let of = |case| {
+        counts
+            .iter()
+            .find(|count| count.case == case)
+            .context(case)
+            .map(|count| (count.instructions - count.digests) as f64)
+    };
     let more = of(JWT)? / of(KEY)? - 1.0;
     ensure!(
         more <= TOKEN,
