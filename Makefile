@@ -11,7 +11,7 @@ PACKAGES ?=
 # More for the load test: ARGS="--calls 1000000".
 ARGS ?=
 
-.PHONY: demo test check loadtest counts renew-counts fmt
+.PHONY: demo test check loadtest counts renew-counts bench fmt
 
 # The gateway with three agents on loopback, a fresh key, and curl lines to paste.
 demo:
@@ -57,6 +57,12 @@ counts:
 	@tests/setup $(BUILD_NEEDS) valgrind
 	$(CARGO) build --locked $(MEASURE)
 	$(COUNT) --check tests/data/counts.json $(ARGS)
+
+# The steps of a call's path by themselves, in nanoseconds. BENCH=token for those with the word in their names.
+BENCH ?=
+bench:
+	@tests/setup $(BUILD_NEEDS)
+	$(CARGO) bench --locked --profile measure --package gatepost-loadtest --bench steps -- $(BENCH)
 
 # Writes the record anew, for both builds, after a change that is meant to cost more or less.
 renew-counts:

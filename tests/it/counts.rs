@@ -20,6 +20,10 @@ const RENEW: &str = "GATEPOST_RENEW_COUNTS";
 /// Calls in each window. A build without optimisation takes seconds for a hundred under callgrind.
 const CALLS: u32 = 50;
 
+/// How much more a cached token may cost than an API key here, as a share. Its head is half a kilobyte longer, and without
+/// optimisation every byte of a head costs some hundred instructions; `make counts` holds the optimised build to 5 %.
+const TOKEN: f64 = 0.15;
+
 #[test]
 fn a_call_costs_as_many_instructions_as_were_recorded() {
     let program = Path::new(env!("CARGO_BIN_EXE_gatepost"));
@@ -37,7 +41,7 @@ fn a_call_costs_as_many_instructions_as_were_recorded() {
     } else {
         record.judge(&build, &counts).unwrap_or_else(|why| panic!("{why}"));
     }
-    record::token_costs_like_key(&counts).unwrap_or_else(|why| panic!("{why}"));
+    record::token_costs_like_key(&counts, TOKEN).unwrap_or_else(|why| panic!("{why}"));
 }
 
 mod judged {
@@ -92,8 +96,8 @@ mod judged {
     }
 
     #[test]
-    fn a_token_may_cost_a_twentieth_more_than_a_key() {
-        token_costs_like_key(&counts([1000, 1040])).unwrap();
-        token_costs_like_key(&counts([1000, 1060])).unwrap_err();
+    fn a_token_may_cost_a_little_more_than_a_key() {
+        token_costs_like_key(&counts([1000, 1040]), 0.05).unwrap();
+        token_costs_like_key(&counts([1000, 1060]), 0.05).unwrap_err();
     }
 }

@@ -12,6 +12,9 @@ use record::{Build, Record};
 use std::fs;
 use std::path::PathBuf;
 
+/// How much more a cached token may cost than an API key, as a share.
+const TOKEN: f64 = 0.05;
+
 /// What to count.
 #[derive(clap::Args)]
 pub(crate) struct Plan {
@@ -23,7 +26,8 @@ pub(crate) struct Plan {
     /// The build's profile, by which it stands in the record.
     #[arg(long, default_value = "measure")]
     profile: String,
-    /// Leave callgrind's dumps in this new folder, for `callgrind_annotate`: three of each case, in order.
+    /// Leave callgrind's dumps in this new folder, for `callgrind_annotate`: one of doing nothing, then three
+    /// of each case, in order.
     #[arg(long)]
     dumps: Option<PathBuf>,
     /// Fail where the first build's counts are not those of this record.
@@ -36,6 +40,7 @@ pub(crate) struct Plan {
 
 pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
     let programs = if plan.programs.is_empty() { vec![gatepost::beside()?] } else { plan.programs.clone() };
+    let build = Build::of(programs.first().context("a build to count")?, &plan.profile)?;
     let temporary = tempfile::tempdir()?;
     let folder = plan.dumps.as_deref().unwrap_or_else(|| temporary.path());
     let counted = |(number, program): (usize, &PathBuf)| {
@@ -44,8 +49,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
         place::count(program, plan.calls, &folder).with_context(|| program.display().to_string())
     };
     let columns = (1..).zip(&programs).map(counted).collect::<anyhow::Result<Vec<_>>>()?;
-    let (program, counts) = programs.first().zip(columns.first()).context("a build to count")?;
-    let build = Build::of(program, &plan.profile)?;
+    let counts = columns.first().context("a build to count")?;
     println!("{}", table(&programs, &columns));
     if let Some(file) = &plan.renew {
         Record::read(file)?.renew(file, &build, counts)?;
@@ -53,7 +57,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
     if let Some(file) = &plan.check {
         Record::read(file)?.judge(&build, counts)?;
     }
-    record::token_costs_like_key(counts)
+    record::token_costs_like_key(counts, TOKEN)
 }
 
 /// A line for each case, and for each build its count and how it compares with the first's.
