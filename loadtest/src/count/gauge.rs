@@ -10,7 +10,6 @@ use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// callgrind counts a copy by one repeated instruction as an instruction a byte, where a processor takes thirty bytes at
 /// a time. The C library is told never to copy like that, which also makes processors alike.
@@ -19,10 +18,6 @@ const COPIES: &str = "glibc.cpu.x86_rep_movsb_threshold=1000000000:glibc.cpu.x86
 /// callgrind's processor has no instructions for SHA-256, so the digest of a key or a token costs many times what it does
 /// on a processor of today. The assembly that makes it has this in its name.
 const DIGEST: &str = "sha256_block_data_order";
-
-/// How long it is left alone before it is watched doing nothing, and for how long that is done.
-const SETTLING: Duration = Duration::from_secs(1);
-const IDLE: Duration = Duration::from_secs(3);
 
 /// Seconds that one command to callgrind may take.
 const PATIENCE: u32 = 60;
@@ -35,6 +30,14 @@ pub(crate) struct Spent {
     pub(crate) digests: u64,
 }
 
+impl Spent {
+    /// What a dump tells of one thread.
+    fn read(dump: &str) -> anyhow::Result<Self> {
+        let total = dump.lines().find_map(|line| line.strip_prefix("totals: ")).context("a dump has totals")?;
+        Ok(Self { all: total.trim().parse()?, digests: own(dump, DIGEST) })
+    }
+}
+
 /// A gateway that runs under callgrind; ended when dropped.
 pub(crate) struct Gauge {
     child: Child,
@@ -42,8 +45,6 @@ pub(crate) struct Gauge {
     pub(crate) address: SocketAddr,
     folder: PathBuf,
     dumps: u32,
-    /// Instructions of a second without calls: clocks, timers and chores go on beside them.
-    idle: f64,
 }
 
 impl Gauge {
@@ -52,7 +53,7 @@ impl Gauge {
     pub(crate) fn start(program: &Path, config: &Path, folder: &Path) -> anyhow::Result<Self> {
         let complaints = folder.join("stderr.log");
         let mut command = Command::new("valgrind");
-        command.args(["--tool=callgrind", "--instr-atstart=no", "--dump-line=no"]);
+        command.args(["--tool=callgrind", "--instr-atstart=no", "--dump-line=no", "--separate-threads=yes"]);
         command.arg(format!("--callgrind-out-file={}", folder.join("counts").display()));
         command.arg(prefix(folder)).arg(program).arg("run").arg("--config").arg(config);
         // One worker, or the number of wake-ups would depend on who is quicker.
@@ -68,37 +69,33 @@ impl Gauge {
         };
         // Whatever it says later is read and dropped, so that it never blocks.
         std::thread::spawn(move || lines.for_each(drop));
-        Ok(Self { child, address, folder: folder.to_owned(), dumps: 0, idle: 0.0 })
+        Ok(Self { child, address, folder: folder.to_owned(), dumps: 0 })
     }
 
-    /// Counts from now on. First it finds out what the gateway does by itself, which is taken off later: a busy machine
-    /// takes longer for as many calls, and they are not to cost more for that.
-    pub(crate) fn begin(&mut self) -> anyhow::Result<()> {
-        self.tell("instrumentation on")?;
-        std::thread::sleep(SETTLING);
-        let idle = self.during(|| Ok(std::thread::sleep(IDLE)))?;
-        self.idle = idle.all as f64 / IDLE.as_secs_f64();
-        Ok(())
+    /// Counts from now on.
+    pub(crate) fn begin(&self) -> anyhow::Result<()> {
+        self.tell("instrumentation on")
     }
 
-    /// What the gateway executes, in all its threads, because of what `work` does.
+    /// What the gateway executes while `work` is done, in its busiest thread: the one worker, in which calls are served
+    /// from the first byte to the last. The other threads work by the clock, so that they do the more beside a call the
+    /// slower the machine is: they sweep, look at files, and write the access log, at most a hundred times a second.
     pub(crate) fn during(&mut self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Spent> {
         self.tell("zero")?;
-        let begun = Instant::now();
         work()?;
-        let anyway = self.idle * begun.elapsed().as_secs_f64();
         self.tell("dump")?;
         self.dumps += 1;
-        let dump = self.folder.join(format!("counts.{}", self.dumps));
-        let text = fs::read_to_string(&dump).with_context(|| format!("callgrind wrote no {}", dump.display()))?;
-        let total = text.lines().find_map(|line| line.strip_prefix("totals: ")).context("a dump has totals")?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "never below zero, nor near its end"
-        )]
-        let anyway = anyway.max(0.0) as u64;
-        Ok(Spent { all: total.trim().parse::<u64>()?.saturating_sub(anyway), digests: own(&text, DIGEST) })
+        let prefix = format!("counts.{}-", self.dumps);
+        let mut most = Spent { all: 0, digests: 0 };
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                let thread = Spent::read(&fs::read_to_string(entry.path())?)?;
+                most = if thread.all > most.all { thread } else { most };
+            }
+        }
+        ensure!(most.all > 0, "callgrind wrote no {prefix}* that counts anything");
+        Ok(most)
     }
 
     /// A command to callgrind, carried out when this returns.

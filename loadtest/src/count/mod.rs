@@ -26,8 +26,8 @@ pub(crate) struct Plan {
     /// The build's profile, by which it stands in the record.
     #[arg(long, default_value = "measure")]
     profile: String,
-    /// Leave callgrind's dumps in this new folder, for `callgrind_annotate`: one of doing nothing, then three
-    /// of each case, in order.
+    /// Leave callgrind's dumps in this new folder, for `callgrind_annotate`: three of each case, numbered
+    /// in order.
     #[arg(long)]
     dumps: Option<PathBuf>,
     /// Fail where the first build's counts are not those of this record.

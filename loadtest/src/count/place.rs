@@ -44,7 +44,7 @@ pub(crate) const KEY: &str = "API key + limit + schema";
 pub(crate) const JWT: &str = "cached JWT + limit + schema";
 
 /// Counts every case of `program`, `calls` calls in each of its windows. The configuration stands in `folder`, and
-/// callgrind's dumps will: the first of doing nothing, then three for each case, numbered in order.
+/// callgrind's dumps will: three for each case, numbered in order, a file for each thread.
 pub(crate) fn count(program: &Path, calls: u32, folder: &Path) -> anyhow::Result<Vec<Count>> {
     let place = Place::new(folder)?;
     let config = place.config()?;
