@@ -46,6 +46,8 @@ pub(crate) const JWT: &str = "cached JWT + limit + schema";
 /// Counts every case of `program`, `calls` calls in each of its windows. The configuration stands in `folder`, and
 /// callgrind's dumps will: three for each case, numbered in order, a file for each thread.
 pub(crate) fn count(program: &Path, calls: u32, folder: &Path) -> anyhow::Result<Vec<Count>> {
+    // A name without a folder would be looked for in PATH.
+    let program = &fs::canonicalize(program)?;
     let place = Place::new(folder)?;
     let config = place.config()?;
     let cases = place.cases(&key(program, &config)?)?;
