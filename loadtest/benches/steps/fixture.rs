@@ -67,7 +67,7 @@ impl Fixture {
         // The issuer's keys are fetched and the token is checked once: from here on it is remembered.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let known = runtime.block_on(fixture.authorise(&fixture.with_token(), &fixture.signed_agent));
-        assert_eq!(&*known.unwrap().id, "oauth:bench");
+        assert_eq!(&*known.unwrap().id, "oauth:loadtest");
         fixture
     }
 
