@@ -39,7 +39,7 @@ impl Broker {
         let mut command = Command::new("mosquitto");
         // Servers live in folders that a plain user's PATH leaves out.
         command.env("PATH", format!("{}:/usr/local/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
-        command.arg("-c").arg(&self.config).stderr(std::process::Stdio::null());
+        command.arg("-c").arg(&self.config);
         let started = Process::beside(command, self.address);
         self.process = Some(started.context("mosquitto (sudo apt-get install mosquitto)")?);
         Ok(())

@@ -1,17 +1,21 @@
 //! The gateway under measurement: everything that depends on the form of its configuration,
 //! its documents and its command line stands in this file.
 
+use crate::agent::{BULK, SSE, TICKER};
+use crate::bodies::LENGTHS;
+use crate::certificate::Certificate;
 use crate::client::Request;
 use crate::load::Target;
 use crate::peers::{ON_BROKER, Places};
-use crate::process::{Core, Process};
+use crate::process::{Core, Process, free_address};
+use crate::proxy::{CHECKED, Proxy};
 use crate::token::{AUDIENCE, Issuer};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// What the caller sends: 200 bytes that satisfy [`schema`].
@@ -25,29 +29,43 @@ pub(crate) struct Gateway {
     program: PathBuf,
     folder: PathBuf,
     agent: SocketAddr,
+    /// With it, TLS is served beside plain HTTP.
+    certificate: Option<Certificate>,
 }
 
 impl Gateway {
     pub(crate) fn new(program: PathBuf, folder: PathBuf, agent: SocketAddr) -> Self {
-        Self { program, folder, agent }
+        Self { program, folder, agent, certificate: None }
+    }
+
+    /// One that serves TLS, too, where [`Self::open`] and [`Self::guarded`] say.
+    pub(crate) fn with(self, certificate: &Certificate) -> Self {
+        Self { certificate: Some(certificate.clone()), ..self }
     }
 
     /// With nothing to check: anyone may call, no limit, no schema.
-    pub(crate) fn open(&self) -> anyhow::Result<Process> {
-        let agents =
-            json!([self.document("open", "none", "/invoke", None), self.document("stream", "none", "/sse", None),]);
-        let config = format!("{}limits:\n  per_address: null\n", self.common(&self.agents("open", &agents)?));
-        self.start(&self.write("open", &config)?)
+    pub(crate) fn open(&self) -> anyhow::Result<Proxy> {
+        let document = |id: &str, path: &str| self.document(id, "none", path, None);
+        let mut agents = vec![document("open", "/invoke"), document("stream", SSE), document("ticker", TICKER)];
+        let lengths = [0].into_iter().chain(LENGTHS);
+        agents.extend(lengths.map(|length| document(&format!("bulk-{length}"), &format!("{BULK}{length}"))));
+        let agents = json!(agents);
+        let tls = free_address()?;
+        // Several run at once, and each watches its files.
+        let name = format!("open-{}", tls.port());
+        let common = self.common(&self.agents(&name, &agents)?, Some(tls));
+        let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ per_agent: null }}\n");
+        Ok(Proxy { process: self.start(&self.write(&name, &config)?)?, tls })
     }
 
     /// With everything: keys, tokens, a limit that holds and never refuses, a schema. With it
     /// comes a key that it knows.
-    pub(crate) fn guarded(&self) -> anyhow::Result<(Process, String)> {
+    pub(crate) fn guarded(&self) -> anyhow::Result<(Proxy, String)> {
         let agents = json!([
             self.document("keyed", "api_key", "/invoke", Some(schema())),
             self.document("signed", "oauth2_bearer", "/invoke", Some(schema())),
         ]);
-        let issuer = self.issuer();
+        let (issuer, tls) = (self.issuer(), free_address()?);
         let config = format!(
             "{common}auth:
   api_keys:
@@ -62,19 +80,19 @@ limits:
   per_address: 1000000/s
   per_caller: 1000000/s
 ",
-            common = self.common(&self.agents("guarded", &agents)?),
+            common = self.common(&self.agents("guarded", &agents)?, Some(tls)),
             keys = self.folder.join("keys.jsonl").display(),
         );
         let file = self.write("guarded", &config)?;
         let key = self.key(&file)?;
-        Ok((self.start(&file)?, key))
+        Ok((Proxy { process: self.start(&file)?, tls }, key))
     }
 
     /// With the agents of a file, which anyone may discover and call.
     pub(crate) fn crowded(&self, agents: &Path, count: usize) -> anyhow::Result<Process> {
         let config = format!(
             "{}directory:\n  public: [\"*\"]\nlimits:\n  per_address: null\n  per_caller_search: null\n",
-            self.common(&agents.display().to_string())
+            self.common(&agents.display().to_string(), None)
         );
         self.start(&self.write(&format!("crowd-{count}"), &config)?)
     }
@@ -101,7 +119,7 @@ limits:
     - {{ agents: [mqtt], concurrency: 1000 }}
 "
         );
-        let config = self.common(&file).replace(&format!("agents:\n  from: [{file}]\n"), &rules);
+        let config = self.common(&file, None).replace(&format!("agents:\n  from: [{file}]\n"), &rules);
         let config = config.replace("127.0.0.0/8]\n", "127.0.0.0/8]\n  allow_sockets: [\"/*\"]\n");
         self.start(&self.write("everything", &format!("{config}limits:\n  per_address: null\n"))?)
     }
@@ -116,9 +134,10 @@ limits:
     fn key(&self, config: &Path) -> anyhow::Result<String> {
         let mut command = Command::new(&self.program);
         command.args(["key", "new", "--caller", CALLER, "--config"]).arg(config);
-        let output = command.stderr(Stdio::inherit()).output()?;
+        let output = command.output()?;
         let text = String::from_utf8(output.stdout)?;
-        ensure!(output.status.success(), "{command:?} failed: {text}");
+        let why = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?} failed: {why}");
         let key = text.split_ascii_whitespace().last();
         Ok(key.context("`gatepost key new` printed no key")?.to_owned())
     }
@@ -132,11 +151,15 @@ limits:
         format!("http://{}", self.agent)
     }
 
-    fn common(&self, documents: &str) -> String {
+    fn common(&self, documents: &str, tls: Option<SocketAddr>) -> String {
+        let secure = tls.zip(self.certificate.as_ref()).map_or_else(String::new, |(tls, certificate)| {
+            let (chain, key) = (certificate.chain.display(), certificate.key.display());
+            format!("  - address: {tls}\n    tls: {{ certificate: {chain}, key: {key} }}\n")
+        });
         format!(
             "listen:
   - address: 127.0.0.1:0
-connections:
+{secure}connections:
   connections: 20000
   idle: 10m
 admin:
@@ -176,7 +199,7 @@ access_log:
 
     fn start(&self, config: &Path) -> anyhow::Result<Process> {
         let mut command = Command::new(&self.program);
-        command.arg("run").arg("--config").arg(config);
+        command.arg("run").arg("--config").arg(config).env("GATEPOST_LOG", "warn");
         Process::telling(command, Core::Proxy)
     }
 }
@@ -201,12 +224,12 @@ fn question() -> String {
 
 /// A call without credentials, for the agent itself, plain proxies and open agents.
 pub(crate) fn plain(address: SocketAddr, path: &str) -> Target {
-    Target { address, request: Request::post(path, "", &question()) }
+    Target::plain(address, Request::post(path, "", &question()))
 }
 
 /// A call to one of the agents of [`crate::peers`], through the gateway.
 pub(crate) fn asking(address: SocketAddr, kind: &str, body: &str) -> Target {
-    Target { address, request: Request::post(&path_of(kind), "", body) }
+    Target::plain(address, Request::post(&path_of(kind), "", body))
 }
 
 /// Where the gateway takes calls to an agent.
@@ -217,13 +240,13 @@ pub(crate) fn path_of(agent: &str) -> String {
 /// A call that shows an API key.
 pub(crate) fn keyed(address: SocketAddr, key: &str) -> Target {
     let header = format!("x-api-key: {key}\r\n");
-    Target { address, request: Request::post("/agents/keyed/invoke", &header, &question()) }
+    Target::plain(address, Request::post(CHECKED, &header, &question()))
 }
 
 /// A call that shows a token.
 pub(crate) fn signed(address: SocketAddr, token: &str) -> Target {
     let header = format!("authorization: Bearer {token}\r\n");
-    Target { address, request: Request::post("/agents/signed/invoke", &header, &question()) }
+    Target::plain(address, Request::post("/agents/signed/invoke", &header, &question()))
 }
 
 /// A program beside this one, as cargo leaves them.

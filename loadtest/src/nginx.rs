@@ -1,69 +1,91 @@
-//! nginx as a pass-through, where it is installed: what many people would put here instead.
+//! nginx, where it is installed: what many people would put here instead.
 
-use anyhow::Context as _;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use crate::proxy::{CHECKED, Fronts, KEY, LIMIT, Setting, Work, written};
+use std::path::Path;
 use std::process::Command;
 
-/// nginx's program, also where a plain user's PATH does not look.
-pub(crate) fn program() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.push(PathBuf::from("/usr/sbin"));
-    folders.into_iter().map(|folder| folder.join("nginx")).find(|file| file.is_file())
-}
-
-/// One process, one worker, connections kept open on both sides, nothing written outside `folder`.
-pub(crate) fn command(
-    program: &Path,
-    folder: &Path,
-    listen: SocketAddr,
-    upstream: SocketAddr,
-) -> anyhow::Result<Command> {
-    let conf = folder.join("nginx.conf");
-    std::fs::write(&conf, text(folder, listen, upstream)).context("nginx's file")?;
-    let mut command = Command::new(program);
+/// One process, connections kept open on both sides, nothing written outside `folder`.
+pub(crate) fn arguments(command: &mut Command, folder: &Path, text: String) -> anyhow::Result<()> {
+    let conf = written(folder, "nginx.conf", &text)?;
     command.arg("-p").arg(folder).arg("-c").arg(conf).arg("-e").arg("stderr");
-    Ok(command)
+    Ok(())
 }
 
-fn text(folder: &Path, listen: SocketAddr, upstream: SocketAddr) -> String {
-    let folder = folder.display();
+pub(crate) fn text(setting: &Setting, work: Work, (fronts, folder): (Fronts, &Path)) -> String {
+    let Fronts { plain, tls } = fronts;
+    let (agent, folder) = (setting.agent, folder.display());
+    let (chain, key) = (setting.certificate.chain.display(), setting.certificate.key.display());
+    let (http, locations) = match work {
+        Work::Pass | Work::Prompt => ("access_log off;".to_owned(), passing()),
+        Work::Check => (checks(), checking()),
+    };
+    let connections = setting.connections;
     format!(
         "daemon off;
 master_process off;
 worker_processes 1;
 pid {folder}/nginx.pid;
 error_log stderr crit;
-events {{ worker_connections 4096; }}
+events {{ worker_connections {connections}; }}
 http {{
-    access_log off;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     keepalive_requests 1000000000;
+    keepalive_timeout 600s;
+    proxy_read_timeout 600s;
+    ssl_certificate {chain};
+    ssl_certificate_key {key};
+    ssl_protocols TLSv1.2 TLSv1.3;
+    {http}
     upstream agent {{
-        server {upstream};
+        server {agent};
         keepalive 128;
         keepalive_requests 1000000000;
     }}
     server {{
-        listen {listen};
-        location / {{
-            proxy_pass http://agent;
-            proxy_http_version 1.1;
-            proxy_set_header Connection \"\";
-        }}
-        location /sse {{
-            proxy_pass http://agent;
-            proxy_http_version 1.1;
-            proxy_set_header Connection \"\";
-            proxy_buffering off;
-        }}
-    }}
+        listen {plain} backlog=4096;
+        listen {tls} ssl http2 backlog=4096;
+        proxy_http_version 1.1;
+        proxy_set_header Connection \"\";
+{locations}    }}
 }}
+"
+    )
+}
+
+/// Calls as they come; events at once; large bodies neither waited for nor put on disk.
+fn passing() -> String {
+    "        location / { proxy_pass http://agent; }
+        location /sse { proxy_pass http://agent; proxy_buffering off; }
+        location /bulk {
+            proxy_pass http://agent;
+            client_max_body_size 0;
+            proxy_request_buffering off;
+            proxy_max_temp_file_size 0;
+        }
+"
+    .to_owned()
+}
+
+fn checks() -> String {
+    format!(
+        "access_log /dev/null combined;
+    map $http_x_api_key $caller {{ default \"\"; \"{KEY}\" loadtest; }}
+    limit_req_zone $caller zone=callers:1m rate={LIMIT}r/s;"
+    )
+}
+
+fn checking() -> String {
+    format!(
+        "        location {CHECKED} {{
+            if ($caller = \"\") {{ return 401; }}
+            limit_req zone=callers burst=100000 nodelay;
+            rewrite ^ /invoke break;
+            proxy_pass http://agent;
+        }}
 "
     )
 }

@@ -1,5 +1,9 @@
-//! A measured process: started on its own core, read through `/proc`, killed when dropped.
+//! A measured process: started on its own core, read through `/proc`, killed when dropped, and by the kernel where this
+//! program ends without dropping it.
 
+mod tree;
+
+use crate::leash::leashed;
 use anyhow::{Context as _, bail};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
@@ -55,9 +59,9 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a program that prints `listening on http://ADDRESS` and waits for that line.
-    pub(crate) fn telling(mut command: Command, core: Core) -> anyhow::Result<Self> {
+    pub(crate) fn telling(command: Command, core: Core) -> anyhow::Result<Self> {
         core.take()?;
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let spawned = leashed(&command)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         Core::Load.take()?;
         let mut child = spawned.with_context(|| format!("{command:?} does not start"))?;
         let output = child.stdout.take().context("a piped stdout")?;
@@ -80,14 +84,18 @@ impl Process {
         Self::listening(command, address, Core::Proxy)
     }
 
-    /// The same for one that is not measured.
+    /// The same for one that is not measured; its complaints are dropped.
     pub(crate) fn beside(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
         Self::listening(command, address, Core::Load)
     }
 
-    fn listening(mut command: Command, address: SocketAddr, core: Core) -> anyhow::Result<Self> {
+    fn listening(command: Command, address: SocketAddr, core: Core) -> anyhow::Result<Self> {
+        let complaints = match core {
+            Core::Proxy => Stdio::inherit(),
+            Core::Load => Stdio::null(),
+        };
         core.take()?;
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let spawned = leashed(&command)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints).spawn();
         Core::Load.take()?;
         let child = spawned.with_context(|| format!("{command:?} does not start"))?;
         let mut process = Self { child, address };
@@ -99,27 +107,34 @@ impl Process {
             if started.elapsed() > START {
                 bail!("{command:?} does not listen on {address}");
             }
-            std::thread::park_timeout(Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(1));
         }
         Ok(process)
     }
 
-    /// CPU time that the process has used, user and system, all threads.
+    /// CPU time that the process and all that it started have used, user and system, all threads.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The second field is the program's name in brackets and may hold anything: proc(5).
-        let (_, fields) = stat.rsplit_once(')').context("a stat line")?;
-        let mut ticks = fields.split_ascii_whitespace().skip(11).map(str::parse::<u64>);
-        let user = ticks.next().context("utime")??;
-        let system = ticks.next().context("stime")??;
-        let second = rustix::param::clock_ticks_per_second();
-        Ok(Duration::from_millis((user + system) * 1000 / second))
+        tree::cpu(self.child.id())
     }
 
     /// Resident memory in KiB.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most resident memory since [`Self::forget_peak`] (or the start), in KiB.
+    pub(crate) fn peak(&self) -> anyhow::Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// From now on the peak counts anew: proc(5), clear_refs.
+    pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
+        Ok(fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")?)
+    }
+
+    fn status(&self, name: &'static str) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context(name)?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }

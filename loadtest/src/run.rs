@@ -1,130 +1,145 @@
 //! The run: every row once a round, in an order that turns, so that a slow minute of the
-//! machine falls on all of them; then the tables.
+//! machine falls on all of them; then the tables, the record and the plot.
 
-use crate::agent::EVENTS;
-use crate::figures::percentile;
-use crate::house::House;
-use crate::load;
+use crate::figures::{median, percentile};
+use crate::house::{House, Programs, Resident};
+use crate::load::{self, Target, Until};
 use crate::process::cores;
-use crate::report::{self, Round, Row};
-use crate::{memory, stream};
+use crate::record::Record;
+use crate::report::{self, Kept, Latency, Round, Row};
+use crate::{memory, plot};
 use anyhow::Context as _;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How much to measure. The defaults take about two and a half minutes.
-#[derive(clap::Args)]
+/// How much to measure. The defaults take about six minutes.
+#[derive(clap::Args, serde::Serialize)]
 pub(crate) struct Plan {
     /// Rounds; each measures every row once.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// Seconds of one measurement; a row has two in each round.
-    #[arg(long, default_value_t = 2.0)]
+    /// Seconds of one measurement; a row has three in each round.
+    #[arg(long, default_value_t = 0.8)]
     seconds: f64,
-    /// Connections of the load.
+    /// Calls under way at once: connections over HTTP/1.1, an eighth as many over HTTP/2.
     #[arg(long, default_value_t = 32)]
     connections: u64,
-    /// Calls a second while latency is measured.
-    #[arg(long, default_value_t = 2000)]
-    rate: u64,
-    /// Streams read at once.
-    #[arg(long, default_value_t = 20)]
-    streams: u64,
-    /// Calls before the gateway's memory is read a last time; 1000000 takes minutes.
+    /// Calls before memory is read a last time; a million takes minutes for each proxy.
     #[arg(long, default_value_t = 0)]
     calls: u64,
     /// Idle connections held while memory is read.
     #[arg(long, default_value_t = 10_000)]
     idle: u64,
-    /// The gateway's program; beside this one unless given.
-    #[arg(long)]
-    pub(crate) gatepost: Option<PathBuf>,
+    /// Only rows whose names hold one of these, and the agent itself.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where loadtest.json and loadtest.svg are put.
+    #[arg(long, default_value = "target/loadtest")]
+    #[serde(skip)]
+    out: PathBuf,
+    #[command(flatten)]
+    #[serde(skip)]
+    pub(crate) programs: Programs,
 }
 
 impl Plan {
+    /// Whether a row of this name is measured.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
+
     fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
 
     fn announce(&self) {
-        let Self { rounds, seconds, connections, rate, streams, .. } = self;
+        let Self { rounds, seconds, connections, .. } = self;
         let cores = cores().len();
         let pinned = match cores {
             0 | 1 => "one core for everything",
             _ => "each proxy alone on one core, load and agent on another",
         };
         println!(
-            "{cores} cores: {pinned}; medians of {rounds} rounds of {seconds} s; {connections} connections; \
-             latency at {rate} calls/s; {streams} streams of {EVENTS} events\n"
+            "{cores} cores: {pinned}; medians of {rounds} rounds of {seconds} s; {connections} calls at once; \
+             latency at half of each row's own calls/s\n"
         );
     }
 }
 
 pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
     let idle = memory::make_room(plan.idle)?;
-    let mut house = House::build(plan)?;
+    let mut house = House::build(plan, idle)?;
     plan.announce();
     for round in 0..plan.rounds {
         eprintln!("round {} of {}", round + 1, plan.rounds);
-        let turn = usize::try_from(round)?;
-        for row in turned(&mut house.rows, turn) {
-            let seen = calls(plan, row).with_context(|| row.name)?;
-            row.rounds.push(seen);
-        }
-        for row in turned(&mut house.streams, turn) {
-            let seen = events(plan, row).with_context(|| row.name)?;
-            row.rounds.push(seen);
+        house.direct.rounds.push(measure(plan, &house.direct, None)?);
+        let direct = &house.direct.target;
+        for row in turned(&mut house.rows, usize::try_from(round)?) {
+            let seen = measure(plan, row, Some(direct));
+            row.rounds.push(seen.with_context(|| format!("{}, {}", row.name, row.target.caller.name()))?);
         }
     }
-    println!("{}", report::calls(&house.rows)?);
-    println!("{}", report::streams(&house.streams)?);
-    println!("{}", kept(plan, &house, idle)?);
-    let failed: u64 = house.rows.iter().map(Row::failed).sum();
+    println!("{}{}", report::calls(&house.direct, &house.rows), report::late(&house.rows));
+    let wanted = house.residents.iter().filter(|resident| plan.wants(resident.name));
+    let kept: Vec<Kept> = wanted.map(|resident| keep(plan, resident, idle)).collect::<anyhow::Result<_>>()?;
+    println!("{}", report::kept(&kept, plan.calls, idle));
+    let record = Record::new(serde_json::to_value(plan)?, &house, kept);
+    fs::create_dir_all(&plan.out)?;
+    fs::write(plan.out.join("loadtest.json"), serde_json::to_string_pretty(&record)?)?;
+    fs::write(plan.out.join("loadtest.svg"), plot::svg(&record))?;
+    println!("{} holds loadtest.json and loadtest.svg", plan.out.display());
+    let failed: u64 = house.rows.iter().chain([&house.direct]).map(Row::failed).sum();
     anyhow::ensure!(failed == 0, "{failed} calls failed: the figures above are not to be used");
     Ok(())
 }
 
 /// Every row once, beginning with another one each round.
 fn turned(rows: &mut [Row], round: usize) -> impl Iterator<Item = &mut Row> {
-    let middle = round.checked_rem(rows.len()).unwrap_or_default();
+    // Rows of one proxy stand side by side; the next round begins some way on.
+    let middle = (round * 3).checked_rem(rows.len()).unwrap_or_default();
     let (late, early) = rows.split_at_mut(middle);
     early.iter_mut().chain(late)
 }
 
-fn calls(plan: &Plan, row: &Row) -> anyhow::Result<Round> {
-    let cpu = || row.process.as_ref().map_or(Ok(Duration::ZERO), |process| process.cpu());
-    let before = cpu()?;
-    let full = load::saturate(&row.target, plan.connections, plan.time(), u64::MAX)?;
-    let used = cpu()?.saturating_sub(before);
-    let paced = load::pace(&row.target, plan.connections, plan.rate, plan.time())?;
+/// As fast as answers come; then half as fast; then the agent itself as fast as that.
+fn measure(plan: &Plan, row: &Row, direct: Option<&Target>) -> anyhow::Result<Round> {
+    let full = load::saturate(&row.target, plan.connections, plan.time(), row.process.as_deref())?;
+    let per_second = full.per_second();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "calls a second, halved")]
+    let rate = (per_second / 2.0).max(1.0) as u64;
+    let paced = load::pace(&row.target, plan.connections, rate, plan.time())?;
+    let direct = direct.map(|direct| load::pace(direct, plan.connections, rate, plan.time())).transpose()?;
     Ok(Round {
-        per_second: full.calls as f64 / full.took.as_secs_f64(),
-        cpu: used.as_secs_f64() * 1e6 / full.calls as f64,
-        p50: percentile(&paced.latencies, 0.50) / 1e3,
-        p99: percentile(&paced.latencies, 0.99) / 1e3,
-        failed: full.failed + paced.failed,
+        per_second,
+        cpu: full.cpu_per_call(),
+        rate,
+        latency: latency(&paced.latencies),
+        // None was ever free to be late: NaN counts as nothing.
+        late: (percentile(&paced.late, 0.99) / 1e3).max(0.0),
+        direct: direct.as_ref().map(|direct| latency(&direct.latencies)),
+        failed: full.failed + paced.failed + direct.map_or(0, |direct| direct.failed),
     })
 }
 
-fn events(plan: &Plan, row: &Row) -> anyhow::Result<Round> {
-    let delays = stream::delays(&row.target, plan.streams)?;
-    let (p50, p99) = (percentile(&delays, 0.50) / 1e3, percentile(&delays, 0.99) / 1e3);
-    Ok(Round { per_second: 0.0, cpu: 0.0, p50, p99, failed: 0 })
+fn latency(sorted: &[u64]) -> Latency {
+    let at = |share| percentile(sorted, share) / 1e3;
+    Latency { p50: at(0.50), p99: at(0.99), p999: at(0.999) }
 }
 
 /// How long the calls before the last reading of memory may take together.
 const LONGEST: Duration = Duration::from_secs(1200);
 
-fn kept(plan: &Plan, house: &House, idle: u64) -> anyhow::Result<String> {
-    let mut rows = Vec::new();
-    for (name, process, at_start) in &house.kept {
-        let target = house.target(process)?;
-        let after_rounds = process.resident()?;
-        let more = load::saturate(target, plan.connections, LONGEST, plan.calls)?;
-        anyhow::ensure!(more.calls == plan.calls, "{name}: only {} calls were made", more.calls);
-        let after_calls = process.resident()?;
-        let with_idle = memory::with_idle(process, target, idle)?;
-        rows.push((*name, [*at_start, after_rounds, after_calls, with_idle]));
-    }
-    Ok(report::memory(&rows, plan.calls, idle))
+fn keep(plan: &Plan, resident: &Resident, idle: u64) -> anyhow::Result<Kept> {
+    let Resident { name, process, target, starts, at_start } = resident;
+    let after_rounds = process.resident()?;
+    let more = load::saturate(target, plan.connections, Until { time: LONGEST, most: plan.calls }, None)?;
+    anyhow::ensure!(more.calls == plan.calls && more.failed == 0, "{name}: {} of {} calls", more.calls, plan.calls);
+    let after_calls = process.resident()?;
+    let with_idle = memory::with_idle(process, target, idle).with_context(|| (*name).to_owned())?;
+    Ok(Kept {
+        name: (*name).to_owned(),
+        first_answer_ms: median(starts.iter().map(|start| start.as_secs_f64() * 1e3)),
+        resident_kib: [*at_start, after_rounds, after_calls, with_idle],
+    })
 }

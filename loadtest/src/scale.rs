@@ -114,12 +114,10 @@ impl Size {
     }
 
     fn call(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let before = self.gateway.cpu()?;
         let time = Duration::from_secs_f64(plan.seconds);
-        let seen = load::saturate(&self.invocation(), plan.connections, time, u64::MAX)?;
+        let seen = load::saturate(&self.invocation(), plan.connections, time, Some(&self.gateway))?;
         ensure!(seen.failed == 0, "{} of {} calls failed", seen.failed, seen.calls);
-        let used = self.gateway.cpu()?.saturating_sub(before);
-        self.cpu.push(used.as_secs_f64() * 1e6 / seen.calls as f64);
+        self.cpu.extend(seen.cpu_per_call());
         Ok(())
     }
 
@@ -128,7 +126,7 @@ impl Size {
         let each = self.resident.saturating_sub(least) as f64 / count.saturating_sub(fewest).max(1) as f64;
         let cpu = median(self.cpu.iter().copied());
         let refreshed = self.refresh()?;
-        let filtered = get("/agents?capabilities=forecasts-7&language=de&top=20");
+        let filtered = Request::get("/agents?capabilities=forecasts-7&language=de&top=20");
         let ranked = post(r#"{"query":"someone who checks insurance paperwork for farmers","top":20}"#);
         let mut row = vec![
             count.to_string(),
@@ -156,7 +154,7 @@ impl Size {
 
     fn wait_for(&self, edition: u64) -> anyhow::Result<()> {
         let last = self.crowd.count().div_ceil(100) - 1;
-        let request = get(&format!("/agents/agent-{last}"));
+        let request = Request::get(&format!("/agents/agent-{last}"));
         let version = format!("\"1.0.{edition}\"");
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
@@ -220,10 +218,6 @@ fn searches(address: SocketAddr, request: &Request) -> anyhow::Result<Vec<u64>> 
     }
     took.sort_unstable();
     Ok(took)
-}
-
-fn get(path: &str) -> Request {
-    Request { bytes: format!("GET {path} HTTP/1.1\r\nhost: loadtest.local\r\n\r\n").into_bytes() }
 }
 
 fn post(body: &str) -> Request {

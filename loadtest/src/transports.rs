@@ -110,11 +110,10 @@ fn measure(plan: &Plan, kind: &str, places: &Places, gateway: &Process) -> anyho
         200 => Ok(()),
         status => anyhow::bail!("status {status}"),
     })?;
-    let before = gateway.cpu()?;
-    let full = load::saturate(&target, plan.connections, Duration::from_secs_f64(plan.seconds), u64::MAX)?;
-    let used = gateway.cpu()?.saturating_sub(before);
-    let (cpu, per_second) = (used.as_secs_f64() * 1e6 / full.calls as f64, full.calls as f64 / full.took.as_secs_f64());
-    Ok(Seen { direct, through, cpu, per_second, failed: full.failed })
+    let time = Duration::from_secs_f64(plan.seconds);
+    let full = load::saturate(&target, plan.connections, time, Some(gateway))?;
+    let cpu = full.cpu_per_call().context("the gateway's CPU")?;
+    Ok(Seen { direct, through, cpu, per_second: full.per_second(), failed: full.failed })
 }
 
 /// The 50th and 99th of a hundred, in µs, of calls one after the other.

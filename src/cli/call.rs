@@ -149,8 +149,7 @@ impl Prepared {
             Some((HeaderName::from_static(name), HeaderValue::from_str(value.as_deref()?).ok()?))
         });
         let fields: Vec<_> = said.chain(fields).collect();
-        let passage =
-            Passage { peer: None, secure: false, host: None, key_header: None, trusted: false, fields: &fields };
+        let passage = Passage { fields: &fields, ..Passage::default() };
         let id = uuid::Uuid::now_v7().simple().to_string();
         // R54: POST where there is a payload, otherwise GET.
         let method = if body.is_some() { Method::POST } else { Method::GET };

@@ -79,7 +79,7 @@ pub(super) fn json_body(headers: &HeaderMap) -> Result<()> {
         return refuse("the body must not be compressed (leave out Content-Encoding)");
     }
     match headers.get(header::CONTENT_TYPE).map(|media| media.to_str()) {
-        None => Ok(()),
+        None | Some(Ok("application/json")) => Ok(()),
         Some(Ok(media)) if is_json(media) => match charset(media) {
             None => Ok(()),
             Some(charset) if charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8") => Ok(()),
@@ -91,6 +91,9 @@ pub(super) fn json_body(headers: &HeaderMap) -> Result<()> {
 
 /// Whether `media` is JSON: `application/json`, `text/json` or any `+json`; not a sequence of JSON texts.
 pub(super) fn is_json(media: &str) -> bool {
+    if media == "application/json" {
+        return true;
+    }
     let essence = media.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json")
         || essence.eq_ignore_ascii_case("text/json")

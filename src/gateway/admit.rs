@@ -171,7 +171,7 @@ impl Gateway {
         let presented = Presented { headers: shown.headers, peer: shown.peer };
         let found = match self.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
-            None => self.seek(world, agent, &presented).await.map_err(|fault| (None, fault))?,
+            None => Box::pin(self.seek(world, agent, &presented)).await.map_err(|fault| (None, fault))?,
         };
         // Between two configurations a route may still carry the grants of the one before.
         let fresh = found

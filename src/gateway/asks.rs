@@ -1,6 +1,6 @@
 //! What the head of a request says besides whom it is for: its time, its session, the input of a `GET`.
 
-use super::{admit::Admitted, call::Call, delegation::CHAIN, prefer, route::Route, versions};
+use super::{admit::Admitted, call::Call, delegation::CHAIN, fields::REQUEST_ID, prefer, route::Route, versions};
 use crate::{
     agent::AgentId,
     auth::Caller,
@@ -13,6 +13,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use pingora_http::RequestHeader;
 use serde_json::Value;
 use std::time::{Duration, Instant};
+
+/// The operation that is meant, where the path does not say (R30).
+pub(super) const OPERATION: HeaderName = HeaderName::from_static("x-operation");
+
+const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
+
+/// Fields that name a session: the caller's own (R76), and MCP's.
+const SESSIONS: [HeaderName; 2] = [HeaderName::from_static("x-session-id"), HeaderName::from_static("mcp-session-id")];
 
 /// Query parameters that name a session or task, and the fields in which agents look for them (R76).
 const AS_FIELDS: [(&str, &str); 2] = [("sessionId", "x-session-id"), ("taskId", "x-task-id")];
@@ -39,8 +47,8 @@ const LONGEST_SESSION: usize = 256;
 /// `InvalidInput` for a name that is none.
 pub(super) fn session(headers: &HeaderMap, caller: &Caller) -> Result<Option<u64>> {
     let mut session = None;
-    for name in ["x-session-id", "mcp-session-id"] {
-        let Some(value) = headers.get(name) else { continue };
+    for name in SESSIONS {
+        let Some(value) = headers.get(&name) else { continue };
         let id = value.as_bytes();
         if !(1..=LONGEST_SESSION).contains(&id.len()) || !id.iter().all(u8::is_ascii_graphic) {
             let why = format!("{name} is not a session's name (1 to {LONGEST_SESSION} visible ASCII characters)");
@@ -61,8 +69,8 @@ pub(super) fn session_in_query(head: &RequestHeader, caller: &Caller) -> Option<
 /// What the gateway says of every call: its id, the operation where it has a name, the version where it has one, and
 /// the chain of delegation.
 pub(super) fn named_by_us(call: &Call, admitted: &Admitted) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-    let id = HeaderValue::from_str(call.id()).ok().map(|id| (HeaderName::from_static("x-request-id"), id));
-    let operation = admitted.operation().name_field.clone().map(|name| (HeaderName::from_static("x-operation"), name));
+    let id = call.id_field().map(|id| (REQUEST_ID, id));
+    let operation = admitted.operation().name_field.clone().map(|name| (OPERATION, name));
     let chain = admitted.chain().map(|chain| (CHAIN, chain.clone()));
     let version = admitted.version().and_then(|version| version.label.clone());
     id.into_iter().chain(operation).chain(version.map(|version| (versions::FIELD, version))).chain(chain)
@@ -95,7 +103,7 @@ pub(super) fn deadline(call: &Call, route: &Route, headers: &HeaderMap) -> Resul
 
 /// When it must be over: after `most`, or sooner where the caller asks for less.
 pub(super) fn within(call: &Call, most: Duration, headers: &HeaderMap) -> Result<Instant> {
-    let asked = match headers.get("x-request-timeout") {
+    let asked = match headers.get(TIMEOUT) {
         None => most,
         Some(value) => timeout(value.to_str().unwrap_or_default())?,
     };

@@ -242,14 +242,7 @@ impl House for Calls {
         let world = self.gateway.world.load_full();
         let headers = credentials(&world, &self.key);
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let passage = Passage {
-            peer: None,
-            secure: false,
-            host: None,
-            key_header: world.key_header.as_ref(),
-            trusted: false,
-            fields: &[],
-        };
+        let passage = Passage { key_header: world.key_header.as_ref(), ..Passage::default() };
         let shown = Shown { headers: &headers, peer: None, address };
         // An instruction that is the name of an operation asks for that one: so gateways put it into envelopes.
         let names =

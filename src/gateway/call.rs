@@ -1,14 +1,14 @@
 //! A call from its first byte to its record. Dropping it writes the record, so that a call is counted and logged
 //! once however it ends: answered, refused, panicked, cancelled, its caller gone.
 
-use super::{Gateway, route::Route};
+use super::{Gateway, fields::REQUEST_ID, route::Route};
 use crate::{
     auth::{Caller, CallerKind},
     fault::{self, Fault},
     telemetry::{Ended, Entry, Group, Tally},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use pingora_http::RequestHeader;
 use serde_json::Value;
 use std::{
@@ -16,6 +16,8 @@ use std::{
     sync::{Arc, OnceLock},
     time::{Duration, Instant, SystemTime},
 };
+
+const TRACE: HeaderName = HeaderName::from_static("traceparent");
 
 /// How a call ends.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(super) struct Call {
     gateway: Arc<Gateway>,
     began: (Instant, SystemTime),
     id: String,
+    /// The same as a header field's value, for the agent and for the caller.
+    id_field: Option<HeaderValue>,
     peer: Option<IpAddr>,
     asked: Option<Asked>,
     route: Option<(Arc<Route>, Option<usize>)>,
@@ -79,6 +83,7 @@ impl Call {
             gateway: Arc::clone(gateway),
             began: (Instant::now(), SystemTime::now()),
             id: String::new(),
+            id_field: None,
             peer,
             asked: None,
             route: None,
@@ -94,21 +99,21 @@ impl Call {
 
     /// What the head of the request says.
     pub(super) fn asks(&mut self, head: &RequestHeader) {
-        let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        self.id = request_id(&head.headers);
+        let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        self.is_called(request_id(&head.headers));
         self.asked = Some(Asked {
             method: head.method.clone(),
             path: head.uri.path().into(),
             query_bytes: head.uri.query().map_or(0, str::len),
             version: head.version,
-            user_agent: text("user-agent").into(),
-            trace: text("traceparent").split('-').nth(1).filter(|trace| trace.len() == 32).unwrap_or_default().into(),
+            user_agent: text(&header::USER_AGENT).into(),
+            trace: text(&TRACE).split('-').nth(1).filter(|trace| trace.len() == 32).unwrap_or_default().into(),
         });
     }
 
     /// It is no request of its own, but part of the call `id`, where that is named.
     pub(super) fn is_errand(&mut self, id: Option<&str>, agent: &str) {
-        self.id = id.map_or_else(fresh_id, str::to_owned);
+        self.is_called(id.map_or_else(fresh_id, str::to_owned));
         self.asked = Some(Asked {
             method: Method::POST,
             path: format!("/agents/{agent}/invoke").into(),
@@ -132,6 +137,16 @@ impl Call {
     /// The id under which the log has this call, and which the caller is told.
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The same as a header field's value.
+    pub(super) fn id_field(&self) -> Option<HeaderValue> {
+        self.id_field.clone()
+    }
+
+    fn is_called(&mut self, id: String) {
+        self.id_field = HeaderValue::from_str(&id).ok();
+        self.id = id;
     }
 
     /// The id of the JSON-RPC request that this call is, if it is one and was read.
@@ -174,7 +189,7 @@ impl Call {
     /// An id where the request had no readable head.
     pub(super) fn ensure_id(&mut self) {
         if self.id.is_empty() {
-            self.id = fresh_id();
+            self.is_called(fresh_id());
         }
     }
 
@@ -241,7 +256,7 @@ fn request_id(headers: &HeaderMap) -> String {
     let safe = |id: &&str| {
         (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
-    let given = headers.get("x-request-id").and_then(|id| id.to_str().ok()).filter(safe);
+    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(safe);
     given.map_or_else(fresh_id, str::to_owned)
 }
 
@@ -256,7 +271,7 @@ fn group(kind: CallerKind) -> Group {
 }
 
 fn fresh_id() -> String {
-    uuid::Uuid::now_v7().simple().to_string()
+    uuid::Uuid::now_v7().simple().encode_lower(&mut uuid::Uuid::encode_buffer()).to_owned()
 }
 
 fn protocol(version: Version) -> &'static str {

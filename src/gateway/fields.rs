@@ -8,15 +8,18 @@ use pingora_http::ResponseHeader;
 /// The caller's name for the call.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+const RATE: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
 /// The call's id, and how its caller stands with the limits.
 pub(super) fn tell(headers: &mut HeaderMap, call: &Call, standing: Option<&Standing>) {
-    if let Ok(id) = HeaderValue::from_str(call.id()) {
+    if let Some(id) = call.id_field() {
         headers.insert(REQUEST_ID, id);
     }
     if let Some(standing) = standing {
         let (state, policy) = standing.fields();
-        insert(headers, "ratelimit", &state);
-        insert(headers, "ratelimit-policy", &policy);
+        insert(headers, RATE, state);
+        insert(headers, RATE_POLICY, policy);
     }
     if let Some(page) = &call.page {
         cors::share(headers, page.as_ref());
@@ -48,9 +51,9 @@ pub(super) fn with_fields(
     head_of(status, headers)
 }
 
-fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(HeaderName::from_static(name), value);
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
     }
 }
 

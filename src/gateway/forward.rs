@@ -19,7 +19,12 @@ use std::time::Duration;
 
 impl Gateway {
     /// Sends one input and waits for the head of the answer.
-    pub(super) async fn send(&self, admitted: &Admitted, told: Told<'_>, body: Body) -> Result<Reply> {
+    pub(super) fn send<'a>(
+        &'a self,
+        admitted: &'a Admitted,
+        told: Told<'a>,
+        body: Body,
+    ) -> impl Future<Output = Result<Reply>> + Send + 'a {
         let Told { id, headers, passage, instruction } = told;
         let operation = &admitted.operation().name;
         let request = Request {
@@ -32,17 +37,17 @@ impl Gateway {
             passage,
             instruction,
         };
-        self.transport.call(admitted, request).await
+        self.transport.call(admitted, request)
     }
 
     /// Sends the call's input, streaming it where it was not read, until the agent begins to answer or the
     /// caller leaves. An agent may answer while the caller still sends: what is left comes back as a pump.
-    pub(super) async fn exchange<'a>(
+    pub(super) async fn exchange<'p>(
         &self,
         session: &mut ServerSession,
         admitted: &Admitted,
-        sending: Sending<'a>,
-    ) -> std::result::Result<(Reply, Pump<'a>), Stop> {
+        sending: Sending<'_, 'p>,
+    ) -> std::result::Result<(Reply, Pump<'p>), Stop> {
         let Sending { told, input, pace, most } = sending;
         let (body, mut pump) = match input {
             Input::Whole(bytes) => (Body::from(bytes), Pump::done()),
@@ -61,8 +66,9 @@ impl Gateway {
             }
             Input::Batch(_) => return Err(Fault::new(Code::Internal, "a batch has no single body").into()),
         };
-        let call = self.send(admitted, told, body);
-        tokio::pin!(call);
+        tokio::pin! {
+            let call = self.send(admitted, told, body);
+        }
         loop {
             tokio::select! {
                 biased;
@@ -86,10 +92,10 @@ pub(super) struct Told<'a> {
 }
 
 /// What is sent, apart from the admission.
-pub(super) struct Sending<'a> {
-    pub(super) told: Told<'a>,
+pub(super) struct Sending<'t, 'p> {
+    pub(super) told: Told<'t>,
     pub(super) input: Input,
-    pub(super) pace: Pace<'a>,
+    pub(super) pace: Pace<'p>,
     /// Bytes that an unchecked body may have.
     pub(super) most: usize,
 }

@@ -3,6 +3,7 @@
 
 use super::{
     Gateway, accept,
+    asks::OPERATION,
     body::Incoming,
     route::{Prepared, Route},
 };
@@ -28,7 +29,7 @@ pub(super) enum Input {
 
 /// An operation named before the body was read.
 pub(super) fn named(route: &Route, path: Option<&str>, headers: &HeaderMap) -> Result<Option<usize>> {
-    let header = headers.get("x-operation").map(|name| name.to_str().unwrap_or("?"));
+    let header = headers.get(OPERATION).map(|name| name.to_str().unwrap_or("?"));
     let Some(name) = path.or(header) else {
         return Ok(route.only().map(|_| 0));
     };

@@ -113,13 +113,12 @@ impl Serving<'_> {
         let fields = told_by_us(call, &admitted, session.req_header());
         let input = self.whole_input(session, call, step.input, step.pace).await?;
         Ok(Work {
-            host: super::serve::host(session, &headers),
+            forwarded: connection.forwarded(super::serve::host(session.req_header())),
             gateway: Arc::clone(gateway),
             world: Arc::clone(world),
             admitted,
             caller,
             peer: connection.peer.ip(),
-            secure: connection.secured.is_some(),
             headers,
             fields,
             id: call.id().to_owned(),

@@ -4,14 +4,15 @@ use crate::{
     fault::{Code, Fault, Result},
     net::Url,
 };
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use pingora_http::RequestHeader;
 use std::time::Duration;
 
 /// The query parameter that names where a task's end is to be told, besides the field.
 pub(super) const CALLBACK: &str = "callbackUrl";
 /// The field that does.
-pub(super) const CALLBACK_FIELD: &str = "x-callback-url";
+pub(super) const CALLBACK_FIELD: HeaderName = HeaderName::from_static("x-callback-url");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// What the caller prefers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl Prefer {
     /// Reads `Prefer`; what is not understood is left out, and of two that differ the first counts (RFC 7240 §2).
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let mut prefer = Self::default();
-        let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+        let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
         for preference in values.flat_map(|value| value.split(',')) {
             let preference = preference.split(';').next().unwrap_or_default();
             let (name, value) = preference.split_once('=').unwrap_or((preference, ""));

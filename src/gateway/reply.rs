@@ -61,7 +61,7 @@ impl Out<'_> {
                     Stop::Fault(_) => Ok(Beginning { bytes: Bytes::new(), complete: false }),
                 })?;
             self.judge().verdict(&reply, &bytes, complete)?;
-            return self.onward(session, call, reply, pump).await;
+            return Box::pin(self.onward(session, call, reply, pump)).await;
         }
         let enforced = self.admitted.operation().contract.enforces_output();
         // What declares JSON and answers a page breaks its contract too; a sequence has no one body to check.
@@ -81,7 +81,8 @@ impl Out<'_> {
             let Beginning { bytes, complete } = self.begin(session, &mut reply, &mut pump, LOOKED_AT).await?;
             self.judge().verdict(&reply, &bytes, complete)?;
         }
-        self.onward(session, call, reply, pump).await
+        // Boxed like its brother above: the usual answer is whole, and does not carry the room for a stream.
+        Box::pin(self.onward(session, call, reply, pump)).await
     }
 
     async fn onward(
@@ -171,8 +172,9 @@ impl Out<'_> {
         pump: &mut Pump<'_>,
         most: usize,
     ) -> std::result::Result<Beginning, Stop> {
-        let begin = reply.body.beginning(most);
-        tokio::pin!(begin);
+        tokio::pin! {
+            let begin = reply.body.beginning(most);
+        }
         loop {
             tokio::select! {
                 biased;

@@ -26,8 +26,9 @@ use crate::{
     transport::Passage,
 };
 use futures_util::FutureExt;
-use http::{HeaderMap, header};
+use http::{header, uri::Authority};
 use pingora_core::protocols::http::ServerSession;
+use pingora_http::RequestHeader;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 impl Service for Gateway {
@@ -69,12 +70,16 @@ impl Service for Gateway {
 }
 
 /// A panic ends its call, which is answered like any other failure, and nothing else.
-pub(super) async fn caught<T>(
+///
+/// No `async fn`: one would keep the work twice, once as it was given and once as it is awaited.
+pub(super) fn caught<T>(
     work: impl Future<Output = std::result::Result<T, Stop>>,
-) -> std::result::Result<T, Stop> {
-    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
-        let fault = Fault::new(Code::Internal, "the gateway failed").detail("a panic; its message is on stderr");
-        Err(Stop::Fault(fault))
+) -> impl Future<Output = std::result::Result<T, Stop>> {
+    AssertUnwindSafe(work).catch_unwind().map(|done| {
+        done.unwrap_or_else(|_| {
+            let fault = Fault::new(Code::Internal, "the gateway failed").detail("a panic; its message is on stderr");
+            Err(Stop::Fault(fault))
+        })
     })
 }
 
@@ -199,23 +204,15 @@ impl Serving<'_> {
         let caller = Arc::clone(&entry.known.caller);
         let standing = entry.known.standing;
         let admitted = Arc::new(entry.admit(operation, pace.until));
+        let fields = told_by_us(call, &admitted, session.req_header());
+        let forwarded = connection.forwarded(host(session.req_header()));
         // A copy: the session goes on to be read from and watched while the agent is called.
         let mut headers = session.req_header().headers.clone();
         if from_query || matches!(input, Input::Batch(_)) {
             as_json(&mut headers);
         }
-        let fields = told_by_us(call, &admitted, session.req_header());
-        let host = host(session, &headers);
-        let passage = Passage {
-            peer: Some(connection.peer.ip()),
-            secure: connection.secured.is_some(),
-            host: host.as_deref(),
-            key_header: world.key_header.as_ref(),
-            trusted: false,
-            fields: &fields,
-        };
-        let id = call.id().to_owned();
-        let told = Told { id: &id, headers: &headers, passage, instruction: None };
+        let passage = Passage { forwarded: Some(&forwarded), key_header: world.key_header.as_ref(), fields: &fields };
+        let told = Told { id: call.id(), headers: &headers, passage, instruction: None };
         let standing = standing.as_ref();
         let out = Out { gateway, world, connection, admitted: &admitted, caller: &caller, standing };
         let asked = Instant::now();
@@ -250,9 +247,9 @@ pub(super) struct Step<'a> {
 }
 
 /// The host that the caller asked for.
-pub(super) fn host(session: &ServerSession, headers: &HeaderMap) -> Option<String> {
-    let named = session.req_header().uri.authority().map(|authority| authority.as_str().to_owned());
-    named.or_else(|| headers.get(header::HOST)?.to_str().ok().map(str::to_owned))
+pub(super) fn host(head: &RequestHeader) -> Option<&str> {
+    let named = head.uri.authority().map(Authority::as_str);
+    named.or_else(|| head.headers.get(header::HOST)?.to_str().ok())
 }
 
 fn declares_output(route: &Route, named: Option<usize>) -> bool {

@@ -32,8 +32,7 @@ pub(super) struct Work {
     pub(super) admitted: Arc<Admitted>,
     pub(super) caller: Arc<Caller>,
     pub(super) peer: IpAddr,
-    pub(super) secure: bool,
-    pub(super) host: Option<String>,
+    pub(super) forwarded: HeaderValue,
     pub(super) headers: HeaderMap,
     pub(super) fields: Vec<(HeaderName, HeaderValue)>,
     pub(super) id: String,
@@ -85,11 +84,8 @@ impl Work {
     async fn send(&mut self) -> Result<Got> {
         let input = std::mem::replace(&mut self.input, Input::Stream(Bytes::new()));
         let passage = Passage {
-            peer: Some(self.peer),
-            secure: self.secure,
-            host: self.host.as_deref(),
+            forwarded: Some(&self.forwarded),
             key_header: self.world.key_header.as_ref(),
-            trusted: false,
             fields: &self.fields,
         };
         let told = Told { id: &self.id, headers: &self.headers, passage, instruction: None };

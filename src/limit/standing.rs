@@ -26,9 +26,21 @@ pub struct Standing {
 impl Standing {
     /// The values of `RateLimit` and `RateLimit-Policy`.
     pub fn fields(&self) -> (String, String) {
-        let name = self.limit.name();
-        let now = format!("\"{name}\";r={};t={}", self.remaining, whole(self.reset));
-        (now, format!("\"{name}\";q={};w={}", self.quota, whole(self.window).max(1)))
+        let now = self.member((";r=", self.remaining), (";t=", whole(self.reset)));
+        (now, self.member((";q=", self.quota), (";w=", whole(self.window).max(1))))
+    }
+
+    /// `"name";first=1;second=2`.
+    fn member(&self, first: (&str, u64), second: (&str, u64)) -> String {
+        let mut text = String::with_capacity(48);
+        text.push('"');
+        text.push_str(self.limit.name());
+        text.push('"');
+        for (parameter, number) in [first, second] {
+            text.push_str(parameter);
+            text.push_str(itoa::Buffer::new().format(number));
+        }
+        text
     }
 
     /// The one that will refuse first.

@@ -10,10 +10,10 @@ pub use memory::{Answer, Entered, Once, Ticket, Waiting};
 
 use crate::fault::{Code, Fault, Result};
 use aws_lc_rs::digest;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 /// The header.
-pub const FIELD: &str = "idempotency-key";
+pub const FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 const LONGEST: usize = 255;
 
 /// The key of a request: 1 to 255 visible ASCII characters, in one field.

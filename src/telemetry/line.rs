@@ -4,6 +4,8 @@
 use super::redact;
 use crate::fault::Fault;
 use std::{
+    cell::Cell,
+    io::Write as _,
     net::IpAddr,
     time::{Duration, SystemTime},
 };
@@ -30,7 +32,7 @@ pub struct Entry<'a> {
     /// How long the query was; what it said is not kept.
     pub query_bytes: usize,
     /// `HTTP/1.1`, `HTTP/2`.
-    pub protocol: &'a str,
+    pub protocol: &'static str,
     /// The agent's id, if there is such an agent.
     pub agent: &'a str,
     /// The operation's name.
@@ -38,7 +40,7 @@ pub struct Entry<'a> {
     /// The caller's name, if it is known.
     pub caller: &'a str,
     /// How the caller was known: `key`, `bearer`, `certificate`, `anonymous`.
-    pub credential: &'a str,
+    pub credential: &'static str,
     /// The status that was written; 0 if the caller left before that.
     pub status: u16,
     /// Why the call was not served.
@@ -58,7 +60,7 @@ pub struct Entry<'a> {
     /// The trace id of `traceparent`.
     pub trace: &'a str,
     /// Why the call ended early: `caller gone`, `panicked`, `cancelled`.
-    pub aborted: &'a str,
+    pub aborted: &'static str,
 }
 
 impl<'a> Entry<'a> {
@@ -98,20 +100,20 @@ impl<'a> Entry<'a> {
         // The caller may have chosen it, and badly: as its key, say.
         line.foreign("id", self.id, LONGEST);
         if let Some(peer) = self.peer {
-            line.shown("peer", &peer);
+            line.address("peer", peer);
         }
         line.foreign("method", self.method, LONGEST);
         line.foreign("path", self.path, LONGEST_PATH);
         line.some("query_bytes", self.query_bytes as u64);
-        line.text("protocol", self.protocol, LONGEST);
+        line.word("protocol", self.protocol);
         line.text("agent", self.agent, LONGEST);
         line.text("operation", self.operation, LONGEST);
         line.text("caller", self.caller, LONGEST);
-        line.text("credential", self.credential, LONGEST);
+        line.word("credential", self.credential);
         line.number("status", u64::from(self.status));
         let cut = if self.aborted.is_empty() { "ok" } else { "aborted" };
-        line.text("code", self.fault.map_or(cut, |fault| fault.code().row().name), LONGEST);
-        line.text("blame", self.fault.map_or("", |fault| fault.code().row().blame.as_str()), LONGEST);
+        line.word("code", self.fault.map_or(cut, |fault| fault.code().row().name));
+        line.word("blame", self.fault.map_or("", |fault| fault.code().row().blame.as_str()));
         line.number("bytes_in", self.bytes_in);
         line.number("bytes_out", self.bytes_out);
         line.millis("ms", self.total);
@@ -125,7 +127,7 @@ impl<'a> Entry<'a> {
         }
         line.foreign("user_agent", self.user_agent, LONGEST);
         line.text("trace", self.trace, LONGEST);
-        line.text("aborted", self.aborted, LONGEST);
+        line.word("aborted", self.aborted);
         to.extend_from_slice(b"}\n");
     }
 }
@@ -138,6 +140,17 @@ impl Line<'_> {
         self.0.extend_from_slice(b",\"");
         self.0.extend_from_slice(name.as_bytes());
         self.0.extend_from_slice(b"\":");
+    }
+
+    /// One of our own words, which need no escaping.
+    fn word(&mut self, name: &str, word: &'static str) {
+        if word.is_empty() {
+            return;
+        }
+        self.name(name);
+        self.0.push(b'"');
+        self.0.extend_from_slice(word.as_bytes());
+        self.0.push(b'"');
     }
 
     fn text(&mut self, name: &str, text: &str, longest: usize) {
@@ -156,7 +169,7 @@ impl Line<'_> {
 
     fn number(&mut self, name: &str, number: u64) {
         self.name(name);
-        let _ = serde_json::to_writer(&mut *self.0, &number);
+        self.0.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
 
     fn some(&mut self, name: &str, number: u64) {
@@ -172,15 +185,48 @@ impl Line<'_> {
         digits(span.subsec_micros() % 1_000, 3, self.0);
     }
 
-    fn shown(&mut self, name: &str, value: &dyn std::fmt::Display) {
+    fn address(&mut self, name: &str, address: IpAddr) {
         self.name(name);
-        use std::io::Write as _;
-        let _ = write!(self.0, "\"{value}\"");
+        self.0.push(b'"');
+        match address {
+            IpAddr::V4(address) => {
+                for (at, octet) in address.octets().into_iter().enumerate() {
+                    self.0.extend_from_slice(if at == 0 { b"" } else { b"." });
+                    self.0.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+                }
+            }
+            // Writing to a vector cannot fail.
+            IpAddr::V6(address) => drop(write!(self.0, "{address}")),
+        }
+        self.0.push(b'"');
     }
+}
+
+/// `2026-08-01T12:00:00`, and the second after 1970 that is called so.
+type Second = (u64, [u8; 19]);
+
+thread_local! {
+    /// A thousand calls of one second share the writing of it.
+    static SECOND: Cell<Second> = const { Cell::new((u64::MAX, [b'0'; 19])) };
 }
 
 /// `2026-08-01T12:00:00.000Z`.
 fn stamp(at: SystemTime, to: &mut Vec<u8>) {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // A thread that is ending has none any more.
+    let known = SECOND.try_with(Cell::get).ok().filter(|(second, _)| *second == since.as_secs());
+    let (_, text) = known.unwrap_or_else(|| {
+        let second = (since.as_secs(), second(at));
+        let _ = SECOND.try_with(|known| known.set(second));
+        second
+    });
+    to.extend_from_slice(&text);
+    to.push(b'.');
+    digits(since.subsec_millis(), 3, to);
+    to.push(b'Z');
+}
+
+fn second(at: SystemTime) -> [u8; 19] {
     let at = OffsetDateTime::from(at);
     let numbers = [
         (at.year().unsigned_abs(), 4, b'-'),
@@ -189,12 +235,13 @@ fn stamp(at: SystemTime, to: &mut Vec<u8>) {
         (u32::from(at.hour()), 2, b':'),
         (u32::from(at.minute()), 2, b':'),
         (u32::from(at.second()), 2, b'.'),
-        (u32::from(at.millisecond()), 3, b'Z'),
     ];
+    let mut text = Vec::with_capacity(20);
     for (number, width, after) in numbers {
-        digits(number, width, to);
-        to.push(after);
+        digits(number, width, &mut text);
+        text.push(after);
     }
+    text.first_chunk().copied().unwrap_or([b'0'; 19])
 }
 
 fn digits(number: u32, width: u32, to: &mut Vec<u8>) {

@@ -18,6 +18,10 @@ use crate::{
     fault::{Fault, Reach},
     telemetry::AgentMetrics,
 };
+use futures_util::{
+    FutureExt,
+    future::{Either, ready},
+};
 use std::{
     cmp::Reverse,
     num::NonZeroU32,
@@ -196,35 +200,46 @@ impl Route {
 }
 
 impl Transport {
-    /// Makes the call at one endpoint or another.
-    pub(super) async fn at_ends(
-        &self,
-        route: &Route,
-        request: Request<'_>,
-        session: Option<u64>,
-        deadline: Instant,
-    ) -> Result<Reply, Fault> {
+    /// Makes the call at one endpoint or another. Like what it is made of it is no `async fn`, which would keep the
+    /// request once more than it is needed.
+    pub(super) fn at_ends<'a>(
+        &'a self,
+        route: &'a Route,
+        request: Request<'a>,
+        (session, deadline): (Option<u64>, Instant),
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send + 'a {
         if !route.0.further.is_empty() {
-            return Box::pin(self.at_one_of(route, request, session, deadline)).await;
+            return Either::Left(self.at_one_of(route, request, session, deadline).boxed());
         }
         let end = &route.0.first;
-        end.breaker.admit(&route.0.rules).map_err(shut)?;
-        self.at(route, end, request, deadline).await
+        Either::Right(match end.breaker.admit(&route.0.rules) {
+            Ok(()) => Either::Left(self.at(route, end, request, deadline)),
+            Err(wait) => Either::Right(ready(Err(shut(wait)))),
+        })
     }
 
-    async fn at(&self, route: &Route, end: &End, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
+    fn at<'a>(
+        &'a self,
+        route: &'a Route,
+        end: &'a End,
+        request: Request<'a>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send + 'a {
         let streamed = matches!(request.body, Body::Stream(_));
         let given = Given { began: Instant::now(), deadline, streamed, bounds: *end.lead.bounds() };
-        let made = self.along(&end.lead, request, deadline).await;
-        route.learn(end, given, &made);
-        made
+        self.along(&end.lead, request, deadline).inspect(move |made| route.learn(end, given, made))
     }
 
     /// Makes the call there, whatever is known of the endpoint.
-    pub(super) async fn along(&self, lead: &Lead, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
+    pub(super) fn along<'a>(
+        &'a self,
+        lead: &'a Lead,
+        request: Request<'a>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send + 'a {
         match lead {
-            Lead::Http(target) => self.http.call(target, request, deadline).await,
-            Lead::Other(way) => way.call(request, deadline).await,
+            Lead::Http(target) => Either::Left(self.http.call(target, request, deadline)),
+            Lead::Other(way) => Either::Right(way.call(request, deadline)),
         }
     }
 

@@ -26,7 +26,7 @@ pub use self::http::Target;
 pub use body::{Body, Closed, Feed, Intake};
 pub use breaker::Standing;
 pub use ends::{Lead, Route};
-pub use headers::{Passage, incoming_headers};
+pub use headers::{Passage, forwarded, incoming_headers};
 pub use local::{Leased, LocalConfig};
 pub use matrix::MatrixSettings;
 pub use reply::{Beginning, Reply, ReplyBody};
@@ -156,8 +156,12 @@ impl Transport {
     /// # Errors
     /// The agent cannot be reached, does not answer in time, or does not speak HTTP; or it has failed so often that
     /// it is left alone.
-    pub async fn call(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Reply, Fault> {
-        self.at_ends(admitted.route(), request, admitted.session(), admitted.deadline()).await
+    pub fn call<'a>(
+        &'a self,
+        admitted: &'a impl Admission,
+        request: Request<'a>,
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send + 'a {
+        self.at_ends(admitted.route(), request, (admitted.session(), admitted.deadline()))
     }
 
     /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.

@@ -3,8 +3,10 @@
 use crate::support::{
     agent::{self, Agent, answer, json_answer, write},
     gateway::{gateway, send, translator},
+    reply::read_answer,
 };
 use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 #[tokio::test]
 async fn r27_r33_an_invocation_reaches_the_agent_byte_for_byte_and_its_answer_comes_back() {
@@ -198,6 +200,23 @@ async fn r4_r34_credentials_stay_here_and_the_gateways_own_goes_to_the_agent() {
     assert!(got.header("traceparent").is_some());
     assert!(got.header("forwarded").unwrap().contains("for=127.0.0.1"));
     assert!(got.header("x-request-timeout").is_some());
+}
+
+#[tokio::test]
+async fn each_request_of_a_connection_is_forwarded_for_its_own_host() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    let mut caller = TcpStream::connect(gate.address()).await.unwrap();
+    for host in ["one.example", "one.example", "two.example:8443", "one.example"] {
+        let head = format!(
+            "POST /agents/echo/invoke HTTP/1.1\r\nHost: {host}\r\nX-API-Key: {}\r\nContent-Length: 2\r\n\r\n{{}}",
+            gate.key("team-a")
+        );
+        caller.write_all(head.as_bytes()).await.unwrap();
+        assert_eq!(read_answer(&mut caller).await.unwrap().status, 200);
+        let told = echo.got().last().unwrap().header("forwarded").unwrap().replace('"', "");
+        assert_eq!(told, format!("for=127.0.0.1;proto=http;host={host}"));
+    }
 }
 
 #[tokio::test]

@@ -1,28 +1,18 @@
-//! Where an answer ends.
+//! What a request looks like on the wire, and the status of an answer.
 
-use super::Head;
-
-fn whole(answer: &str) -> bool {
-    let head = Head::read(answer.as_bytes()).unwrap();
-    head.is_some_and(|head| head.ends(answer.as_bytes()))
-}
-
-#[test]
-fn an_answer_ends_where_its_length_says() {
-    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
-    assert!(whole(answer));
-    assert!(!whole(&answer[..answer.len() - 1]));
-    assert!(!whole("HTTP/1.1 200 OK\r\nContent-Le"));
-}
-
-#[test]
-fn a_chunked_answer_ends_with_its_last_chunk() {
-    assert!(whole("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"));
-    assert!(!whole("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n"));
-}
+use super::{Request, status};
 
 #[test]
 fn the_status_is_read() {
-    let head = Head::read(b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n");
-    assert_eq!(head.unwrap().unwrap().status, 429);
+    assert_eq!(status(b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n").unwrap(), 429);
+}
+
+#[test]
+fn both_forms_of_a_request_say_the_same() {
+    let request = Request::post("/invoke", "x-api-key: k\r\n", "{}");
+    let text = String::from_utf8(request.bytes.to_vec()).unwrap();
+    assert!(text.starts_with("POST /invoke HTTP/1.1\r\nhost: loadtest.local\r\n"), "{text}");
+    assert!(text.ends_with("x-api-key: k\r\ncontent-length: 2\r\n\r\n{}"), "{text}");
+    assert_eq!(request.head.headers().get("x-api-key").unwrap(), "k");
+    assert_eq!(request.head.uri(), "https://loadtest.local/invoke");
 }

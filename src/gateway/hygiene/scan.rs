@@ -9,6 +9,7 @@ use super::{
     refuse,
 };
 use crate::fault::{Code, Fault};
+use memchr::memchr;
 use std::ops::Range;
 
 /// Empty lines that may stand before a request line (RFC 9112 §2.2 asks for at least one).
@@ -41,7 +42,7 @@ impl Scan {
     /// # Errors
     /// The first thing wrong.
     pub fn feed(&mut self, head: &[u8]) -> Result<Option<usize>, Fault> {
-        while let Some(found) = head.get(self.searched..).and_then(|rest| rest.iter().position(|b| *b == b'\n')) {
+        while let Some(found) = head.get(self.searched..).and_then(|rest| memchr(b'\n', rest)) {
             let end = self.searched + found;
             let line = head.get(self.line..end).unwrap_or_default();
             // RFC 9112 §2.2 lets a recipient take a bare LF; two recipients then disagree.

@@ -1,10 +1,10 @@
 //! Around a response: taking a little unread body so that the connection can live on, noticing that the
 //! caller has gone, and ending the connection so that what was written is read.
 
-use super::{Connection, Outcome, wire::Wire};
+use super::{Connection, Outcome, body::within, wire::Wire};
 use pingora_core::protocols::http::{ServerSession, v1::server::HttpSession as Http1};
 use std::time::Duration;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 /// Unread body that is taken so that a refused caller keeps its connection.
 const SPARE: usize = 64 << 10;
@@ -129,14 +129,14 @@ pub(super) async fn finish1(mut session: Box<Http1>, outcome: Outcome, connectio
         return None;
     }
     let patience = connection.limits.body_idle.get();
-    timeout(patience, session.finish_body()).await.ok()?.ok()?;
+    within(patience, session.finish_body()).await?.ok()?;
     if session.will_keepalive() && session.is_body_done() {
         let (stream, rest) = session.reuse().await.ok()??.into_parts();
         let mut wire = Wire::from_stream(stream)?;
         wire.give_back(rest.unwrap_or_default());
         return wire.body_ended().then_some(wire);
     }
-    Wire::from_stream(session.into_inner())?.linger(LINGER_TIME, LINGER).await;
+    Box::pin(Wire::from_stream(session.into_inner())?.linger(LINGER_TIME, LINGER)).await;
     None
 }
 

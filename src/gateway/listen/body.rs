@@ -3,8 +3,10 @@
 use super::Connection;
 use crate::fault::{Code, Fault};
 use bytes::Bytes;
+use futures_util::poll;
 use pingora_core::{Error, ErrorType, protocols::http::ServerSession};
-use tokio::time::{Instant, timeout_at};
+use std::{pin::pin, task::Poll, time::Duration};
+use tokio::time::{Instant, timeout};
 
 /// The next bytes of the body, `None` after the last. Each chunk has `body_idle` to come, and all of them
 /// have until `deadline`, if there is one.
@@ -17,12 +19,14 @@ pub async fn read_chunk(
     connection: &Connection,
     deadline: Option<Instant>,
 ) -> Result<Option<Bytes>, Fault> {
-    let idle = Instant::now() + connection.limits.body_idle.get();
-    let until = deadline.map_or(idle, |deadline| deadline.min(idle));
-    let read = match timeout_at(until, session.read_request_body()).await {
-        Ok(Ok(chunk)) => return Ok(chunk),
-        Ok(Err(error)) => Err(error.into_down()),
-        Err(_) => Ok(()),
+    let longest = || {
+        let idle = connection.limits.body_idle.get();
+        deadline.map_or(idle, |deadline| idle.min(deadline.saturating_duration_since(Instant::now())))
+    };
+    let read = match soon(session.read_request_body(), longest).await {
+        Some(Ok(chunk)) => return Ok(chunk),
+        Some(Err(error)) => Err(error.into_down()),
+        None => Ok(()),
     };
     session.set_keepalive(None);
     Err(match read {
@@ -32,6 +36,20 @@ pub async fn read_chunk(
         }
         Err(error) => Fault::new(Code::InvalidInput, "The request's body is not framed correctly.").detail(error),
     })
+}
+
+/// What `work` comes to, unless it takes longer than `most`.
+pub(super) async fn within<T>(most: Duration, work: impl Future<Output = T>) -> Option<T> {
+    soon(work, || most).await
+}
+
+/// The same; what is done at once, as nearly everything is, asks no clock.
+async fn soon<T>(work: impl Future<Output = T>, most: impl FnOnce() -> Duration) -> Option<T> {
+    let mut work = pin!(work);
+    match poll!(work.as_mut()) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => timeout(most(), work).await.ok(),
+    }
 }
 
 /// Whether the caller stopped, rather than sent what is no body.

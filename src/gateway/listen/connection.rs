@@ -1,8 +1,8 @@
 //! The facts about one accepted connection, and the count of those alive.
 
 use super::Limits;
-use crate::auth::Peer;
-use crate::gateway::hygiene::Bounds;
+use crate::{auth::Peer, gateway::hygiene::Bounds, transport};
+use http::HeaderValue;
 use rustls_pki_types::CertificateDer;
 use std::{
     net::SocketAddr,
@@ -25,6 +25,7 @@ pub struct Connection {
     /// The bounds in force since the connection was accepted.
     pub limits: Arc<Limits>,
     pub(super) identity: OnceLock<Option<Peer>>,
+    pub(super) forwarded: OnceLock<(Option<Box<str>>, HeaderValue)>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) live: Arc<Live>,
 }
@@ -49,6 +50,14 @@ impl Connection {
     pub fn certificate(&self) -> Option<&Peer> {
         let leaf = self.secured.as_ref()?.client_chain.first()?;
         self.identity.get_or_init(|| Peer::from_der(leaf).ok()).as_ref()
+    }
+
+    /// What agents are told of where a request for `host` came from. Nearly all requests of a connection are for one
+    /// host, so it is written for the first.
+    pub fn forwarded(&self, host: Option<&str>) -> HeaderValue {
+        let write = || transport::forwarded(self.peer.ip(), self.secured.is_some(), host);
+        let (first, forwarded) = self.forwarded.get_or_init(|| (host.map(Box::from), write()));
+        if first.as_deref() == host { forwarded.clone() } else { write() }
     }
 
     /// Whether the gateway is going away: responses should say that the connection closes.

@@ -40,6 +40,7 @@ impl<S: Service> Door<S> {
             local: canonical(local),
             secured,
             identity: OnceLock::new(),
+            forwarded: OnceLock::new(),
             limits: Arc::clone(&self.limits),
             stop: self.stop.clone(),
             live: Arc::clone(&self.live),

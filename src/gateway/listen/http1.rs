@@ -2,14 +2,15 @@
 
 use super::{
     Connection, Outcome, Service, answer,
+    body::within,
     head::{self, Head},
     wire::Wire,
 };
 use crate::fault::{Code, Fault};
 use bytes::BytesMut;
+use futures_util::future::{Either, ready};
 use pingora_core::protocols::http::ServerSession;
 use std::sync::Arc;
-use tokio::time::timeout;
 
 /// Serves `wire` until either side ends it.
 pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connection>, mut wire: Wire) {
@@ -19,11 +20,11 @@ pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connectio
         let _call = connection.live.call();
         let next = match head {
             Head::Closed => None,
-            Head::Refused(fault) => refuse(service, connection, session(wire, None), fault).await,
+            Head::Refused(fault) => Box::pin(refuse(service, connection, session(wire, None), fault)).await,
             Head::Whole(head) => {
                 served = served.saturating_add(1);
                 let last = connection.limits.requests_per_connection.is_some_and(|most| served >= most);
-                // On the heap, so that a connection between requests does not carry the room for one.
+                // On the heap like the refusal, so that a connection between requests carries the room for neither.
                 Box::pin(request(service, connection, session(wire, Some(head)), last)).await
             }
         };
@@ -52,13 +53,13 @@ async fn request<S: Service>(
     last: bool,
 ) -> Option<Wire> {
     // The head is whole already; should the two parsers differ on that, this one does not wait for ever.
-    match timeout(connection.limits.header_deadline.get(), session.read_request()).await {
-        Ok(Ok(true)) => {}
-        Ok(Ok(false)) | Err(_) => return None,
-        Ok(Err(error)) => {
+    match within(connection.limits.header_deadline.get(), session.read_request()).await {
+        Some(Ok(true)) => {}
+        Some(Ok(false)) | None => return None,
+        Some(Err(error)) => {
             session.set_keepalive(None);
             let fault = Fault::new(Code::InvalidInput, "The request's head is not valid.").detail(error);
-            return refuse(service, connection, session, fault).await;
+            return Box::pin(refuse(service, connection, session, fault)).await;
         }
     }
     if last || connection.draining() {
@@ -85,9 +86,13 @@ async fn refuse<S: Service>(
     finish(session, Outcome::Complete, connection).await
 }
 
-async fn finish(session: ServerSession, outcome: Outcome, connection: &Connection) -> Option<Wire> {
+fn finish(
+    session: ServerSession,
+    outcome: Outcome,
+    connection: &Connection,
+) -> impl Future<Output = Option<Wire>> + Send {
     match session {
-        ServerSession::H1(session) => answer::finish1(Box::new(session), outcome, connection).await,
-        _ => None,
+        ServerSession::H1(session) => Either::Left(answer::finish1(Box::new(session), outcome, connection)),
+        _ => Either::Right(ready(None)),
     }
 }

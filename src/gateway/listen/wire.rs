@@ -5,7 +5,9 @@ use crate::gateway::hygiene::{Broken, Chunks};
 use bytes::{Buf, BytesMut};
 use pingora_core::protocols::Stream;
 use std::{
+    future::poll_fn,
     io,
+    mem::MaybeUninit,
     pin::Pin,
     sync::atomic::{AtomicBool, Ordering},
     task::{Context, Poll, ready},
@@ -103,9 +105,9 @@ impl Wire {
     /// Appends what the socket has to `to`; 0 is the end. The array is on the stack of one poll, so a
     /// connection that waits here owns no buffer.
     pub(super) async fn read_some(&mut self, to: &mut BytesMut) -> io::Result<usize> {
-        std::future::poll_fn(|task| {
-            let mut chunk = [0; CHUNK];
-            let mut chunk = ReadBuf::new(&mut chunk);
+        poll_fn(|task| {
+            let mut chunk = [MaybeUninit::uninit(); CHUNK];
+            let mut chunk = ReadBuf::uninit(&mut chunk);
             match self.inner.poll_read(task, &mut chunk) {
                 Poll::Pending => {
                     self.gathered = BytesMut::new();
@@ -132,6 +134,11 @@ impl Wire {
 
     /// Resolves when the peer has reset the connection (true), or only stopped sending (false).
     pub(super) async fn silent(&self) -> bool {
+        // Nearly every call is answered while this waits, so the waiting itself is to cost little: `ready` below keeps
+        // a list of who waits, this a place for one.
+        if poll_fn(|task| self.tcp().poll_read_ready(task)).await.is_err() {
+            return true;
+        }
         loop {
             match self.tcp().ready(Interest::READABLE.add(Interest::ERROR)).await {
                 Ok(ready) if ready.is_error() => return true,

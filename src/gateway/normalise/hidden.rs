@@ -8,6 +8,7 @@ use super::{
 };
 use crate::fault::{Code, Fault};
 use http::{HeaderMap, header};
+use memchr::memchr2;
 use serde_json::{Map, Value};
 
 /// Members that may stand beside an error without being a result.
@@ -75,6 +76,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     let Ok(text) = value.to_str() else {
         return false;
     };
+    if text == "application/json" {
+        return true;
+    }
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence.ends_with("+json")
 }
@@ -179,8 +183,7 @@ fn is_suspect(name: &[u8]) -> bool {
 fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut at = 0;
     loop {
-        let step = text.get(at..)?.iter().position(|b| matches!(b, b'"' | b'\\'))?;
-        at += step;
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
         if text.get(at) == Some(&b'"') {
             return Some((text.get(..at)?, text.get(at + 1..)?));
         }

@@ -62,8 +62,8 @@ impl Serving<'_> {
         let most = self.may(call, &pipeline, &steps_fields(&head.headers, 0)).await?;
         let until = within(call, most, &head.headers)?;
         call.is_from(&caller);
-        let host = host(session, &head.headers);
-        let running = Running { id: call.id().to_owned(), headers: head.headers.clone(), host, until };
+        let forwarded = self.connection.forwarded(host(&head));
+        let running = Running { id: call.id().to_owned(), headers: head.headers.clone(), forwarded, until };
         let key = if self.world.once.is_on() { once::key(&running.headers)?.map(str::to_owned) } else { None };
         let answered = match key {
             None => answer(watched(session, self.run(pipeline, running)).await??),
@@ -121,14 +121,8 @@ impl Serving<'_> {
             return Err(Fault::new(Code::Timeout, "the time for the whole pipeline was over before this step"));
         }
         let headers = steps_fields(&running.headers, index);
-        let passage = Passage {
-            peer: Some(self.connection.peer.ip()),
-            secure: self.connection.secured.is_some(),
-            host: running.host.as_deref(),
-            key_header: self.world.key_header.as_ref(),
-            trusted: false,
-            fields: &[],
-        };
+        let passage =
+            Passage { forwarded: Some(&running.forwarded), key_header: self.world.key_header.as_ref(), fields: &[] };
         let errand = Errand {
             shown: self.shown(&headers),
             passage,
@@ -151,7 +145,7 @@ impl Serving<'_> {
 struct Running {
     id: String,
     headers: HeaderMap,
-    host: Option<String>,
+    forwarded: HeaderValue,
     until: Instant,
 }
 

@@ -17,7 +17,7 @@ use crate::{
         normalise::may_hide_failure,
         stream::is_sequence,
     },
-    transport::{Came, Leg, Reply, ReplyBody},
+    transport::{Came, Leg, Passage, Reply, ReplyBody},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -144,7 +144,7 @@ impl Sitting {
         let shown = Shown { headers: &self.headers, peer: self.connection.certificate(), address };
         let errand = Errand {
             shown,
-            passage: super::passage(&self.connection, world, self.host.as_deref()),
+            passage: Passage { forwarded: Some(&self.forwarded), key_header: world.key_header.as_ref(), fields: &[] },
             id: Some(self.call.id()),
             agent: &self.agent,
             operation: message.operation.as_deref().or(self.operation.as_deref()),

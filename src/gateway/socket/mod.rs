@@ -15,7 +15,7 @@ pub use config::Config;
 pub(super) use handshake::is_asked;
 
 use super::{
-    Gateway, Stop, World,
+    Gateway, Stop,
     admit::{Admitted, Shown},
     asks::{deadline, told_by_us},
     call::{Call, Stage},
@@ -46,7 +46,7 @@ pub(super) struct Sitting {
     call: Call,
     /// The credentials that count, and what else the caller said in fields.
     headers: HeaderMap,
-    host: Option<String>,
+    forwarded: HeaderValue,
     agent: String,
     operation: Option<String>,
     config: Config,
@@ -91,10 +91,10 @@ impl Serving<'_> {
         let until = deadline(call, &entry.known.route, headers)?;
         let standing = entry.known.standing;
         let admitted = entry.admit(named.unwrap_or_default(), until);
-        let host = host(session, headers);
+        let forwarded = connection.forwarded(host(&head));
         let opened = tokio::select! {
             biased;
-            opened = self.open(call, &admitted, (&head, headers, host.as_deref())) => opened?,
+            opened = self.open(call, &admitted, (&head, headers, &forwarded)) => opened?,
             () = listen::gone(session) => return Err(Stop::Gone),
         };
         let socket = match opened {
@@ -109,7 +109,7 @@ impl Serving<'_> {
             connection: Arc::clone(connection),
             call: call.go_on(),
             headers: lasting(handshake.headers, stated),
-            host,
+            forwarded,
             agent,
             operation,
             config: world.sockets.clone(),
@@ -126,10 +126,9 @@ impl Serving<'_> {
         &self,
         call: &Call,
         admitted: &Admitted,
-        (head, headers, host): (&RequestHeader, &HeaderMap, Option<&str>),
+        (head, headers, forwarded): (&RequestHeader, &HeaderMap, &HeaderValue),
     ) -> Result<Option<Opened>> {
         let fields = told_by_us(call, admitted, head);
-        let passage = passage(self.connection, self.world, host);
         let request = Request {
             id: call.id(),
             operation: &admitted.operation().name,
@@ -137,7 +136,11 @@ impl Serving<'_> {
             path: admitted.version().and_then(|version| version.path.clone()),
             headers,
             body: Body::Empty,
-            passage: Passage { fields: &fields, ..passage },
+            passage: Passage {
+                forwarded: Some(forwarded),
+                key_header: self.world.key_header.as_ref(),
+                fields: &fields,
+            },
             instruction: None,
         };
         self.gateway.transport.socket(admitted, request).await
@@ -177,18 +180,6 @@ impl Serving<'_> {
         session.set_write_timeout(Some(self.connection.limits.body_idle.get()));
         let head = head_of(StatusCode::SWITCHING_PROTOCOLS, headers);
         session.write_response_header(Box::new(head)).await.map_err(|_| Stop::Gone)
-    }
-}
-
-/// What agents are told about a caller.
-fn passage<'a>(connection: &Connection, world: &'a World, host: Option<&'a str>) -> Passage<'a> {
-    Passage {
-        peer: Some(connection.peer.ip()),
-        secure: connection.secured.is_some(),
-        host,
-        key_header: world.key_header.as_ref(),
-        trusted: false,
-        fields: &[],
     }
 }
 

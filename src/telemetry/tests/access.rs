@@ -67,6 +67,27 @@ fn a_line_says_who_what_and_how_it_ended() {
 }
 
 #[test]
+fn every_line_has_its_own_time_though_a_second_is_written_once() {
+    let stamps: Vec<_> = [0, 1, 999, 1_000, 59_999, 60_000, 60_000, 1]
+        .map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(1_785_585_600_000 + millis))
+        .into_iter()
+        .map(|at| line(&Entry::new(at, "r"))["time"].as_str().unwrap().to_owned())
+        .collect();
+    let told = ["00.000", "00.001", "00.999", "01.000", "59.999", "01:00.000", "01:00.000", "00.001"];
+    for (stamp, told) in stamps.iter().zip(told) {
+        let told = if told.contains(':') { format!("12:{told}") } else { format!("12:00:{told}") };
+        assert_eq!(*stamp, format!("2026-08-01T{told}Z"));
+    }
+}
+
+#[test]
+fn addresses_are_written_as_they_are_everywhere() {
+    for text in ["192.0.2.7", "10.0.0.255", "0.0.0.0", "2001:db8::7", "::ffff:192.0.2.7"] {
+        assert_eq!(line(&Entry { peer: text.parse().ok(), ..entry("r") })["peer"], text);
+    }
+}
+
+#[test]
 fn r131_a_secret_is_not_logged_wherever_a_caller_puts_it() {
     let key = "gp_Ab12Cd34_0123456789abcdefXYZ";
     let path = format!("/agents/{key}/invoke");

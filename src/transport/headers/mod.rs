@@ -12,18 +12,12 @@ use names::{ours, stays_here};
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr, time::Duration};
 
 /// What is told to the agent about the caller's connection, and how the caller showed its key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Passage<'a> {
-    /// The caller's address, behind trusted proxies the real one. `None` hides it.
-    pub peer: Option<IpAddr>,
-    /// Whether the caller came over TLS.
-    pub secure: bool,
-    /// The `Host` that the caller asked for.
-    pub host: Option<&'a str>,
+    /// `Forwarded`, as [`forwarded`] writes it. `None` hides who the caller is.
+    pub forwarded: Option<&'a HeaderValue>,
     /// The header in which callers show API keys, besides `X-API-Key`.
     pub key_header: Option<&'a HeaderName>,
-    /// Whether the peer is a trusted proxy: its `Forwarded` is kept, and ours follows it.
-    pub trusted: bool,
     /// Fields that the gateway says of this call, such as `X-Request-ID`; they replace the caller's.
     pub fields: &'a [(HeaderName, HeaderValue)],
 }
@@ -38,9 +32,12 @@ pub(super) struct Own {
 /// How much of the time is left, in milliseconds with their unit: `29500ms`.
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
+/// Of a caller of whom nothing is told (RFC 7239 §6.2).
+const UNKNOWN: HeaderValue = HeaderValue::from_static("for=unknown");
+
 /// The headers for the agent: the caller's end-to-end fields, then the gateway's own.
 pub(super) fn outgoing_headers(caller: &HeaderMap, own: &Own, passage: &Passage<'_>, left: Duration) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(caller.len() + 8);
+    let mut headers = HeaderMap::with_capacity(caller.len() + 4);
     // The order in which they are written; agents that log the first line see where it was meant for.
     headers.append(header::HOST, own.host.clone());
     let nominated = Nominated::of(caller);
@@ -51,13 +48,12 @@ pub(super) fn outgoing_headers(caller: &HeaderMap, own: &Own, passage: &Passage<
     }
     // An answer must be readable to be checked and normalised, so it comes uncompressed.
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if let Some(forwarded) = forwarded(caller, passage) {
-        headers.insert(header::FORWARDED, forwarded);
-    }
+    headers.insert(header::FORWARDED, passage.forwarded.cloned().unwrap_or(UNKNOWN));
     // RFC 9110 §7.6.3: a gateway names itself towards the inside.
     headers.append(header::VIA, HeaderValue::from_static("1.1 gatepost"));
     let mut text = String::with_capacity(16);
-    let _ = write!(text, "{}ms", left.as_millis());
+    text.push_str(itoa::Buffer::new().format(left.as_millis()));
+    text.push_str("ms");
     if let Ok(left) = HeaderValue::try_from(text) {
         headers.insert(TIMEOUT, left);
     }
@@ -90,26 +86,20 @@ impl<'a> Nominated<'a> {
     }
 }
 
-/// `Forwarded` (RFC 7239), after what a trusted proxy wrote.
-fn forwarded(caller: &HeaderMap, passage: &Passage<'_>) -> Option<HeaderValue> {
+/// `Forwarded` (RFC 7239) for a caller at `peer`, over TLS or not, who asked for `host`. What the caller says itself
+/// of where it came from is not believed.
+pub fn forwarded(peer: IpAddr, secure: bool, host: Option<&str>) -> HeaderValue {
     let mut text = String::with_capacity(96);
-    if passage.trusted {
-        let before = caller.get_all(header::FORWARDED).into_iter().filter_map(|value| value.to_str().ok());
-        for element in before.filter(|element| !element.trim().is_empty()) {
-            let _ = write!(text, "{element}, ");
-        }
-    }
-    let _ = match passage.peer.map(|peer| peer.to_canonical()) {
-        Some(IpAddr::V4(ip)) => write!(text, "for={ip}"),
+    let _ = match peer.to_canonical() {
+        IpAddr::V4(ip) => write!(text, "for={ip}"),
         // RFC 7239 §6: brackets and colons are not token characters.
-        Some(IpAddr::V6(ip)) => write!(text, "for=\"[{ip}]\""),
-        None => write!(text, "for=unknown"),
+        IpAddr::V6(ip) => write!(text, "for=\"[{ip}]\""),
     };
-    text.push_str(if passage.secure { ";proto=https" } else { ";proto=http" });
-    if let Some(host) = passage.host.filter(|host| host.len() <= 255) {
+    text.push_str(if secure { ";proto=https" } else { ";proto=http" });
+    if let Some(host) = host.filter(|host| host.len() <= 255) {
         let _ = write!(text, ";host={}", quoted(host));
     }
-    HeaderValue::try_from(text).ok()
+    HeaderValue::try_from(text).unwrap_or(UNKNOWN)
 }
 
 /// A token as it is, anything else as a quoted string (RFC 9110 §5.6.2, §5.6.4).

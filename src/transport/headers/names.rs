@@ -25,6 +25,10 @@ pub(super) fn ours(name: &str) -> bool {
 
 /// Whether a caller's field ends at the gateway.
 pub(super) fn stays_here(name: &str) -> bool {
+    // Nearly every request has them.
+    if matches!(name, "content-type" | "user-agent" | "accept") {
+        return false;
+    }
     if name.contains('_') {
         let plain = name.replace('_', "-");
         // The agent would read it for the chain that the gateway signs.

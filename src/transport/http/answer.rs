@@ -18,16 +18,18 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-enum Source {
+/// Where the pieces come from.
+pub(super) enum Source {
     Line(Box<Held>),
     Stream(#[allow(dead_code, reason = "held so that the place on the connection stays taken")] Stream),
     Spent,
 }
 
-struct Held {
-    line: Line,
-    pool: Arc<Pool>,
-    hint: Option<Duration>,
+/// A line, and where it is put back.
+pub(super) struct Held {
+    pub(super) line: Line,
+    pub(super) pool: Arc<Pool>,
+    pub(super) hint: Option<Duration>,
 }
 
 /// An answer's body, as it comes.
@@ -48,21 +50,9 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
-    pub(super) fn on_line(body: Incoming, line: Line, pool: Arc<Pool>, hint: Option<Duration>) -> Self {
-        Self::new(body, Source::Line(Box::new(Held { line, pool, hint })))
-    }
-
-    pub(super) fn on_stream(body: Incoming, stream: Stream) -> Self {
-        Self::new(body, Source::Stream(stream))
-    }
-
-    fn new(body: Incoming, source: Source) -> Self {
-        Self { body, source, idle: Duration::MAX, deadline: Instant::now(), until: None, timer: None }
-    }
-
-    pub(super) fn bounded(mut self, idle: Duration, deadline: Instant) -> Self {
-        (self.idle, self.deadline) = (idle, deadline);
-        self
+    /// Each piece has `idle` to come, all of them have until `deadline`.
+    pub(super) fn new(body: Incoming, source: Source, (idle, deadline): (Duration, Instant)) -> Self {
+        Self { body, source, idle, deadline, until: None, timer: None }
     }
 
     pub(in crate::transport) fn length(&self) -> Option<u64> {
@@ -108,7 +98,7 @@ impl Answer {
                 Source::Line(held) => ready!(pull(&mut self.body, &mut held.line, cx)),
             };
             match frame {
-                None => return Poll::Ready(self.finish(cx).err().map(Err)),
+                None => return Poll::Ready(self.finish().err().map(Err)),
                 Some(Err(fault)) => {
                     self.source = Source::Spent;
                     return Poll::Ready(Some(Err(fault)));
@@ -125,10 +115,10 @@ impl Answer {
     /// The body is complete: the connection is free, unless one side wants it closed or the agent has
     /// answered before it had the whole request. An HTTP/2 agent may also have reset the stream without
     /// naming an error, which is no end of a body.
-    fn finish(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+    fn finish(&mut self) -> Result<(), Fault> {
         match std::mem::replace(&mut self.source, Source::Spent) {
             Source::Line(mut held) => {
-                if held.line.is_usable(cx) {
+                if held.line.is_usable() {
                     held.pool.put_line(held.line, held.hint);
                 }
                 Ok(())

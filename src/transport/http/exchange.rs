@@ -3,7 +3,7 @@
 
 use super::{
     Http, Target,
-    answer::Answer,
+    answer::{Answer, Held, Source},
     connect::{Way, connect},
     failure,
     line::{Line, Stream},
@@ -22,9 +22,9 @@ use http::{Response, Version};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use std::{
     future::poll_fn,
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
-    task::{Context as TaskContext, Poll, Waker},
+    task::{Context as TaskContext, Waker},
 };
 use tokio::{
     task::coop::unconstrained,
@@ -83,24 +83,29 @@ impl Http {
             return Err(fault);
         };
         // Other unused connections are probably as dead as that one.
-        let way = connect(target, &self.policy(), deadline).await?;
+        let way = self.connect(target, deadline).await?;
         exchange.send(way, again, course.as_deref()).await.map_err(|failed| failed.fault)
     }
 
     async fn way(&self, target: &Arc<Target>, deadline: Instant) -> Result<Way, Fault> {
-        if deadline <= Instant::now() {
+        let now = Instant::now();
+        if deadline <= now {
             return Err(failure::too_late("no time was left for the agent"));
         }
         if let Some(stream) = target.pool.take_trunk() {
             return Ok(Way::Stream(stream, true));
         }
-        while let Some(mut line) = target.pool.take_line() {
-            if poll_fn(|cx| Poll::Ready(line.is_usable(cx))).await {
-                line.reused = true;
-                return Ok(Way::Line(line));
-            }
+        // Should the agent have closed it, nothing will be sent on it, and a new one is made.
+        if let Some(mut line) = target.pool.take_line(now) {
+            line.reused = true;
+            return Ok(Way::Line(line));
         }
-        connect(target, &self.policy(), deadline).await
+        self.connect(target, deadline).await
+    }
+
+    /// Boxed, so that calls over a connection that is there do not carry the room for making one.
+    async fn connect(&self, target: &Target, deadline: Instant) -> Result<Way, Fault> {
+        Box::pin(connect(target, &self.policy(), deadline)).await
     }
 }
 
@@ -128,7 +133,7 @@ impl Exchange<'_> {
             let _ = line.drive(cx);
             answer.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
         });
-        let head = self.in_time(head, course).await?;
+        let head = self.in_time(pin!(head), course).await?;
         let response = match head {
             Ok(response) => response,
             Err(failed) => {
@@ -144,16 +149,16 @@ impl Exchange<'_> {
         believable(&response)?;
         let hint = headers::keeps_alive_for(response.headers());
         let pool = Arc::clone(&self.target.pool);
-        Ok(self.reply(response, |body| Answer::on_line(body, line, pool, hint)))
+        Ok(self.reply(response, Source::Line(Box::new(Held { line, pool, hint }))))
     }
 
     async fn on_stream(&self, stream: Stream, body: Outgoing, course: Option<&Course>) -> Result<Reply, Failed> {
         let message = self.message(body, Version::HTTP_2)?;
         let answer = stream.sender().try_send_request(message);
-        match self.in_time(answer, course).await? {
+        match self.in_time(pin!(answer), course).await? {
             Ok(response) => {
                 believable(&response)?;
-                Ok(self.reply(response, |body| Answer::on_stream(body, stream)))
+                Ok(self.reply(response, Source::Stream(stream)))
             }
             Err(failed) => {
                 let reached = match failure::is_unprocessed(failed.error()) {
@@ -167,8 +172,11 @@ impl Exchange<'_> {
 
     /// Waits for the head: within the call's time, and within the first-byte bound, which begins anew
     /// while the caller is still sending.
-    async fn in_time<T>(&self, head: impl Future<Output = T>, course: Option<&Course>) -> Result<T, Fault> {
-        let mut head = pin!(head);
+    async fn in_time<T>(
+        &self,
+        mut head: Pin<&mut impl Future<Output = T>>,
+        course: Option<&Course>,
+    ) -> Result<T, Fault> {
         loop {
             let until = Instant::now() + self.target.bounds.first_byte;
             match timeout_at(until.min(self.deadline), head.as_mut()).await {
@@ -185,9 +193,9 @@ impl Exchange<'_> {
         }
     }
 
-    fn reply(&self, response: Response<Incoming>, answer: impl FnOnce(Incoming) -> Answer) -> Reply {
+    fn reply(&self, response: Response<Incoming>, source: Source) -> Reply {
         let (head, body) = response.into_parts();
-        let body = answer(body).bounded(self.target.bounds.idle, self.deadline);
+        let body = Answer::new(body, source, (self.target.bounds.idle, self.deadline));
         Reply { status: head.status, headers: head.headers, body: ReplyBody::from(body) }
     }
 }

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 use tokio::time::Instant;
 
@@ -55,9 +55,10 @@ impl Line {
         }
     }
 
-    /// Whether another request may be sent on it: still open, nothing unread, nothing unsent.
-    pub(super) fn is_usable(&mut self, cx: &mut Context<'_>) -> bool {
-        self.drive(cx).is_pending() && self.sender.is_ready()
+    /// Whether another request may be sent on it: still open, nothing unread, nothing unsent. Nobody is left to be
+    /// woken: else the next request, and an agent that hangs up, would wake the call that has just ended.
+    pub(super) fn is_usable(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop())).is_pending() && self.sender.is_ready()
     }
 }
 

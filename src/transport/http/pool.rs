@@ -93,9 +93,8 @@ impl Pool {
     }
 
     /// The line used last, which is the one least likely to have been closed by the agent.
-    pub(super) fn take_line(&self) -> Option<Line> {
+    pub(super) fn take_line(&self, now: Instant) -> Option<Line> {
         let generation = self.generation();
-        let now = Instant::now();
         let mut stale = Vec::new();
         let mut shelf = self.shelf();
         let found = loop {

@@ -128,7 +128,7 @@ async fn a_caller_with_a_websocket_does_not_use_up_the_try_of_an_agent_that_has_
     assert_ne!(standing(&reach), Standing::Closed, "where a name leads nowhere, nothing is there");
     tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(3) };
-    let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+    let passage = Passage::default();
     let headers = HeaderMap::new();
     let request = Request {
         id: "c",
@@ -172,7 +172,7 @@ async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_bre
     for _ in 0..6 {
         let deadline = Instant::now() + Duration::from_millis(10);
         let admitted = Admitted { route: reach.route.clone(), deadline };
-        let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+        let passage = Passage::default();
         let headers = HeaderMap::new();
         let (id, body, method) = ("c", Body::Empty, Method::GET);
         let request =
@@ -306,7 +306,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_that_is_gone() 
     let reach = among(&places[0], &[&places[1], &places[2]], nervous());
     let other = among(&places[2], &[&places[0], &places[1]], nervous());
     let at = async |reach: &Reach, session: u64| {
-        let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+        let passage = Passage::default();
         let (headers, body) = (HeaderMap::new(), Bytes::from_static(b"{}").into());
         let deadline = Instant::now() + Duration::from_secs(3);
         let request = Request {
@@ -319,7 +319,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_that_is_gone() 
             passage,
             instruction: None,
         };
-        from(reach.transport.at_ends(&reach.route, request, Some(session), deadline).await)
+        from(reach.transport.at_ends(&reach.route, request, (Some(session), deadline)).await)
     };
     let mut used = BTreeSet::new();
     for name in 0..40_u32 {

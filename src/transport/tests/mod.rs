@@ -83,7 +83,7 @@ impl Reach {
     async fn send(&self, method: Method, headers: &HeaderMap, body: Body) -> Result<Reply, Fault> {
         let deadline = Instant::now() + self.route.bounds().total;
         let admitted = Admitted { route: self.route.clone(), deadline };
-        let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+        let passage = Passage::default();
         let (id, operation, instruction) = ("c", "", None);
         let request = Request { id, operation, method, path: None, headers, body, passage, instruction };
         self.transport.call(&admitted, request).await

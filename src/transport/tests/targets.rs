@@ -114,7 +114,7 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
     let reach = Reach::at(address);
     assert_eq!(whole(reach.get().await).await.unwrap(), "GET /run HTTP/1.1");
     let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(1) };
-    let passage = Passage { peer: None, secure: true, host: None, key_header: None, trusted: false, fields: &[] };
+    let passage = Passage::default();
     let headers = HeaderMap::new();
     let request = Request {
         id: "c",

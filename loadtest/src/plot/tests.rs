@@ -1,0 +1,42 @@
+//! The picture is well-formed.
+
+use super::svg;
+use crate::record::tests::record;
+
+/// Every element that is opened is closed, in turn.
+fn well_formed(text: &str) -> bool {
+    let mut open = Vec::new();
+    for tag in text.split('<').skip(1) {
+        let Some((tag, _)) = tag.split_once('>') else { return false };
+        let name = tag.split([' ', '/']).find(|part| !part.is_empty()).unwrap_or_default();
+        if tag.starts_with('/') {
+            if open.pop() != Some(name) {
+                return false;
+            }
+        } else if !tag.ends_with('/') {
+            open.push(name);
+        }
+    }
+    open.is_empty() && !text.contains("NaN") && !text.contains("inf")
+}
+
+#[test]
+fn the_picture_is_well_formed_whatever_rows_are_called() {
+    let text = svg(&record());
+    assert!(well_formed(&text), "{text}");
+    assert!(text.contains("Gatepost &lt; &amp; 1"));
+    assert!(!well_formed("<svg><text></svg>"));
+}
+
+#[test]
+fn rows_without_cpu_have_no_bar() {
+    assert_eq!(svg(&record()).matches("class=\"own\"").count(), 1);
+    assert!(!svg(&record()).contains(">direct<"));
+}
+
+#[test]
+fn a_run_without_rows_has_a_picture_all_the_same() {
+    let mut record = record();
+    record.rows.clear();
+    assert!(well_formed(&svg(&record)));
+}

@@ -1,0 +1,48 @@
+//! The CPU time of a process and of all that it started, from `/proc`.
+
+use anyhow::Context as _;
+use std::collections::HashMap;
+use std::fs;
+use std::time::Duration;
+
+/// One line of `/proc/PID/stat`, as far as it is needed.
+#[derive(Debug, PartialEq)]
+struct Stat {
+    parent: u32,
+    /// User and system time in clock ticks, its own and that of children that ended and were waited for.
+    ticks: u64,
+}
+
+impl Stat {
+    fn read(line: &str) -> Option<Self> {
+        // The second field is the program's name in brackets and may hold anything: proc(5).
+        let (_, fields) = line.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>());
+        let ticks = ticks.sum::<Result<u64, _>>().ok()?;
+        Some(Self { parent: fields.get(1)?.parse().ok()?, ticks })
+    }
+}
+
+/// User and system time of the process and of everything below it, all threads.
+pub(super) fn cpu(root: u32) -> anyhow::Result<Duration> {
+    let mut stats = HashMap::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // A process may end while it is looked at.
+        let line = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        stats.extend(Stat::read(&line).map(|stat| (process, stat)));
+    }
+    let ticks = below(root, &stats).context("a process that has ended")?;
+    Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+}
+
+/// The ticks of a process and its descendants.
+fn below(root: u32, stats: &HashMap<u32, Stat>) -> Option<u64> {
+    let own = stats.get(&root)?.ticks;
+    let children = stats.iter().filter(|(_, stat)| stat.parent == root).map(|(process, _)| *process);
+    Some(own + children.filter_map(|child| below(child, stats)).sum::<u64>())
+}
+
+#[cfg(test)]
+mod tests;

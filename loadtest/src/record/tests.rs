@@ -1,0 +1,41 @@
+//! What is written can be read again.
+
+use super::{Machine, Record, Recorded};
+use crate::report::{Kept, Latency, Round};
+use std::collections::BTreeMap;
+
+/// Two rows of one round, one of them the agent itself.
+pub(crate) fn record() -> Record {
+    let latency = |p50| Latency { p50, p99: 4.0 * p50, p999: 8.0 * p50 };
+    let round = |cpu, direct| Round {
+        per_second: 9000.5,
+        cpu,
+        rate: 4500,
+        latency: latency(120.0),
+        late: 40.5,
+        direct,
+        failed: 0,
+    };
+    let row = |name: &str, round| Recorded {
+        name: name.to_owned(),
+        caller: "HTTP/1.1".to_owned(),
+        times_pingora: Some(1.25),
+        times_nginx: None,
+        rounds: vec![round],
+    };
+    Record {
+        ended: 1,
+        machine: Machine { cores: 2, processor: "a < b & c".to_owned(), kernel: "6.1".to_owned() },
+        versions: BTreeMap::from([("nginx".to_owned(), "nginx version: nginx/1.22.1".to_owned())]),
+        plan: serde_json::json!({ "rounds": 1 }),
+        rows: vec![row("direct", round(None, None)), row("Gatepost < & 1", round(Some(61.5), Some(latency(60.0))))],
+        kept: vec![Kept { name: "nginx".to_owned(), first_answer_ms: 7.5, resident_kib: [1, 2, 3, 4] }],
+    }
+}
+
+#[test]
+fn a_record_comes_back_as_it_was_written() {
+    let record = record();
+    let text = serde_json::to_string_pretty(&record).unwrap();
+    assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+}

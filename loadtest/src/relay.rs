@@ -1,0 +1,147 @@
+//! hyper with nothing added: its server, its client, and a list of connections between them, on one thread. A yardstick
+//! for what Rust's usual HTTP crates cost before anybody adds to them.
+
+use crate::proxy::Told;
+use anyhow::Context as _;
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::{self as client, SendRequest};
+use hyper::header::{CONNECTION, HOST, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, Uri, server};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+type Sender = SendRequest<Incoming>;
+
+/// Connections to the agent, and those of them that nobody uses.
+#[derive(Clone)]
+struct Pool {
+    upstream: SocketAddr,
+    idle: Arc<Mutex<Vec<Sender>>>,
+}
+
+/// Serves until killed.
+pub(crate) fn serve(told: &Told) -> anyhow::Result<()> {
+    let chain = CertificateDer::pem_file_iter(&told.chain)?.collect::<Result<Vec<_>, _>>()?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(&told.key)?)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let pool = Pool { upstream: told.upstream, idle: Arc::default() };
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let (plain, tls) = (TcpListener::bind(told.plain).await?, TcpListener::bind(told.tls).await?);
+        tokio::spawn(secure(tls, acceptor, pool.clone()));
+        loop {
+            let (stream, _) = plain.accept().await?;
+            stream.set_nodelay(true)?;
+            tokio::spawn(connection(stream, false, pool.clone()));
+        }
+    })
+}
+
+async fn secure(listener: TcpListener, acceptor: TlsAcceptor, pool: Pool) -> anyhow::Result<()> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let (acceptor, pool) = (acceptor.clone(), pool.clone());
+        tokio::spawn(async move {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                connection(stream, h2, pool).await;
+            }
+        });
+    }
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, h2: bool, pool: Pool) {
+    let service = service_fn(move |request| pass(request, pool.clone()));
+    // A caller that leaves ends its connection; there is nobody to tell.
+    if h2 {
+        let builder = server::conn::http2::Builder::new(TokioExecutor::new());
+        drop(builder.serve_connection(TokioIo::new(stream), service).await);
+    } else {
+        drop(server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+    }
+}
+
+async fn pass(mut request: Request<Incoming>, pool: Pool) -> anyhow::Result<Response<Pooled>> {
+    let path = request.uri().path_and_query().context("a path")?.as_str().parse::<Uri>()?;
+    // Over HTTP/2 the host stands in the URI.
+    if let Some(host) = request.uri().authority() {
+        let host = HeaderValue::from_str(host.as_str())?;
+        request.headers_mut().insert(HOST, host);
+    }
+    *request.uri_mut() = path;
+    *request.version_mut() = hyper::Version::HTTP_11;
+    request.headers_mut().remove(CONNECTION);
+    let mut sender = pool.take().await?;
+    let mut answer = sender.send_request(request).await?;
+    answer.headers_mut().remove(CONNECTION);
+    let returns = Some((sender, Arc::clone(&pool.idle)));
+    Ok(answer.map(|body| Pooled { body, returns }))
+}
+
+impl Pool {
+    async fn take(&self) -> anyhow::Result<Sender> {
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(mut sender) = idle else { break };
+            if sender.ready().await.is_ok() {
+                return Ok(sender);
+            }
+        }
+        let stream = TcpStream::connect(self.upstream).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = client::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+/// An answer's body, at whose end its connection is free again.
+struct Pooled {
+    body: Incoming,
+    returns: Option<(Sender, Arc<Mutex<Vec<Sender>>>)>,
+}
+
+impl Pooled {
+    fn give_back(&mut self) {
+        if let Some((sender, idle)) = self.returns.take() {
+            idle.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        }
+    }
+}
+
+impl Body for Pooled {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.give_back();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

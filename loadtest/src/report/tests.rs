@@ -1,0 +1,52 @@
+//! What is compared with what.
+
+use super::{Kept, Latency, PINGORA, Round, Row, calls, kept, late};
+use crate::gatepost::plain;
+
+fn round(cpu: Option<f64>, p50: f64) -> Round {
+    let latency = |p50| Latency { p50, p99: p50, p999: p50 };
+    let direct = cpu.map(|_| latency(100.0));
+    Round { per_second: 1000.0, cpu, rate: 500, latency: latency(p50), late: p50, direct, failed: 0 }
+}
+
+fn row(name: &'static str, rounds: Vec<Round>) -> Row {
+    Row { rounds, ..Row::new(name, plain("127.0.0.1:9".parse().unwrap(), "/invoke"), None) }
+}
+
+#[test]
+fn a_round_is_compared_with_the_same_round() {
+    let pingora = row(PINGORA, vec![round(Some(50.0), 0.0), round(Some(100.0), 0.0)]);
+    let other = row("other", vec![round(Some(100.0), 0.0), round(Some(200.0), 0.0)]);
+    assert_eq!(other.beside(&pingora), 2.0);
+}
+
+#[test]
+fn what_is_added_is_over_the_agent_at_the_same_rate() {
+    let other = row("other", vec![round(Some(1.0), 150.0), round(Some(1.0), 350.0)]);
+    assert_eq!(other.added(|seen| seen.p50), 150.0);
+}
+
+#[test]
+fn the_agent_itself_has_no_cpu_of_a_proxy() {
+    let (direct, own) = (row("direct", vec![round(None, 100.0)]), [row(PINGORA, vec![round(Some(50.0), 150.0)])]);
+    let text = calls(&direct, &own);
+    assert!(text.lines().any(|line| line.starts_with("| direct") && line.contains('–')), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("| Pingora, bare") && line.contains("1.00")), "{text}");
+}
+
+#[test]
+fn memory_after_more_calls_has_a_column_where_there_were_any() {
+    let row = Kept { name: "x".to_owned(), first_answer_ms: 5.0, resident_kib: [1024, 2048, 4608, 14_848] };
+    let text = kept(std::slice::from_ref(&row), 7, 1024);
+    assert!(text.contains("7 more calls") && text.contains("10.0 |\n"), "{text}");
+    let text = kept(&[Kept { resident_kib: [1024, 2048, 2048, 12_288], ..row }], 0, 1024);
+    assert!(!text.contains("more calls") && text.contains("10.0 |\n"), "{text}");
+}
+
+#[test]
+fn a_load_that_was_late_itself_is_told_of() {
+    let rows = [row("quick", vec![round(None, 50.0)]), row("slow", vec![round(None, 5000.0)])];
+    let text = late(&rows);
+    assert!(text.contains("slow, HTTP/1.1 (5000 µs)") && !text.contains("quick"), "{text}");
+    assert!(late(&rows[..1]).is_empty());
+}

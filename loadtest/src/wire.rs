@@ -1,0 +1,148 @@
+//! What the load speaks over: a plain connection, or TLS 1.3 with one cipher and one key exchange, so that every server
+//! is asked for the same work. The load believes any certificate: its core is shared with the agent.
+
+use anyhow::Context as _;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientConfig, ClientConnection, Resumption};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme, StreamOwned};
+use std::io::{Read, Result, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name that callers ask for, which stands in the certificate.
+pub(crate) const HOST: &str = "loadtest.local";
+
+/// How callers speak to a proxy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// HTTP/1.1 without TLS.
+    Plain,
+    /// HTTP/1.1 over TLS.
+    Tls,
+    /// HTTP/2 over TLS, agreed on by ALPN.
+    H2,
+}
+
+impl Caller {
+    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Tls, Self::H2];
+
+    /// As it stands in tables and records.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "HTTP/1.1",
+            Self::Tls => "HTTP/1.1 over TLS",
+            Self::H2 => "HTTP/2 over TLS",
+        }
+    }
+
+    fn alpn(self) -> &'static [u8] {
+        if self == Self::H2 { b"h2" } else { b"http/1.1" }
+    }
+}
+
+/// A connection that blocks.
+pub(crate) enum Wire {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Wire {
+    /// Connects. A read gives up after `patience`, because a run must end.
+    pub(crate) fn open(address: SocketAddr, caller: Caller, patience: Duration) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address).context("connect")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        if caller == Caller::Plain {
+            return Ok(Self::Plain(stream));
+        }
+        let connection = ClientConnection::new(Arc::new(config(caller, Resumption::disabled())?), name()?)?;
+        Ok(Self::Tls(Box::new(StreamOwned::new(connection, stream))))
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, room: &mut [u8]) -> Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(room),
+            Self::Tls(stream) => stream.read(room),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+/// The name in a handshake.
+pub(crate) fn name() -> anyhow::Result<ServerName<'static>> {
+    Ok(ServerName::try_from(HOST)?)
+}
+
+/// How the load shakes hands: TLS 1.3, AES-128-GCM and X25519, whatever else a server could.
+pub(crate) fn config(caller: Caller, resumption: Resumption) -> anyhow::Result<ClientConfig> {
+    let provider = CryptoProvider {
+        cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
+        kx_groups: vec![aws_lc_rs::kx_group::X25519],
+        ..aws_lc_rs::default_provider()
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+    let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
+    let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone)).with_no_client_auth();
+    config.alpn_protocols = vec![caller.alpn().to_vec()];
+    config.resumption = resumption;
+    Ok(config)
+}
+
+/// Believes every certificate.
+#[derive(Debug)]
+struct Anyone;
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
