@@ -4,14 +4,14 @@ CARGO ?= cargo
 
 # command=package, where the Debian package has another name than its command.
 BUILD_NEEDS := cmake gcc g++ make curl
-TEST_NEEDS := $(BUILD_NEEDS) node=nodejs npm promtool=prometheus h2load=nghttp2-client initdb=postgresql mosquitto python3 pip3=python3-pip
+TEST_NEEDS := $(BUILD_NEEDS) node=nodejs npm promtool=prometheus h2load=nghttp2-client initdb=postgresql mosquitto valgrind python3 pip3=python3-pip
 
 # `make test` covers the gateway; `make check` covers the whole workspace.
 PACKAGES ?=
 # More for the load test: ARGS="--calls 1000000".
 ARGS ?=
 
-.PHONY: demo test check loadtest fmt
+.PHONY: demo test check loadtest counts renew-counts bench fmt
 
 # The gateway with three agents on loopback, a fresh key, and curl lines to paste.
 demo:
@@ -49,6 +49,27 @@ loadtest:
 	@tests/setup $(BUILD_NEEDS)
 	$(CARGO) build --locked --release --package gatepost --package gatepost-loadtest
 	$${CARGO_TARGET_DIR:-target}/release/gatepost-loadtest run $(ARGS)
+
+# What a call costs in instructions, of an optimised build beside its record; `make test` does the same for its own build.
+counts renew-counts: MEASURE := --profile measure --package gatepost --package gatepost-loadtest
+counts renew-counts: COUNT = $${CARGO_TARGET_DIR:-target}/measure/gatepost-loadtest count
+counts:
+	@tests/setup $(BUILD_NEEDS) valgrind
+	$(CARGO) build --locked $(MEASURE)
+	$(COUNT) --check tests/data/counts.json $(ARGS)
+
+# The steps of a call's path by themselves, in nanoseconds. BENCH=token for those with the word in their names.
+BENCH ?=
+bench:
+	@tests/setup $(BUILD_NEEDS)
+	$(CARGO) bench --locked --profile measure --package gatepost-loadtest --bench steps -- $(BENCH)
+
+# Writes the record anew, for both builds, after a change that is meant to cost more or less.
+renew-counts:
+	@tests/setup $(BUILD_NEEDS) valgrind
+	GATEPOST_RENEW_COUNTS=1 $(CARGO) test --locked --test it a_call_costs
+	$(CARGO) build --locked $(MEASURE)
+	$(COUNT) --renew tests/data/counts.json $(ARGS)
 
 fmt:
 	$(CARGO) fmt --all

@@ -9,6 +9,7 @@ mod bodies;
 mod broker;
 mod certificate;
 mod client;
+mod count;
 mod crowd;
 mod direct;
 mod envoy;
@@ -70,6 +71,8 @@ enum Command {
     Transports(transports::Plan),
     /// Call over every transport while the broker and the agents are killed and started again, and count.
     Soak(soak::Plan),
+    /// Count the instructions of a call under callgrind, of one build or of several.
+    Count(count::Plan),
     /// A program that ends when this one does (how every process of a run is started).
     #[command(hide = true)]
     Leashed(leash::Leashed),
@@ -98,6 +101,7 @@ fn main() -> anyhow::Result<()> {
         Command::Scale(plan) => scale::run(&plan),
         Command::Transports(plan) => transports::run(&plan),
         Command::Soak(plan) => soak::run(&plan),
+        Command::Count(plan) => count::run(&plan),
         Command::Leashed(leashed) => leash::become_it(&leashed),
         Command::Overload(plan) => overload::run(&plan),
         Command::Peers(places) => peers::serve(&places),

@@ -10,6 +10,7 @@ mod calls;
 mod commands;
 mod configuration;
 mod cors;
+mod counts;
 mod delegation;
 mod demo;
 mod directory;
