@@ -127,7 +127,8 @@ proptest::proptest! {
     ) {
         let word = format!("{before}{secret}{after}");
         let long = format!("{word} ");
-        proptest::prop_assert_eq!(redact(&word).trim_end(), redact(&long).trim_end());
+        let (short, long) = (redact(&word).into_owned(), redact(&long).into_owned());
+        proptest::prop_assert_eq!(short.trim_end(), long.trim_end());
     }
 }
 
