@@ -50,25 +50,24 @@ loadtest:
 	$(CARGO) build --locked --release --package gatepost --package gatepost-loadtest
 	$${CARGO_TARGET_DIR:-target}/release/gatepost-loadtest run $(ARGS)
 
-# What a call costs in instructions, of an optimised build beside its record; `make test` does the same for its own build.
-counts renew-counts: MEASURE := --profile measure --package gatepost --package gatepost-loadtest
-counts renew-counts: COUNT = $${CARGO_TARGET_DIR:-target}/measure/gatepost-loadtest count
+# What a call costs in instructions, of the release build beside its record; `make test` does the same for its own build.
+counts renew-counts: COUNT = $${CARGO_TARGET_DIR:-target}/release/gatepost-loadtest count
 counts:
 	@tests/setup $(BUILD_NEEDS) valgrind
-	$(CARGO) build --locked $(MEASURE)
+	$(CARGO) build --locked --release --package gatepost --package gatepost-loadtest
 	$(COUNT) --check tests/data/counts.json $(ARGS)
 
 # The steps of a call's path by themselves, in nanoseconds. BENCH=token for those with the word in their names.
 BENCH ?=
 bench:
 	@tests/setup $(BUILD_NEEDS)
-	$(CARGO) bench --locked --profile measure --package gatepost-loadtest --bench steps -- $(BENCH)
+	$(CARGO) bench --locked --package gatepost-loadtest --bench steps -- $(BENCH)
 
 # Writes the record anew, for both builds, after a change that is meant to cost more or less.
 renew-counts:
 	@tests/setup $(BUILD_NEEDS) valgrind
 	GATEPOST_RENEW_COUNTS=1 $(CARGO) test --locked --test it a_call_costs
-	$(CARGO) build --locked $(MEASURE)
+	$(CARGO) build --locked --release --package gatepost --package gatepost-loadtest
 	$(COUNT) --renew tests/data/counts.json $(ARGS)
 
 fmt:

@@ -12,7 +12,8 @@ use crate::proxy::{CHECKED, Proxy};
 use crate::token::{AUDIENCE, Issuer};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{BufWriter, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,6 +62,25 @@ impl Gateway {
     /// With everything: keys, tokens, a limit that holds and never refuses, a schema. With it
     /// comes a key that it knows.
     pub(crate) fn guarded(&self) -> anyhow::Result<(Proxy, String)> {
+        let (file, key, tls) = self.guard()?;
+        Ok((Proxy { process: self.start(&file)?, tls }, key))
+    }
+
+    /// The configuration of [`Self::guarded`], to be started; its one known key is among so many others.
+    pub(crate) fn keys_among(&self, others: usize) -> anyhow::Result<(PathBuf, String)> {
+        let (file, key, _) = self.guard()?;
+        let mut out = BufWriter::new(OpenOptions::new().append(true).open(self.folder.join("keys.jsonl"))?);
+        for number in 0..others {
+            // What they hash is nobody's key.
+            let (hash, created) = (format!("{number:064x}"), "2026-01-01T00:00:00Z");
+            let line = json!({"prefix": format!("{number:012}"), "hash": hash, "caller": format!("caller-{number}"), "created": created});
+            writeln!(out, "{line}")?;
+        }
+        out.flush()?;
+        Ok((file, key))
+    }
+
+    fn guard(&self) -> anyhow::Result<(PathBuf, String, SocketAddr)> {
         let agents = json!([
             self.document("keyed", "api_key", "/invoke", Some(schema())),
             self.document("signed", "oauth2_bearer", "/invoke", Some(schema())),
@@ -85,7 +105,7 @@ limits:
         );
         let file = self.write("guarded", &config)?;
         let key = self.key(&file)?;
-        Ok((Proxy { process: self.start(&file)?, tls }, key))
+        Ok((file, key, tls))
     }
 
     /// With the agents of a file, which anyone may discover and call.
@@ -197,7 +217,7 @@ access_log:
         Ok(file)
     }
 
-    fn start(&self, config: &Path) -> anyhow::Result<Process> {
+    pub(crate) fn start(&self, config: &Path) -> anyhow::Result<Process> {
         let mut command = Command::new(&self.program);
         command.arg("run").arg("--config").arg(config).env("GATEPOST_LOG", "warn");
         Process::telling(command, Core::Proxy)

@@ -20,6 +20,7 @@ mod handshakes;
 mod haproxy;
 mod head;
 mod house;
+mod keys;
 mod leash;
 mod load;
 mod memory;
@@ -67,6 +68,8 @@ enum Command {
     Handshakes(handshakes::Plan),
     /// Measure what the number of agents changes.
     Scale(scale::Plan),
+    /// Measure what the number of API keys changes.
+    Keys(keys::Plan),
     /// Measure each transport beside a direct call of the same agent.
     Transports(transports::Plan),
     /// Call over every transport while the broker and the agents are killed and started again, and count.
@@ -99,6 +102,7 @@ fn main() -> anyhow::Result<()> {
         Command::Events(plan) => events::run(&plan),
         Command::Handshakes(plan) => handshakes::run(&plan),
         Command::Scale(plan) => scale::run(&plan),
+        Command::Keys(plan) => keys::run(&plan),
         Command::Transports(plan) => transports::run(&plan),
         Command::Soak(plan) => soak::run(&plan),
         Command::Count(plan) => count::run(&plan),
