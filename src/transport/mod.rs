@@ -19,6 +19,7 @@ mod reach;
 mod reply;
 mod session;
 mod settings;
+mod tries;
 mod way;
 mod websocket;
 
