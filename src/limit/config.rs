@@ -34,7 +34,7 @@ pub struct Config {
     /// How many calls an agent may have at once.
     pub concurrency: Concurrency,
     /// How long the gateway's own work may wait for a core: while it waits longer, calls are refused before they cost
-    /// much (503 `Overloaded`), those of tiers with a low `priority` first. 2ms to 10s; 10ms unless written; `null` for
+    /// much (503 `Overloaded`), those of tiers with a low `priority` first. 2ms to 10s; 50ms unless written; `null` for
     /// never.
     pub shed_above: Option<Span>,
     /// Callers, addresses and pairs of caller and agent that each kind of bucket remembers at once; further ones
@@ -61,7 +61,7 @@ impl Default for Config {
             quota: Quota::default(),
             tiers: BTreeMap::new(),
             concurrency: Concurrency::default(),
-            shed_above: Some(Span::millis(10)),
+            shed_above: Some(Span::millis(50)),
             most_keys: 1_000_000,
             state: None,
         }
