@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     #[arg(long, default_value_t = 500)]
     calls: u32,
     /// The build's profile, by which it stands in the record.
-    #[arg(long, default_value = "measure")]
+    #[arg(long, default_value = "release")]
     profile: String,
     /// Leave callgrind's dumps in this new folder, for `callgrind_annotate`: three of each case, numbered
     /// in order.
