@@ -39,6 +39,7 @@ mod run;
 mod scale;
 mod soak;
 mod token;
+mod train;
 mod transports;
 mod wire;
 
@@ -74,6 +75,8 @@ enum Command {
     Transports(transports::Plan),
     /// Call over every transport while the broker and the agents are killed and started again, and count.
     Soak(soak::Plan),
+    /// Make the calls that a profile-guided build learns from.
+    Train(train::Plan),
     /// Count the instructions of a call under callgrind, of one build or of several.
     Count(count::Plan),
     /// A program that ends when this one does (how every process of a run is started).
@@ -105,6 +108,7 @@ fn main() -> anyhow::Result<()> {
         Command::Keys(plan) => keys::run(&plan),
         Command::Transports(plan) => transports::run(&plan),
         Command::Soak(plan) => soak::run(&plan),
+        Command::Train(plan) => train::run(&plan),
         Command::Count(plan) => count::run(&plan),
         Command::Leashed(leashed) => leash::become_it(&leashed),
         Command::Overload(plan) => overload::run(&plan),

@@ -4,7 +4,8 @@
 mod tree;
 
 use crate::leash::leashed;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -130,6 +131,20 @@ impl Process {
     /// From now on the peak counts anew: proc(5), clear_refs.
     pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
         Ok(fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")?)
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub(crate) fn end(mut self) -> anyhow::Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let told = Instant::now();
+        while told.elapsed() < START {
+            if let Some(status) = self.child.try_wait()? {
+                ensure!(status.success(), "it ended with {status}");
+                return Ok(());
+            }
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        bail!("it was told to end, and has not")
     }
 
     fn status(&self, name: &'static str) -> anyhow::Result<u64> {
