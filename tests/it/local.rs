@@ -164,8 +164,8 @@ async fn r51_what_others_could_have_put_into_the_folder_is_not_believed() {
     std::fs::rename(at.join("worker.json"), elsewhere.path().join("worker.json")).unwrap();
     symlink(elsewhere.path().join("worker.json"), at.join("worker.json")).unwrap();
     away(&gate, "worker").await;
-    let log = gate.log(10).await;
-    assert!(log.iter().any(|line| line.to_string().contains("may be written to by others")), "the log says why");
+    let why = "may be written to by others";
+    eventually("the log says why", async || gate.log(10).await.iter().any(|line| line.to_string().contains(why))).await;
 }
 
 #[tokio::test]
