@@ -9,6 +9,7 @@ use crate::load::Target;
 use crate::peers::{ON_BROKER, Places};
 use crate::process::{Core, Process, free_address};
 use crate::proxy::{CHECKED, Proxy};
+use crate::question::{question, schema};
 use crate::token::{AUDIENCE, Issuer};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -19,11 +20,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What the caller sends: 200 bytes that satisfy [`schema`].
-const QUESTION: usize = 200;
-
 /// Who the key and the token belong to.
 const CALLER: &str = "loadtest";
+
+/// What it asks for.
+const LANGUAGE: &str = "fr";
 
 /// A program, a folder for its files, and the agent behind it.
 pub(crate) struct Gateway {
@@ -224,27 +225,9 @@ access_log:
     }
 }
 
-fn schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "text": { "type": "string", "minLength": 1, "maxLength": 4000 },
-            "target_language": { "type": "string", "enum": ["en", "fr", "zh"] },
-            "formal": { "type": "boolean" },
-        },
-        "required": ["text", "target_language"],
-        "additionalProperties": false,
-    })
-}
-
-fn question() -> String {
-    let (head, tail) = ("{\"text\":\"", "\",\"target_language\":\"fr\",\"formal\":true}");
-    format!("{head}{}{tail}", "x".repeat(QUESTION - head.len() - tail.len()))
-}
-
 /// A call without credentials, for the agent itself, plain proxies and open agents.
 pub(crate) fn plain(address: SocketAddr, path: &str) -> Target {
-    Target::plain(address, Request::post(path, "", &question()))
+    Target::plain(address, Request::post(path, "", &question(LANGUAGE)))
 }
 
 /// A call to one of the agents of [`crate::peers`], through the gateway.
@@ -260,13 +243,13 @@ pub(crate) fn path_of(agent: &str) -> String {
 /// A call that shows an API key.
 pub(crate) fn keyed(address: SocketAddr, key: &str) -> Target {
     let header = format!("x-api-key: {key}\r\n");
-    Target::plain(address, Request::post(CHECKED, &header, &question()))
+    Target::plain(address, Request::post(CHECKED, &header, &question(LANGUAGE)))
 }
 
 /// A call that shows a token.
 pub(crate) fn signed(address: SocketAddr, token: &str) -> Target {
     let header = format!("authorization: Bearer {token}\r\n");
-    Target::plain(address, Request::post("/agents/signed/invoke", &header, &question()))
+    Target::plain(address, Request::post("/agents/signed/invoke", &header, &question(LANGUAGE)))
 }
 
 /// A program beside this one, as cargo leaves them.

@@ -32,6 +32,7 @@ mod pingora;
 mod plot;
 mod process;
 mod proxy;
+mod question;
 mod record;
 mod relay;
 mod report;

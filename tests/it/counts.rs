@@ -5,6 +5,8 @@
 mod gauge;
 #[path = "../../loadtest/src/count/place.rs"]
 mod place;
+#[path = "../../loadtest/src/question.rs"]
+mod question;
 #[path = "../../loadtest/src/count/record.rs"]
 mod record;
 #[path = "../../loadtest/src/token.rs"]

@@ -1,5 +1,6 @@
 //! What the steps work with: an agent, callers that are known to it, their requests, and the rooms as a gateway has them.
 
+use crate::question::schema;
 use crate::token::{AUDIENCE, Issuer};
 use gatepost::agent::Agent;
 use gatepost::auth::{Asked, Auth, Caller, GrantSet, NewKey, Presented, Refusal, Services, append_key, new_key};
@@ -94,12 +95,6 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// 200 bytes that keep to the schema.
-pub(crate) fn question() -> Vec<u8> {
-    let (head, tail) = ("{\"text\":\"", "\",\"target_language\":\"fr\",\"formal\":true}");
-    format!("{head}{}{tail}", "x".repeat(200 - head.len() - tail.len())).into_bytes()
-}
-
 /// The fields of an agent's answer.
 pub(crate) fn reply() -> HeaderMap {
     let date = ("date", "Sun, 22 Nov 2026 12:00:00 GMT");
@@ -122,19 +117,9 @@ fn head(agent: &str, credential: &str) -> Vec<u8> {
 }
 
 fn agent(id: &str, authentication: &str) -> Agent {
-    let inputs = json!({
-        "type": "object",
-        "properties": {
-            "text": { "type": "string", "minLength": 1, "maxLength": 4000 },
-            "target_language": { "type": "string", "enum": ["en", "fr", "zh"] },
-            "formal": { "type": "boolean" },
-        },
-        "required": ["text", "target_language"],
-        "additionalProperties": false,
-    });
     let document = json!({
         "id": id, "name": id, "version": "1.0.0", "endpoint": "http://127.0.0.1:1/invoke",
-        "authentication": { "type": authentication }, "operations": [{ "name": "ask", "inputs": inputs }],
+        "authentication": { "type": authentication }, "operations": [{ "name": "ask", "inputs": schema() }],
     });
     Agent::from_document(&document, [0; 32]).unwrap()
 }

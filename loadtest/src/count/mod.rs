@@ -5,7 +5,7 @@ mod gauge;
 mod place;
 mod record;
 
-use crate::{figures, gatepost, token};
+use crate::{figures, gatepost, question, token};
 use anyhow::Context as _;
 use place::Count;
 use record::{Build, Record};

@@ -2,6 +2,7 @@
 //! Caller and agent stand outside callgrind and speak just enough HTTP for this.
 
 use super::gauge::Gauge;
+use super::question::{question, schema};
 use super::token::{AUDIENCE, Issuer};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -20,8 +21,7 @@ const WARM: u32 = 30;
 /// A case is counted so many times; the median stands.
 const WINDOWS: u32 = 3;
 
-/// Bytes of a question and of an answer.
-const QUESTION: usize = 200;
+/// Bytes of an answer.
 const ANSWER: usize = 300;
 
 /// How long an answer may take, under callgrind and beside a compiler.
@@ -193,24 +193,6 @@ fn key(program: &Path, config: &Path) -> anyhow::Result<String> {
     let output = command.stderr(Stdio::null()).output().with_context(|| format!("{command:?} does not start"))?;
     ensure!(output.status.success(), "{command:?} failed ({})", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-}
-
-fn schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "text": { "type": "string", "minLength": 1, "maxLength": 4000 },
-            "target_language": { "type": "string", "enum": ["en", "fr", "zh"] },
-            "formal": { "type": "boolean" },
-        },
-        "required": ["text", "target_language"],
-        "additionalProperties": false,
-    })
-}
-
-fn question(language: &str) -> String {
-    let (head, tail) = ("{\"text\":\"", format!("\",\"target_language\":\"{language}\",\"formal\":true}}"));
-    format!("{head}{}{tail}", "x".repeat(QUESTION - head.len() - tail.len()))
 }
 
 /// An agent in this process, a thread a connection. The connections end with the gateway, the rest when it is dropped.
