@@ -18,7 +18,7 @@ pub(crate) struct Plan {
     keys: Vec<usize>,
     /// Rounds; each measures every number once.
     #[arg(long, default_value_t = 7)]
-    rounds: usize,
+    rounds: u64,
     /// Seconds of one measurement.
     #[arg(long, default_value_t = 1.5)]
     seconds: f64,
@@ -50,15 +50,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
         Size::start(&Gateway::new(program.clone(), own, agent.address), *keys)
     };
     let mut sizes = plan.keys.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
-    for round in 0..plan.rounds {
-        eprintln!("round {} of {}", round + 1, plan.rounds);
-        let turn = round.checked_rem(sizes.len()).unwrap_or_default();
-        sizes.rotate_left(turn);
-        for size in &mut sizes {
-            size.call(plan)?;
-        }
-        sizes.rotate_right(turn);
-    }
+    load::in_turns(plan.rounds, &mut sizes, |size| size.call(plan))?;
     let first = sizes.first().context("no number of keys")?;
     let rows: Vec<_> = sizes.iter().map(|size| size.row(first)).collect();
     println!("{}", table(&["keys", "loaded ms", "MiB", "bytes per key", "CPU µs/call", "× first"], &rows));

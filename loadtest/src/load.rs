@@ -200,6 +200,22 @@ fn wait_until(moment: u64) -> anyhow::Result<()> {
     Ok(clock_nanosleep_absolute(ClockId::Monotonic, &time)?)
 }
 
+/// Measures each of some things once a round, beginning with another one each time.
+pub(crate) fn in_turns<T>(
+    rounds: u64,
+    things: &mut [T],
+    mut measure: impl FnMut(&mut T) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        let turn = usize::try_from(round)?.checked_rem(things.len()).unwrap_or_default();
+        things.rotate_left(turn);
+        things.iter_mut().try_for_each(&mut measure)?;
+        things.rotate_right(turn);
+    }
+    Ok(())
+}
+
 /// What every thread brought, or the first failure.
 pub(crate) fn join<T>(threads: Vec<JoinHandle<anyhow::Result<T>>>) -> anyhow::Result<Vec<T>> {
     let ended = threads.into_iter().map(JoinHandle::join);

@@ -65,15 +65,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
     let gateway = Gateway::new(program, folder.path().to_owned(), agent.address);
     let start = |count| Size::start(&gateway, Crowd::new(folder.path(), agent.address, count));
     let mut sizes = plan.agents.iter().map(|count| start(*count)).collect::<anyhow::Result<Vec<_>>>()?;
-    for round in 0..plan.rounds {
-        eprintln!("round {} of {}", round + 1, plan.rounds);
-        let turn = usize::try_from(round)?.checked_rem(sizes.len()).unwrap_or_default();
-        sizes.rotate_left(turn);
-        for size in &mut sizes {
-            size.call(plan)?;
-        }
-        sizes.rotate_right(turn);
-    }
+    load::in_turns(plan.rounds, &mut sizes, |size| size.call(plan))?;
     let first = sizes.first().context("no number of agents")?;
     let (least, bare) = (first.resident, (median(first.cpu.iter().copied()), first.crowd.count()));
     let rows = sizes.iter().map(|size| size.row(least, bare)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -150,7 +150,7 @@ impl Learner {
     }
 }
 
-fn micros(span: Duration) -> u64 {
+pub(super) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -1,7 +1,7 @@
 //! Who waits for an agent that has as many calls as it answers in good time. A queue is for moments: where one has stood
 //! for as long as a call may wait, everybody in it waits for nothing but the queue, so later ones wait a little only.
 
-use super::{clock::Clock, config::Concurrency};
+use super::{clock::Clock, config::Concurrency, learn::micros};
 use std::{
     pin::pin,
     sync::atomic::{
@@ -90,8 +90,4 @@ impl Drop for Turn<'_> {
         self.line.left.store(micros(self.clock.elapsed()), Relaxed);
         self.line.waiting.fetch_sub(1, SeqCst);
     }
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
