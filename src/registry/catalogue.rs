@@ -1,5 +1,5 @@
-//! The catalogue: every agent that can be reached, by id, in a snapshot that is swapped whole.
-//! A call takes the snapshot without a lock and keeps the route it began with; a change builds the next snapshot aside.
+//! The catalogue: the routes of all agents by id, in an immutable snapshot that is swapped atomically.
+//! A call loads the snapshot without a lock and keeps its route; a change builds the next snapshot off to the side.
 
 use super::{
     Refusal, Snapshot,
@@ -28,10 +28,10 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Refusals that are logged one by one for one change.
+/// Maximum number of rejected documents that are logged individually for one snapshot.
 const LOGGED: usize = 20;
 
-/// All agents of all feeds.
+/// The agents of all sources.
 pub struct Catalogue<R> {
     snapshot: ArcSwap<Snapshot<R>>,
     state: Mutex<State<R>>,
@@ -41,15 +41,15 @@ pub struct Catalogue<R> {
     metrics: Arc<Metrics>,
 }
 
-/// One set of feeds, between two changes of which feeds there are.
+/// Generation of the set of sources; each change of the configured sources begins another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Era(pub(super) u64);
 
-/// The agents of one part, for keeping them.
+/// The agents of one part, for the last-known-good file.
 pub(super) type Kept = (Arc<str>, Vec<Arc<Agent>>);
 
 impl<R: Send + Sync + 'static> Catalogue<R> {
-    /// A catalogue without agents, whose routes `compiler` will make.
+    /// Creates a catalogue without agents, whose routes `compiler` will compile.
     pub fn new(compiler: Arc<dyn Compile<Route = R>>, metrics: Arc<Metrics>) -> Self {
         let state = State::new(compiler);
         let (empty, _) = merge(&state.sources);
@@ -63,27 +63,27 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         }
     }
 
-    /// The agents of this moment, for the span of a lookup.
+    /// Returns the current snapshot, for the duration of a lookup.
     pub fn load(&self) -> Guard<Arc<Snapshot<R>>> {
         self.snapshot.load()
     }
 
-    /// The agents of this moment, to keep.
+    /// Returns the current snapshot, to keep.
     pub fn snapshot(&self) -> Arc<Snapshot<R>> {
         self.snapshot.load_full()
     }
 
-    /// Ticks after each new snapshot.
+    /// Returns a receiver that is notified after each new snapshot.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// How each source is, in the order of their precedence.
+    /// Returns the health of each source, in order of precedence.
     pub fn sources(&self) -> Arc<Vec<SourceHealth>> {
         self.health.load_full()
     }
 
-    /// Whether this very source was well since the start.
+    /// Returns whether this source has been polled successfully since startup.
     pub(super) fn knows(&self, origin: &Origin) -> bool {
         self.state().sources.iter().any(|source| source.is(origin))
     }
@@ -92,9 +92,9 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         &self.metrics
     }
 
-    /// Begins another set of sources, the first of which wins, with what is remembered of them and their first looks.
-    /// A source that was there before, by its name and place, keeps its agents until it is looked at; the others are
-    /// forgotten, and what the feeds before still say is no longer heard. It may take long, as [`Catalogue::apply`].
+    /// Begins a generation with another set of sources in order of precedence, their last known good agents and their
+    /// first poll results. A source that existed before, by its name and location, keeps its agents until it is polled;
+    /// other sources are dropped, and updates of earlier generations ignored. May take long, as [`Catalogue::ingest`].
     pub fn begin(&self, origins: Vec<Origin>, remembered: Vec<Look>, first: Vec<Look>) -> (Era, Vec<Verdict>) {
         let mut state = self.state();
         state.era.0 += 1;
@@ -105,7 +105,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
             None => SourceState::new(origin),
         });
         state.sources = again.collect();
-        // First, so that what a source says anew is known by its digest, and a great loss is seen.
+        // First, so that first polls reuse compiled documents and the loss guard has something to compare with.
         state.take(remembered);
         let verdicts = state.take(first);
         drop(before);
@@ -113,13 +113,13 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         (state.era, verdicts)
     }
 
-    /// Takes in what looks of this era found. It may take long, and belongs on a thread that may block.
+    /// Ingests poll results of this generation. May take long: call it from a thread that may block.
     pub fn apply(&self, era: Era, looks: Vec<Look>) -> Vec<Verdict> {
         let mut state = self.state();
         if state.era != era {
             return vec![Verdict::Late; looks.len()];
         }
-        // A part that cannot be read any more, or can again, is told in the snapshot.
+        // The snapshot also lists the parts that cannot be read, so it changes with them.
         let spoken = looks.iter().any(|look| !look.change.parts.is_empty());
         let verdicts = state.take(looks);
         let changed = verdicts.contains(&Verdict::Taken { changed: true });
@@ -127,9 +127,9 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         verdicts
     }
 
-    /// Takes out the agents of sources that were not well for too long.
+    /// Removes the agents of sources whose last successful poll is too long ago.
     pub fn expire(&self, era: Era) {
-        // Whoever holds the state is about to change it anyway, and asks again.
+        // The holder of the lock is changing the state; the next call checks again.
         let Ok(mut state) = self.state.try_lock() else { return };
         if state.era != era {
             return;
@@ -137,7 +137,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         let mut stale = false;
         for source in &mut state.sources {
             if source.goes_stale() {
-                tracing::warn!(feed = %source.origin.name, "was not well for too long: its agents are taken out");
+                tracing::warn!(source = %source.origin.name, "agents removed: no successful poll within stale_after");
                 stale = true;
             }
         }
@@ -146,21 +146,21 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         }
     }
 
-    /// Puts in force what the source called `name` holds back; `None` if there is no such source, and whether there
-    /// was anything. It may take long, as [`Catalogue::apply`].
+    /// Accepts the withheld update of the source called `name`. Returns `None` if there is no such source, else whether
+    /// there was a withheld update. May take long, as [`Catalogue::ingest`].
     pub fn confirm(&self, name: &str) -> Option<bool> {
         let mut state = self.state();
         let source = state.sources.iter_mut().find(|source| &*source.origin.name == name)?;
         let waited = source.waits();
         if waited {
             source.commit();
-            tracing::info!(feed = name, "an operator confirmed the loss of agents");
+            tracing::info!(source = name, "loss of agents confirmed by an operator");
             self.publish(&mut state);
         }
         Some(waited)
     }
 
-    /// Puts another compiler in force: every agent is kept, every route is made anew.
+    /// Replaces the compiler: every agent is kept, every route is compiled again.
     pub fn recompile(&self, compiler: Arc<dyn Compile<Route = R>>) {
         let mut state = self.state();
         for source in &mut state.sources {
@@ -171,7 +171,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         self.publish(&mut state);
     }
 
-    /// The agents of a source, to be kept on disk; none where the era is over.
+    /// Returns the agents of a source, to be stored on disk; `None` where the generation is over.
     pub(super) fn kept(&self, era: Era, source: usize) -> Option<Vec<Kept>> {
         let state = self.state();
         let source = state.sources.get(source).filter(|_| state.era == era)?;
@@ -194,7 +194,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         self.health.store(Arc::new(state.sources.iter().map(SourceState::health).collect()));
     }
 
-    /// Puts the next snapshot in force and tells what is new.
+    /// Puts the next snapshot in force, and records and logs what changed.
     fn publish(&self, state: &mut State<R>) {
         let (next, states) = merge(&state.sources);
         for (state, count) in states {
@@ -206,14 +206,14 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         for (at, refusal) in next.refused.iter().filter(|refusal| !known.contains(refusal)).enumerate() {
             self.metrics.count(Event::AgentRefused);
             if at < LOGGED {
-                tracing::warn!(document = %refusal, "an agent's document is refused");
+                tracing::warn!(document = %refusal, "agent document rejected");
             }
         }
         let known: HashSet<_, RandomState> = before.troubles.iter().collect();
         for (part, why) in next.troubles.iter().filter(|trouble| !known.contains(trouble)) {
-            tracing::warn!(%part, %why, "agents cannot be read; those read before stay");
+            tracing::warn!(%part, error = %why, "agents cannot be read: those read before stay in force");
         }
-        tracing::info!(agents = next.len(), refused = next.refused.len(), "a new snapshot of agents is in force");
+        tracing::info!(agents = next.len(), rejected = next.refused.len(), "agent snapshot published");
         self.metrics.count(Event::CatalogueSwapped);
         self.snapshot.store(Arc::new(next));
         self.tell(state);
@@ -221,21 +221,21 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 }
 
-/// For agents that are looked up one by one and are in no snapshot.
+/// For agents that are looked up individually and are in no snapshot.
 impl<R: Send + Sync + 'static> Catalogue<R> {
-    /// Which compiler is in force, as a number.
+    /// Returns the number of the compiler in force.
     pub(super) fn compiler(&self) -> u64 {
         self.compilers.load(Acquire)
     }
 
-    /// What becomes of a document. Blocks while it is compiled.
+    /// Compiles one document. Blocks meanwhile.
     pub(super) fn judge(&self, document: Document) -> Arc<Held<R>> {
         let compiler = Arc::clone(&self.state().compiler);
         let judged = settle(vec![document], &Known::default(), &compiler, &Schemas::default()).pop();
         judged.unwrap_or_else(|| unreachable!("one document was given"))
     }
 
-    /// The same document under the compiler in force.
+    /// Compiles an agent again with the compiler in force. Blocks meanwhile.
     pub(super) fn again(&self, held: &Held<R>) -> Option<Arc<Held<R>>> {
         let compiler = Arc::clone(&self.state().compiler);
         held.again(&compiler).map(Arc::new)

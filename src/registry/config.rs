@@ -1,5 +1,5 @@
-//! Where agents come from, as it is written: files by their path, everything beyond this machine as an object.
-//! The order in the list is the precedence.
+//! Configuration of the agent sources: files by their path, remote sources as objects.
+//! The order of the list is the precedence.
 
 use super::MqttSettings;
 use crate::{
@@ -11,102 +11,103 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{borrow::Cow, fmt, sync::Arc};
 
-/// One source of agents.
+/// One source of agents. An earlier source of the list wins an id that several have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Source {
-    /// A source beyond this machine.
+    /// A remote source.
     Remote(Box<Remote>),
-    /// A file of metadata documents, or a folder of such files.
+    /// A file of agent documents, or a folder of such files.
     Files(FilePath),
 }
 
-/// What a source beyond this machine speaks.
+/// Protocol of a remote source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "SourceKind")]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// An AIDIP registry: the list at `url`, each document at `url/{id}`.
     Aidip,
-    /// A publisher of Agent Framework: `/.well-known/agentframework/v1/agents` on the host of `url`, or `url` itself.
+    /// An Agent Framework publisher: `/.well-known/agentframework/v1/agents` on the host of `url`, or `url` itself.
     AgentFramework,
-    /// A domain of agent:// : `/.well-known/agents.json`, `agent.json` and A2A agent cards.
+    /// An agent:// domain: `/.well-known/agents.json`, `agent.json` and A2A agent cards.
     AgentUri,
     /// An AI Catalog: `/.well-known/ai-catalog.json`.
     Catalog,
     /// An ARD registry: `GET /agents` with `urn:air:` identifiers.
     Ard,
-    /// An MQTT broker on which agents of the 2389 protocol show their status.
+    /// An MQTT broker on which agents of the 2389 protocol publish their status.
     Mqtt,
 }
 
-/// A source beyond this machine.
+/// A remote source.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "RemoteSource")]
 #[serde(deny_unknown_fields)]
 pub struct Remote {
-    /// What it speaks.
+    /// Protocol of the source.
     pub kind: Kind,
-    /// Where it is; https, or http on this machine; a broker's is mqtts://host:port, or mqtt:// on this machine.
+    /// Address of the source: https, or http on this machine; brokers: mqtts://host:port, or mqtt:// on this machine.
     pub url: String,
-    /// What it is called in logs, metrics and the admin pages; letters, digits and ._:- , at most 64. Default: its
-    /// kind and host, such as aidip:registry.example.com.
+    /// Name of the source in logs, metrics and admin pages; 1 to 64 letters, digits or ._:- . Default: its kind and
+    /// host, such as aidip:registry.example.com.
     #[serde(default)]
     pub name: Option<String>,
-    /// What the gateway shows to it. Default: nothing.
+    /// Credential that the gateway sends to the source. Default: none.
     #[serde(default)]
     pub credential: Option<Credential>,
-    /// How often it is looked at, one part in ten more or less; 1s to 1d. Less often where it says so itself
-    /// (Cache-Control). Default 30s.
+    /// Poll interval, varied by ±10 %; 1s to 1d. Longer where the source's Cache-Control or Retry-After asks for it.
+    /// Default 30s.
     #[serde(default = "poll")]
     pub poll: Span,
-    /// Whether it is too large to copy: it is asked for one agent at a time, when that is called and no other source
-    /// has it; what it says is remembered for `poll`, and while it is down for `stale_after`. Its agents are in no
-    /// list and no search, and whatever another source has, or is published here, wins. For kind aidip. Default false.
+    /// Whether agents are looked up individually when they are called, for a registry that is too large to copy.
+    /// Results are cached for `poll`, and for `stale_after` while the registry is down. Such agents are in no list and
+    /// no search, and every other source has precedence. Only for kind aidip. Default false.
     #[serde(default)]
     pub lazy: bool,
-    /// How long one fetch may take, redirects included; 100ms to 5m. Default 10s.
+    /// Maximum duration of one fetch, redirects included; 100ms to 5m. Default 10s.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// The longest answer; at most 256MiB. Default 16MiB.
+    /// Maximum size of one response; 1KiB to 256MiB. Default 16MiB.
     #[serde(default = "max_size")]
     pub max_size: Size,
-    /// Agents that it may have; 1 to 200000. A look with more is refused as a whole. Default 100000.
+    /// Maximum number of agents of the source; 1 to 200000. A poll with more is rejected as a whole. Default 100000.
     #[serde(default = "max_agents")]
     #[schemars(range(min = 1, max = 200_000))]
     pub max_agents: usize,
-    /// After so long without a good look its agents are taken out; null keeps them for ever. Default 1d.
+    /// Time without a successful poll after which the source's agents are removed; 1s to 366d, null for never.
+    /// Default 1d.
     #[serde(default = "stale_after")]
     pub stale_after: Option<Span>,
-    /// A look that would lose more than this share of its agents (of 10 or more), or all of several, is not taken at
-    /// once; 0 to 1, and 1 takes everything. Default 0.5.
+    /// Loss guard: a poll that would remove more than this share of the source's agents (of 10 or more), or all of
+    /// several, is withheld; 0 to 1, and 1 turns the guard off. Default 0.5.
     #[serde(default = "hold_loss")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub hold_loss: f64,
-    /// Such a look is taken when three looks in a row, over at least this time, say the same, or when an operator
-    /// confirms it (POST /feeds/{name}/confirm on the admin listener). Default 5m.
+    /// A withheld update is accepted when three consecutive polls over at least this time agree, or when an operator
+    /// confirms it (POST /feeds/{name}/confirm on the admin listener); 0s to 1d. Default 5m.
     #[serde(default = "hold_for")]
     pub hold_for: Span,
-    /// A file with the publishers' keys (a JWK Set): a signed card that does not hold under them is refused.
-    /// Default: signatures are not looked at.
+    /// File with the publishers' public keys (a JWK Set): a signed card whose signature is not valid under one of them
+    /// is rejected. Default: signatures are not verified.
     #[serde(default)]
     pub publisher_keys: Option<FilePath>,
-    /// Whether a card without a signature is refused too; needs publisher_keys. Default false.
+    /// Whether a card without a signature is rejected too; requires publisher_keys. Default false.
     #[serde(default)]
     pub require_signed: bool,
-    /// How a broker is reached; for kind mqtt alone, which has neither credential nor keys of publishers and takes no
+    /// How to connect to the broker; only for kind mqtt, which allows neither credential nor publisher_keys and no
     /// message of more than 256KiB.
     #[serde(default)]
     pub mqtt: Option<MqttSettings>,
 }
 
-/// How far a server's own words about how long an answer may be used count.
+/// Bounds on the cache lifetimes that servers declare for their responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Caching {
-    /// An answer that may be used at all is used for at least this long; at most an hour. Default 1s.
+    /// Minimum lifetime of a cacheable response; at most 1h. Default 1s.
     pub min: Span,
-    /// And for no longer than this; at most 1d. Default 1h.
+    /// Maximum lifetime of a response; at most 1d. Default 1h.
     pub max: Span,
 }
 
@@ -145,17 +146,17 @@ fn hold_for() -> Span {
     Span::secs(300)
 }
 
-/// What a source's signed documents must show; `kinds::open(kind, web, proof)` takes it.
+/// Requirements on the signatures of a source's documents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proof {
-    /// The publishers that are believed: a signature that does not hold under these refuses its document.
+    /// Trusted publishers: a document whose signature is not valid under one of their keys is rejected.
     pub(super) trusted: Option<Arc<Trusted>>,
-    /// Whether a document without a signature is refused too.
+    /// Whether a document without a signature is rejected too.
     pub(super) required: bool,
 }
 
 impl Kind {
-    /// The kind as it is written.
+    /// Returns the kind as written in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Aidip => "aidip",
@@ -169,7 +170,7 @@ impl Kind {
 }
 
 impl<'de> Deserialize<'de> for Source {
-    /// By hand, so that a mistake inside an object is told where it is.
+    /// Written by hand, so that an error inside an object is reported with its position.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> de::Visitor<'de> for Either {
@@ -200,7 +201,7 @@ impl JsonSchema for Source {
     fn json_schema(schemas: &mut SchemaGenerator) -> Schema {
         let (remote, files) = (schemas.subschema_for::<Remote>(), schemas.subschema_for::<FilePath>());
         json_schema!({
-            "description": "A file or folder by its path, or a source beyond this machine as an object.",
+            "description": "A file or folder by its path, or a remote source as an object.",
             "anyOf": [remote, files],
         })
     }

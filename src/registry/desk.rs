@@ -1,5 +1,5 @@
-//! Where looks arrive: they are taken in together, no more often than leaves most of a core to calls; what sources
-//! beyond this machine said is kept on disk, and what they are is measured.
+//! Ingest worker: ingests the poll results of all sources in batches, limited so that most of a core is left to calls;
+//! stores the last known good agents of remote sources, and records the metrics of all sources.
 
 use super::{
     catalogue::{Catalogue, Era},
@@ -17,19 +17,19 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// How often ages are told, and what is due is done.
+/// Interval of the periodic maintenance.
 const TICK: Duration = Duration::from_secs(1);
-/// A source's agents are written at most so often.
+/// Minimum interval between two writes of one source's file.
 const WRITTEN: Duration = Duration::from_secs(10);
-/// And the file's time is set at most so often.
+/// Minimum interval between two updates of the file's modification time.
 const TOUCHED: Duration = Duration::from_secs(60);
-/// Looks that wait at most; a source has one at a time.
+/// Capacity of the queue of poll results; each source has one poll result at a time.
 pub(super) const WAITING: usize = 128;
 
-/// What is kept of one source.
+/// Persistence of one source's last known good agents.
 pub(super) struct Keeping {
     keeper: Arc<Keeper>,
-    /// The revision in the file, and when it was good.
+    /// Revision in the file, and the time of its last successful poll.
     kept: Option<(u64, SystemTime)>,
     writing: Option<JoinHandle<Option<(u64, SystemTime)>>>,
     next: Instant,
@@ -41,16 +41,16 @@ impl Keeping {
     }
 }
 
-/// Takes looks in.
+/// Ingests poll results.
 pub(super) struct Desk<R> {
     pub(super) catalogue: Arc<Catalogue<R>>,
     pub(super) era: Era,
-    /// The sources' names, in their order, with what is kept of them.
+    /// Names of the sources, in order of precedence, with the persistence of each.
     pub(super) sources: Vec<(Arc<str>, Option<Keeping>)>,
 }
 
 impl<R: Send + Sync + 'static> Desk<R> {
-    /// Takes in what comes, until nobody is left who could say anything.
+    /// Ingests poll results until every sender is dropped.
     pub(super) async fn run(mut self, mut told: mpsc::Receiver<Told>) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -64,7 +64,7 @@ impl<R: Send + Sync + 'static> Desk<R> {
                     }
                     let began = Instant::now();
                     self.take(all).await;
-                    // Seven parts of rest to three of work.
+                    // At most 30 % of the time is spent on ingesting.
                     tokio::time::sleep(began.elapsed() * 7 / 3).await;
                 }
                 _ = tick.tick() => self.tend().await,
@@ -78,14 +78,14 @@ impl<R: Send + Sync + 'static> Desk<R> {
         let (catalogue, era) = (Arc::clone(&self.catalogue), self.era);
         let taken = tokio::task::spawn_blocking(move || catalogue.apply(era, looks)).await;
         let verdicts = taken.unwrap_or_else(|_| {
-            tracing::error!("agents could not be taken in; those in force stay");
+            tracing::error!("ingesting agents panicked: those in force stay");
             vec![Verdict::Refused; of.len()]
         });
         self.answer(of, answers, verdicts);
         self.tend().await;
     }
 
-    /// Tells each look what became of it.
+    /// Records the outcome of each poll and returns it to the poller.
     pub(super) fn answer(&mut self, of: Vec<usize>, answers: Vec<oneshot::Sender<Verdict>>, verdicts: Vec<Verdict>) {
         for ((at, answer), verdict) in of.into_iter().zip(answers).zip(verdicts) {
             if let Some((name, _)) = self.sources.get(at) {
@@ -97,12 +97,12 @@ impl<R: Send + Sync + 'static> Desk<R> {
                 };
                 self.catalogue.metrics().feeds().looked(name, outcome);
             }
-            // Whoever asked may be gone: the sources were changed.
+            // The poller may be gone after a change of the sources.
             let _ = answer.send(verdict);
         }
     }
 
-    /// Does what is due.
+    /// Removes stale agents, records the metrics of all sources, and stores what is due.
     pub(super) async fn tend(&mut self) {
         self.catalogue.expire(self.era);
         let sources = self.catalogue.sources();
@@ -121,7 +121,7 @@ impl<R: Send + Sync + 'static> Desk<R> {
 }
 
 impl Keeping {
-    /// Writes what is new of the source at this place, with this revision, which was good then.
+    /// Stores the agents of the source at index `at`, whose `revision` was last polled successfully at `good`.
     async fn tend<R: Send + Sync + 'static>(
         &mut self,
         (at, revision, good): (usize, u64, SystemTime),
@@ -129,7 +129,7 @@ impl Keeping {
         era: Era,
     ) {
         if let Some(writing) = self.writing.take_if(|writing| writing.is_finished()) {
-            // What could not be written is tried again when it is due.
+            // A failed write is retried when it is next due.
             self.kept = writing.await.ok().flatten();
         }
         let now = Instant::now();
@@ -143,14 +143,14 @@ impl Keeping {
         self.next = now + WRITTEN;
         let (keeper, catalogue) = (Arc::clone(&self.keeper), Arc::clone(catalogue));
         self.writing = Some(tokio::task::spawn_blocking(move || {
-            // A file that is gone is written anew.
+            // A file that is missing is written again.
             if same.is_some() && keeper.touch(good).is_ok() {
                 return Some((revision, good));
             }
             let parts = catalogue.kept(era, at)?;
             let saved = keeper.save(&parts, good);
             if let Err(why) = &saved {
-                tracing::warn!(%why, "the last known good agents cannot be kept");
+                tracing::warn!(error = %why, "last known good agents cannot be stored");
             }
             saved.ok().map(|()| (revision, good))
         }));

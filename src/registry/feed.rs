@@ -1,47 +1,46 @@
-//! The seam to whatever knows agents: files here, registries over the network elsewhere.
-//! A feed looks once when asked and says what changed; it owns no clock, keeps no agent and compiles nothing.
+//! The `Feed` trait, which reads one source of agents: files, a registry over the network, or a broker.
+//! A feed polls once when asked and reports what changed; it owns no timer, stores no agent and compiles nothing.
 
 use bytes::Bytes;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
-/// One way to learn of agents.
+/// Reads one source of agents.
 #[async_trait::async_trait]
 pub trait Feed: Send + 'static {
-    /// Looks once. Parts that are not mentioned stay as they were.
+    /// Polls once. Parts that the result does not contain are unchanged.
     async fn next(&mut self) -> Change;
 
-    /// Resolves when it is worth looking before the usual time; never, for a feed that cannot know.
+    /// Resolves when a poll before the next interval is worthwhile; never, for a feed that cannot know.
     async fn wake(&mut self) {
         std::future::pending().await
     }
 
-    /// What it said last is in force.
+    /// Acknowledges the last poll result: it is in force.
     fn taken(&mut self) {}
 
-    /// What it said last is lost: the next look says everything again.
+    /// Discards the last poll result: the next poll reports everything again.
     fn forget(&mut self) {}
 
-    /// How soon what it looks at asks to be looked at again; the driver keeps within its own bounds.
+    /// Returns the delay that the source asks for before the next poll; the poller applies its own bounds.
     fn again(&self) -> Option<Duration> {
         None
     }
 }
 
-/// What one look found.
+/// Result of one poll.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// The parts that changed; none if nothing did.
+    /// The parts that changed.
     pub parts: Vec<Part>,
-    /// Something is in the middle of changing: look again before the usual time.
+    /// Whether something is in the middle of changing, so that the next poll should come early.
     pub soon: bool,
-    /// Why the look as a whole brought nothing that can be relied on; what was known stays, parts that are mentioned
-    /// all the same are taken in.
+    /// Why the poll as a whole failed. Previous content stays; parts that are reported nevertheless are ingested.
     pub trouble: Option<String>,
 }
 
 impl Change {
-    /// A look that failed.
+    /// Returns the result of a failed poll.
     pub fn failed(why: impl Into<String>) -> Self {
         Self { trouble: Some(why.into()), ..Self::default() }
     }
@@ -50,41 +49,41 @@ impl Change {
 /// One file, page or topic of a feed.
 #[derive(Debug)]
 pub struct Part {
-    /// Its name, unique within its feed; operators read it.
+    /// Name, unique within the feed and meant for operators.
     pub name: Arc<str>,
-    /// What became of it.
+    /// What changed.
     pub news: News,
 }
 
-/// What became of a part.
+/// Change of a part.
 #[derive(Debug)]
 pub enum News {
-    /// All documents that it holds now.
+    /// All documents that the part now has.
     Whole(Vec<Document>),
-    /// It could not be read, for this reason: what it held before stays.
+    /// The part cannot be read, for this reason: its previous content stays.
     Kept(String),
-    /// It can be read again, and holds what it held.
+    /// The part can be read again, and its content is unchanged.
     Steady,
-    /// It is gone, and its agents with it.
+    /// The part is removed, and its agents with it.
     Gone,
 }
 
-/// One agent's document, not yet judged.
+/// One agent's document, not yet validated.
 #[derive(Debug)]
 pub struct Document {
-    /// SHA-256 of its text: equal digests are equal documents, and are not read again.
+    /// SHA-256 of the text: documents with equal digests are equal, and are not parsed again.
     pub digest: [u8; 32],
-    /// What stands there.
+    /// The content.
     pub body: Body,
 }
 
-/// A document's content.
+/// Content of a document.
 #[derive(Debug)]
 pub enum Body {
-    /// JSON that was not parsed yet, and need not be if its digest is known.
+    /// JSON that is not parsed yet, and need not be if its digest is known.
     Text(Bytes),
-    /// A value that another format was read into.
+    /// A value that was parsed from another format.
     Value(Value),
-    /// Nothing that can be judged; why.
+    /// Nothing that can be validated, and why.
     Broken(String),
 }

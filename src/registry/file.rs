@@ -1,6 +1,6 @@
-//! The feed of files: one file, or the *.json, *.yaml and *.yml of one folder, told apart by what `stat` says.
-//! Only a file that changed is read again. One that is being written is left for the next look; one that cannot be
-//! read is said so, and what it held stays; one that was deleted takes its agents along.
+//! File feed: one file, or the *.json, *.yaml and *.yml files of one folder; `stat` tells which ones changed.
+//! Only a changed file is read again. A file that is being written is left for the next poll; a file that cannot be
+//! read is reported and keeps its previous content; a deleted file removes its agents.
 
 use super::{
     feed::{Change, Feed, News, Part},
@@ -17,16 +17,16 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A file that was written to this short a time ago may be half written.
+/// A file that was modified more recently than this may be half written.
 const SETTLING: Duration = Duration::from_millis(150);
-/// Looks that a file which never comes to rest may put off.
+/// Maximum number of polls that put off a file which keeps changing.
 const PATIENCE: u8 = 20;
-/// A file system's clock may not tell two writes apart that are this close.
+/// Two writes that are closer than this may have the same modification time on a file system with a coarse clock.
 const COARSE: Duration = Duration::from_secs(2);
-/// Looks in which a file must be missing before it counts as deleted: replacing one takes two steps in some editors.
+/// Polls in which a file must be missing before it counts as deleted: some editors replace a file in two steps.
 const MISSING: u8 = 2;
 
-/// One configured path.
+/// Feed of one configured path.
 #[derive(Debug)]
 pub struct Files(Looking);
 
@@ -41,14 +41,14 @@ struct Looking {
 #[derive(Debug, Default)]
 struct Seen {
     stat: Option<Stat>,
-    /// The digest of the content last read.
+    /// Digest of the content that was last read.
     content: Option<[u8; 32]>,
     trouble: Option<String>,
     missing: u8,
     waited: u8,
 }
 
-/// What tells one state of a file from the next. A symbolic link is followed, so that its swap shows as another inode.
+/// What identifies a state of a file. Symbolic links are followed, so that swapping a link changes the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     device: u64,
@@ -59,7 +59,7 @@ struct Stat {
 }
 
 impl Files {
-    /// A feed of the file or folder at `root`.
+    /// Creates a feed of the file or folder at `root`.
     pub fn new(root: PathBuf) -> Self {
         Self(Looking { root, ..Looking::default() })
     }
@@ -79,7 +79,7 @@ impl Feed for Files {
                 self.0 = looking;
                 change
             }
-            // The runtime ends, or reading panicked: nothing is known, so nothing changes.
+            // The runtime is shutting down, or reading panicked: report no change.
             Err(_) => {
                 self.0.root = root;
                 Change::default()
@@ -141,7 +141,7 @@ impl Seen {
             }
             let bytes = whole(path, &metadata)?;
             let after = fs::metadata(path).map_err(|why| unreadable(&why))?;
-            // Not remembered while another write could look the same, or came in between.
+            // Not remembered while another write could have the same stat, or came in between.
             let settled = Stat::of(&after) == stat && !fresh(COARSE);
             self.stat = settled.then_some(stat);
             if !first && self.waited < PATIENCE && Stat::of(&after) != stat {
@@ -179,7 +179,7 @@ impl Seen {
         }
     }
 
-    /// A trouble is told once.
+    /// Records an error; returns it only if it is new.
     fn troubled(&mut self, why: String) -> Option<News> {
         let new = self.trouble.as_ref() != Some(&why);
         self.trouble = Some(why.clone());
@@ -204,11 +204,11 @@ fn name(path: &Path) -> Arc<str> {
 }
 
 fn unreadable(why: &io::Error) -> String {
-    format!("it cannot be read ({why})")
+    format!("the file cannot be read ({why})")
 }
 
-/// The files at `root`, in order. A file that `was` there and is missing in a folder that stands was deleted: that is
-/// no error.
+/// Lists the files at `root`, in order. A file that was there before (`was`) and is missing from an existing folder was
+/// deleted, which is not an error.
 fn list(root: &Path, was: bool) -> io::Result<Vec<PathBuf>> {
     let metadata = match fs::metadata(root) {
         Ok(metadata) => metadata,
@@ -241,11 +241,11 @@ fn parent_stands(path: &Path) -> bool {
     parent.is_dir()
 }
 
-/// The content of a regular file within bounds. Anything else could block or never end.
+/// Reads a regular file within bounds. Reading any other file could block or never end.
 fn whole(path: &Path, metadata: &Metadata) -> Result<Bytes, String> {
-    let too_large = || format!("it has more than {} bytes", read::LARGEST_FILE);
+    let too_large = || format!("the file has more than {} bytes", read::LARGEST_FILE);
     if !metadata.is_file() {
-        return Err("it is not a regular file".to_owned());
+        return Err("not a regular file".to_owned());
     }
     let size = usize::try_from(metadata.len()).ok().filter(|size| *size <= read::LARGEST_FILE).ok_or_else(too_large)?;
     let mut bytes = Vec::with_capacity(size + 1);

@@ -1,57 +1,57 @@
-//! How a source is, for operators.
+//! Health of a source, for operators.
 
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-/// How a source is.
+/// Health of a source.
 #[derive(Clone, Debug)]
 pub struct SourceHealth {
-    /// Its name.
+    /// Name of the source.
     pub name: Arc<str>,
-    /// What it speaks.
+    /// Protocol of the source.
     pub kind: &'static str,
-    /// Agents that its documents make.
+    /// Number of agents that can be called.
     pub agents: usize,
-    /// Counts the changes of its agents.
+    /// Counts the changes of the source's agents.
     pub revision: u64,
-    /// When it was last well.
+    /// Time of the last successful poll.
     pub good: Option<SystemTime>,
-    /// Whether that is too long ago, so that its agents are not served.
+    /// Whether the last successful poll is too long ago, so that the source's agents are not served.
     pub stale: bool,
-    /// Whether what it holds was read from disk, and not from itself since the start.
+    /// Whether the content was read from disk and the source has not been polled successfully since startup.
     pub remembered: bool,
-    /// What was wrong with the last look.
+    /// Error of the last poll.
     pub trouble: Option<String>,
-    /// Agents that would go by a look that waits to be confirmed.
+    /// Number of agents that a withheld update would remove.
     pub losing: Option<usize>,
 }
 
 impl SourceHealth {
-    /// How long ago it was last well.
+    /// Returns the time since the last successful poll.
     pub fn age(&self) -> Option<Duration> {
         self.good.map(|good| SystemTime::now().duration_since(good).unwrap_or_default())
     }
 
-    /// What an operator should know of it, if anything.
+    /// Returns what an operator should know about the source, if anything.
     pub fn warning(&self) -> Option<String> {
-        let trouble = self.trouble.as_deref().unwrap_or("it has not answered yet");
+        let trouble = self.trouble.as_deref().unwrap_or("no response yet");
         match (self.losing, self.age()) {
             (Some(losing), _) => Some(format!(
-                "{losing} of {} agents would go; that waits for confirmation (POST /feeds/{}/confirm)",
+                "loss guard: {losing} of {} agents would be removed (confirm with POST /feeds/{}/confirm)",
                 self.agents, self.name
             )),
             (None, Some(age)) if self.stale => {
-                Some(format!("not well for {}s: its agents are not served ({trouble})", age.as_secs()))
+                Some(format!("no successful poll for {}s: its agents are not served ({trouble})", age.as_secs()))
             }
             (None, Some(age)) if self.remembered => {
-                Some(format!("what it said {}s ago is served from disk ({trouble})", age.as_secs()))
+                Some(format!("agents of {}s ago are served from disk ({trouble})", age.as_secs()))
             }
             (None, Some(age)) if self.trouble.is_some() => {
-                Some(format!("what it said {}s ago is served ({trouble})", age.as_secs()))
+                Some(format!("agents of {}s ago are served ({trouble})", age.as_secs()))
             }
-            (None, None) => Some(format!("nothing is known of its agents ({trouble})")),
+            (None, None) => Some(format!("no agents known yet ({trouble})")),
             _ => None,
         }
     }

@@ -1,5 +1,5 @@
-//! How looks are taken in: bounded, their documents read and compiled all at once, and each source left to judge
-//! whether it believes its own.
+//! Ingests poll results: bounds them, compiles their documents in parallel, and lets each source accept or withhold
+//! its update.
 
 use super::{
     MOST_AGENTS,
@@ -11,55 +11,55 @@ use super::{
 use foldhash::fast::RandomState;
 use std::{collections::HashSet, sync::Arc, time::SystemTime};
 
-/// One look at a source.
+/// Result of one poll of a source.
 #[derive(Debug)]
 pub struct Look {
-    /// Which source, in the order of the era.
+    /// Index of the source in its generation.
     pub source: usize,
-    /// What it said.
+    /// What the feed reported.
     pub change: Change,
-    /// Where nobody looked, but the last good look was read from disk: when that was.
+    /// Where the content was read from disk instead of polled: when the source was last polled successfully.
     pub remembered: Option<SystemTime>,
 }
 
-/// What became of a look.
+/// Outcome of ingesting one poll result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is in force; whether anything changed by it.
+    /// The update is in force.
     Taken {
-        /// Whether agents changed.
+        /// Whether any agent changed.
         changed: bool,
     },
-    /// It failed by its own word; the parts that it brought all the same are in force.
+    /// The poll failed; parts that it reported nevertheless are in force.
     Failed,
-    /// It would lose too much, and waits to be confirmed.
+    /// The loss guard withholds the update until it is confirmed.
     Held,
-    /// It is refused as a whole, and the feed should say everything again.
+    /// The update is rejected as a whole; the feed has to report everything again.
     Refused,
-    /// It belongs to an era that is over.
+    /// The update belongs to an earlier generation.
     Late,
 }
 
-/// What the catalogue knows beyond its snapshot.
+/// State behind the catalogue's snapshot: the sources and their compiled documents.
 pub(super) struct State<R> {
     pub(super) era: Era,
     pub(super) compiler: Compiler<R>,
     schemas: Schemas,
-    /// In the order of their precedence.
+    /// In order of precedence.
     pub(super) sources: Vec<SourceState<R>>,
 }
 
-/// A look whose documents were taken out to be settled.
+/// A poll result without its documents, which are compiled together with those of other poll results.
 struct Plan {
     source: usize,
-    /// How many documents each part has, or that it is gone.
+    /// The number of documents of each part; `None` where the part is removed.
     parts: Vec<(Arc<str>, Option<usize>)>,
-    /// When the look was, if it was good.
+    /// When the source was polled, if the poll succeeded.
     good: Option<SystemTime>,
     remembered: bool,
 }
 
-/// Documents of several looks, and how many more may come.
+/// Documents of several poll results, and the number that may still be added.
 struct Gathered {
     documents: Vec<Document>,
     room: usize,
@@ -72,7 +72,7 @@ impl<R> State<R> {
 }
 
 impl<R: Send + Sync + 'static> State<R> {
-    /// What is held of these documents, by digest.
+    /// Returns the documents that are compiled already, by digest.
     fn known(&self, documents: &[Document]) -> Known<R> {
         if documents.is_empty() {
             return Known::default();
@@ -82,13 +82,13 @@ impl<R: Send + Sync + 'static> State<R> {
         held.filter(|held| wanted.contains(&held.digest)).map(|held| (held.digest, Arc::clone(held))).collect()
     }
 
-    /// Takes in looks, each of another source.
+    /// Ingests poll results, each of a different source.
     pub(super) fn take(&mut self, looks: Vec<Look>) -> Vec<Verdict> {
         let room = MOST_AGENTS.saturating_sub(self.sources.iter().map(SourceState::len).sum());
         let mut gathered = Gathered { documents: Vec::new(), room };
         let plans: Vec<_> = looks.into_iter().map(|look| self.plan(look, &mut gathered)).collect();
         let documents = gathered.documents;
-        // All at once, so that a folder of many small files is spread over the cores as one large file is.
+        // All documents in one batch, so that a folder of many small files uses all cores, as one large file does.
         let known = self.known(&documents);
         let mut held = settle(documents, &known, &self.compiler, &self.schemas).into_iter();
         let verdicts = plans.into_iter().map(|plan| {
@@ -111,7 +111,7 @@ impl<R: Send + Sync + 'static> State<R> {
         verdicts
     }
 
-    /// What a look amounts to, or what became of it at once.
+    /// Moves the documents of a poll result to the batch, or returns the outcome of a result that is not ingested.
     fn plan(&mut self, look: Look, to: &mut Gathered) -> Result<Plan, Verdict> {
         let Look { source: at, mut change, remembered } = look;
         let source = self.sources.get_mut(at).ok_or(Verdict::Late)?;

@@ -1,6 +1,6 @@
-//! Last known good: what a source beyond this machine said when it was last well, in one file that is replaced whole.
-//! A file that is half written, changed or another source's is not believed. The file's time of change is when the
-//! source was last well.
+//! Last known good: stores the agents of a remote source after a successful poll, in one file that is replaced
+//! atomically. A file that is truncated, modified or of another source is rejected. The file's modification time is the
+//! time of the last successful poll.
 
 use super::{
     catalogue::Kept,
@@ -20,39 +20,39 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Bytes of one file.
+/// Maximum size of one file in bytes.
 const LARGEST: usize = 1 << 30;
-/// What stands first; the number changes with the form of what follows.
+/// Start of every file; the number changes with the format.
 const MAGIC: &[u8] = b"gatepost agents 1\n";
-/// Bytes of the SHA-256 of everything before it, at the end.
+/// Length in bytes of the SHA-256 checksum at the end, which covers everything before it.
 const SEAL: usize = 32;
 
-/// A file that is being written is not this old.
+/// Age after which a temporary file counts as left behind by a process that died.
 const ABANDONED: Duration = Duration::from_secs(3_600);
 /// Numbers the files that this process writes.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// The file of one source.
+/// The last-known-good file of one source.
 #[derive(Debug)]
 pub(super) struct Keeper {
     path: PathBuf,
-    /// Whose agents these are: a source at another place is another source.
+    /// Identity of the source: a source at another location is a different source.
     whose: String,
 }
 
-/// What was kept, and when it was good.
+/// Stored parts, and the time of the poll that they came from.
 pub(super) type Remembered = (SystemTime, Vec<Part>);
 
 impl Keeper {
-    /// The file of the source called `name`, which was vetted as a file's name, in `folder`.
+    /// Returns the file of the source called `name` in `folder`. `name` must have been validated as a file name.
     pub(super) fn new(folder: PathBuf, name: &str, kind: &str, place: &str) -> Self {
         Self { path: folder.join(format!("{name}.agents")), whose: format!("{kind} {place}") }
     }
 
-    /// What was kept, if anything.
+    /// Loads the stored agents; `None` where there is no file.
     ///
     /// # Errors
-    /// Why the file cannot be believed.
+    /// Why the file is rejected.
     pub(super) fn load(&self) -> Result<Option<Remembered>, String> {
         self.sweep();
         let unusable = |why: &str| format!("{} is ignored: {why}", self.path.display());
@@ -68,14 +68,14 @@ impl Keeper {
         };
         let (good, bytes) = read(&mut file).map_err(|why| unusable(&why.to_string()))?;
         if bytes.len() > LARGEST {
-            return Err(unusable("it is too large"));
+            return Err(unusable("the file is too large"));
         }
         let parts = self.parse(bytes.into()).map_err(unusable)?;
         Ok(Some((good, parts)))
     }
 
     fn parse(&self, mut bytes: Bytes) -> Result<Vec<Part>, &'static str> {
-        const HALF: &str = "it is half written, or was changed";
+        const HALF: &str = "the file is truncated or modified";
         let body = bytes.len().checked_sub(SEAL).ok_or(HALF)?;
         let seal = bytes.split_off(body);
         let mut sum = Context::new(&SHA256);
@@ -84,11 +84,11 @@ impl Keeper {
             return Err(HALF);
         }
         if !bytes.starts_with(MAGIC) {
-            return Err("it is of another version");
+            return Err("the file has another format version");
         }
         bytes.advance(MAGIC.len());
         if text(&mut bytes).ok_or(HALF)? != self.whose {
-            return Err("it is of a source at another place");
+            return Err("the file belongs to a source at another location");
         }
         let mut parts = Vec::new();
         while !bytes.is_empty() {
@@ -97,7 +97,7 @@ impl Keeper {
         Ok(parts)
     }
 
-    /// Removes what processes left that died while they wrote.
+    /// Removes temporary files of processes that died while writing.
     fn sweep(&self) -> Option<()> {
         let prefix = format!("{}.", self.path.file_name()?.to_str()?);
         for entry in fs::read_dir(self.path.parent()?).ok()?.flatten() {
@@ -111,12 +111,12 @@ impl Keeper {
         Some(())
     }
 
-    /// Replaces what was kept by what was good then.
+    /// Replaces the stored agents by `parts`, which were polled at `good`.
     ///
     /// # Errors
-    /// What the file system refuses; what was kept before stays.
+    /// Why the file cannot be written; the previous file stays.
     pub(super) fn save(&self, parts: &[Kept], good: SystemTime) -> Result<(), String> {
-        // Two that write at once, before and after a reload or of two processes, each have a file of their own.
+        // A unique name for each writer: two may write at once, around a reload or in two processes.
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let aside = self.path.with_extension(format!("agents.{}-{number}.new", std::process::id()));
         self.write(&aside, parts, good).map_err(|why| {
@@ -149,13 +149,13 @@ impl Keeper {
         File::open(folder)?.sync_all()
     }
 
-    /// Says that the source is well, and still says what was kept.
+    /// Sets the time of the last successful poll; the stored agents are unchanged.
     pub(super) fn touch(&self, good: SystemTime) -> io::Result<()> {
         File::options().write(true).open(&self.path)?.set_modified(good)
     }
 }
 
-/// A writer that sums up what it wrote, and stops before the file is too large to be read again.
+/// A writer that computes the checksum and fails before the file exceeds the size that can be loaded.
 struct Sealing<W> {
     to: W,
     sum: Context,

@@ -1,5 +1,5 @@
-//! The lazy mode, for registries too large to copy: whoever is not in the catalogue is asked for, once for all who
-//! wait, and remembered for a while, found or not. What was found stays while its registry is down.
+//! Lazy lookup, for registries too large to copy: an agent that is not in the catalogue is looked up when it is called.
+//! Concurrent calls share one lookup; results are cached, and agents found stay while their registry is down.
 
 use super::{catalogue::Catalogue, feed::Document, settle::Held};
 use crate::{
@@ -15,39 +15,39 @@ use std::{
 };
 use tokio::sync::{Mutex, Semaphore};
 
-/// Ids remembered, found or not.
+/// Maximum number of cached ids, found or not.
 const MOST: u64 = 100_000;
-/// Lookups under way at once, over all ids.
+/// Maximum number of concurrent lookups over all ids.
 const AT_ONCE: usize = 64;
-/// How long a registry that failed is left alone about one id.
+/// Delay before the next lookup of an id after a failed lookup.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// How long is waited for the registries where something is remembered, and where nothing is.
+/// Maximum duration of a lookup where a result is cached, and where none is.
 const WITH_MEMORY: Duration = Duration::from_millis(500);
 const WITHOUT: Duration = Duration::from_secs(10);
 
 /// A registry that is asked for one agent at a time.
 #[async_trait::async_trait]
 pub trait Lookup: Send + Sync + 'static {
-    /// The document of the agent called `id`; `None` where the registry says that there is none.
+    /// Returns the document of the agent `id`; `None` where the registry does not have the agent.
     ///
     /// # Errors
-    /// Why it cannot be told.
+    /// Why the registry could not be asked.
     async fn look(&self, id: &AgentId) -> Result<Option<Document>, String>;
 }
 
-/// How long what was learnt counts.
+/// How long results are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// An agent that was found: then it is asked for again.
+    /// Of an agent that was found: afterwards the agent is looked up again.
     pub found: Duration,
-    /// An id that no registry has.
+    /// Of an id that no registry has.
     pub missing: Duration,
-    /// An agent that was found, while its registry is down.
+    /// Of an agent that was found, while its registry is down.
     pub stale: Duration,
 }
 
-/// Agents that are looked up when they are first called.
+/// Agents that are looked up when they are called.
 pub struct Lazy<R> {
     catalogue: Arc<Catalogue<R>>,
     registries: Vec<Arc<dyn Lookup>>,
@@ -58,37 +58,37 @@ pub struct Lazy<R> {
 
 struct Entry<R> {
     learnt: ArcSwapOption<Learnt<R>>,
-    /// Held while the registries are asked: whoever comes meanwhile waits for the same answer.
+    /// Held during a lookup: concurrent calls wait for its result.
     asking: Mutex<()>,
 }
 
 struct Learnt<R> {
     held: Option<Arc<Held<R>>>,
-    /// When what is held was last confirmed.
+    /// When the registry last confirmed the agent.
     at: Instant,
     until: Instant,
-    /// Of the catalogue; another one makes every route anew.
+    /// Number of the catalogue's compiler; with another one the route is compiled again.
     compiler: u64,
 }
 
 impl<R: Send + Sync + 'static> Lazy<R> {
-    /// Asks `registries`, the first before the others.
+    /// Creates a cache in front of `registries`, which are asked in order.
     pub fn new(catalogue: Arc<Catalogue<R>>, registries: Vec<Arc<dyn Lookup>>, memory: Memory) -> Self {
         let known = Cache::builder().max_capacity(MOST).time_to_idle(memory.stale.max(memory.found)).build();
         Self { catalogue, registries, memory, known, places: Semaphore::new(AT_ONCE) }
     }
 
-    /// The route to the agent, as far as it is known now.
+    /// Returns the route to the agent, if it is cached.
     pub fn known(&self, id: &str) -> Option<Arc<R>> {
         let learnt = self.known.get(id)?.learnt.load_full()?;
         learnt.is_fresh(self.catalogue.compiler()).then(|| learnt.route())?
     }
 
-    /// The route to the agent, asked for where it is not known; `None` where no registry has it or its document is
-    /// refused.
+    /// Returns the route to the agent, and looks the agent up where it is not cached; `None` where no registry has the
+    /// agent or its document is rejected.
     ///
     /// # Errors
-    /// `Overloaded` where a registry cannot be asked and nothing is remembered.
+    /// `Overloaded` where a registry cannot be reached and nothing is cached.
     pub async fn find(&self, id: &AgentId) -> Result<Option<Arc<R>>, Fault> {
         let fresh = || Entry { learnt: ArcSwapOption::empty(), asking: Mutex::default() };
         let entry = self.known.get_with_by_ref(id, || Arc::new(fresh()));
@@ -113,14 +113,14 @@ impl<R: Send + Sync + 'static> Lazy<R> {
         if let Some(before) = before.filter(|before| before.compiler != compiler && Instant::now() < before.until) {
             return self.again(before, before.until).await.ok_or_else(gone);
         }
-        // Who is known is not kept waiting for a registry that hangs.
+        // An agent that is cached does not wait long for a registry that hangs.
         let patience = if before.is_some() { WITH_MEMORY } else { WITHOUT };
         let asked = tokio::time::timeout(patience, self.look(id, before.is_some())).await;
-        let why = match asked.unwrap_or_else(|_| Err(format!("it does not answer within {patience:?}"))) {
+        let why = match asked.unwrap_or_else(|_| Err(format!("no response within {patience:?}"))) {
             Ok(held) => return Ok(self.learn(held, compiler)),
             Err(why) => why,
         };
-        tracing::warn!(agent = %id, %why, kept = before.is_some(), "a registry could not be asked for an agent");
+        tracing::warn!(agent = %id, error = %why, kept = before.is_some(), "registry lookup of an agent failed");
         let kept = match before {
             Some(before) => self.again(before, Instant::now() + AFTER_FAILURE).await,
             None => None,
@@ -128,8 +128,8 @@ impl<R: Send + Sync + 'static> Lazy<R> {
         kept.ok_or_else(|| gone().detail(why))
     }
 
-    /// Asks one registry after the other. One that cannot tell may have the id: those behind it are not asked then.
-    /// What cannot be used never replaces what is `known`.
+    /// Asks the registries in order. A registry that cannot be reached may have the id, so that those after it are not
+    /// asked then. A document that cannot be used never replaces a cached agent (`known`).
     async fn look(&self, id: &AgentId, known: bool) -> Result<Option<Arc<Held<R>>>, String> {
         let _place = self.places.acquire().await;
         for registry in &self.registries {
@@ -137,14 +137,14 @@ impl<R: Send + Sync + 'static> Lazy<R> {
             let held = self.judge(id, document).await;
             let usable = held.as_ref().is_some_and(|held| held.route.is_ok());
             if !usable && known {
-                return Err("its document cannot be used".to_owned());
+                return Err("the document is invalid".to_owned());
             }
             return Ok(held);
         }
         Ok(None)
     }
 
-    /// What was learnt before, under the compiler in force.
+    /// Returns the cached result, with its route compiled by the compiler in force.
     async fn again(&self, before: &Learnt<R>, until: Instant) -> Option<Learnt<R>> {
         let (compiler, held) = (self.catalogue.compiler(), before.held.clone()?);
         let held = match before.compiler == compiler {
@@ -157,16 +157,16 @@ impl<R: Send + Sync + 'static> Lazy<R> {
         Some(Learnt { held: Some(held), at: before.at, until, compiler })
     }
 
-    /// Judges a document away from the threads that serve calls: compiling may take its time.
+    /// Compiles a document on a blocking thread, because compiling may take long.
     async fn judge(&self, id: &AgentId, document: Document) -> Option<Arc<Held<R>>> {
         let catalogue = Arc::clone(&self.catalogue);
         let held = tokio::task::spawn_blocking(move || catalogue.judge(document)).await.ok()?;
         if let Err(reasons) = &held.route {
-            tracing::warn!(agent = %id, ?reasons, "an agent's document is refused");
+            tracing::warn!(agent = %id, ?reasons, "agent document rejected");
         }
         let own = held.agent.as_ref().is_some_and(|agent| agent.id == *id);
         if !own {
-            tracing::warn!(agent = %id, "a registry answered with the document of another agent, which is refused");
+            tracing::warn!(agent = %id, "agent document rejected: the registry answered with another agent's document");
         }
         own.then_some(held)
     }
@@ -179,7 +179,7 @@ impl<R: Send + Sync + 'static> Lazy<R> {
 }
 
 fn gone() -> Fault {
-    Fault::new(Code::Overloaded, "the registry that may know the agent cannot be asked").retry_after(AFTER_FAILURE)
+    Fault::new(Code::Overloaded, "The registry that may have this agent cannot be reached").retry_after(AFTER_FAILURE)
 }
 
 impl<R> Learnt<R> {

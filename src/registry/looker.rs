@@ -1,5 +1,5 @@
-//! Asks one feed, again and again: in its own time, later while it is in trouble, sooner when it says so itself.
-//! The clocks are here, and nowhere in a feed; a feed that panics is told, and asked again.
+//! Poller: polls one feed repeatedly, at its interval, with backoff after failures, and earlier when the feed asks.
+//! The poller owns the timers, a feed has none. A feed that panics is reported and polled again.
 
 use super::{
     feed::{Change, Feed, Part},
@@ -15,36 +15,36 @@ use std::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-/// How soon a feed that is in the middle of a change is asked again.
+/// Delay before the next poll of a feed that is in the middle of a change.
 const SOON: Duration = Duration::from_millis(100);
-/// A look may take one part in so many of the time, unless the feed itself asks for it: of files, whose reading is
-/// this machine's work, and of others, where it is mostly waiting.
+/// A poll may take one part in so many of the time, unless the feed asks to be polled: of local files, whose reading
+/// costs this machine CPU, and of remote sources, where a poll is mostly waiting.
 const SHARE: u32 = 20;
 const SHARE_AFAR: u32 = 2;
-/// One look, all its fetches together.
+/// Maximum duration of one poll with all its fetches.
 const LONGEST: Duration = Duration::from_secs(600);
-/// The longest pause that trouble causes.
+/// Maximum delay that failures cause.
 const BACKED_OFF: Duration = Duration::from_secs(300);
 
-/// A look that waits to be taken in.
+/// A poll result that waits to be ingested.
 pub(super) struct Told {
     pub(super) look: Look,
     pub(super) answer: oneshot::Sender<Verdict>,
 }
 
-/// Whoever asks one feed.
+/// Polls one feed.
 pub(super) struct Looker {
     pub(super) at: usize,
     pub(super) name: Arc<str>,
     pub(super) feed: Box<dyn Feed>,
     pub(super) poll: Duration,
-    /// Whether its parts are named after the source.
+    /// Whether part names are prefixed with the name of the source.
     pub(super) prefix: bool,
     pub(super) to: mpsc::Sender<Told>,
 }
 
 impl Looker {
-    /// Looks until nobody hears it any more.
+    /// Polls until the receiver of poll results is dropped.
     pub(super) async fn run(mut self) {
         let (mut failed, mut told) = (0_u32, None);
         loop {
@@ -53,9 +53,9 @@ impl Looker {
             let looked = began.elapsed();
             let (soon, trouble) = (change.soon, change.trouble.clone());
             if trouble.is_some() && trouble != told {
-                tracing::warn!(feed = %self.name, why = trouble.as_deref(), "cannot be read; what it said before stays");
+                tracing::warn!(source = %self.name, error = trouble.as_deref(), "poll failed: previous content stays");
             } else if told.is_some() && trouble.is_none() {
-                tracing::info!(feed = %self.name, "can be read again");
+                tracing::info!(source = %self.name, "poll succeeded again");
             }
             told = trouble;
             let (answer, verdict) = oneshot::channel();
@@ -82,7 +82,7 @@ impl Looker {
         }
     }
 
-    /// One look, which never panics and always ends.
+    /// Polls once. Never panics, and ends within a bounded time.
     async fn look(&mut self) -> Change {
         let looked = AssertUnwindSafe(tokio::time::timeout(LONGEST, self.feed.next())).catch_unwind().await;
         let why = match looked {
@@ -90,18 +90,18 @@ impl Looker {
                 for part in change.parts.iter_mut().filter(|part| self.prefix && !part.name.starts_with(&*self.name)) {
                     part.name = format!("{}: {}", self.name, part.name).into();
                 }
-                // The last word on a part counts, as if each had been told by itself.
+                // The last update of a part counts, as if each had been reported separately.
                 change.parts = last_words(change.parts);
                 return change;
             }
-            Ok(Err(_)) => format!("a look takes longer than {}s", LONGEST.as_secs()),
-            Err(_) => "looking failed in a way that is a defect of the gateway".to_owned(),
+            Ok(Err(_)) => format!("the poll takes longer than {}s", LONGEST.as_secs()),
+            Err(_) => "internal error: the poll panicked (a defect of the gateway)".to_owned(),
         };
         self.quietly(|feed| feed.forget());
         Change::failed(why)
     }
 
-    /// Waits for the next look: `wait`, or until the feed wakes up, and then still as long as `busy` asks for.
+    /// Waits for the next poll: for `wait`; or until the feed wakes up, and then for up to twice as long as `busy`.
     async fn pause(&mut self, wait: Duration, busy: Duration) {
         let woken = AssertUnwindSafe(self.feed.wake()).catch_unwind();
         let woken = async {
@@ -111,12 +111,12 @@ impl Looker {
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            // So that a storm of changes leaves time for calls.
+            // So that frequent changes leave time for calls.
             () = woken => tokio::time::sleep((busy * 2).min(wait)).await,
         }
     }
 
-    /// Says something to the feed, whatever it makes of it.
+    /// Calls the feed, and ignores a panic.
     fn quietly<T: Default>(&mut self, say: impl FnOnce(&mut dyn Feed) -> T) -> T {
         let feed = &mut *self.feed;
         catch_unwind(AssertUnwindSafe(|| say(feed))).unwrap_or_default()
@@ -135,7 +135,7 @@ fn backed_off(poll: Duration, failed: u32) -> Duration {
     poll.saturating_mul(factor).min(BACKED_OFF)
 }
 
-/// One part in ten more or less, so that gateways that were started together do not ask together.
+/// Varies the delay by ±10 %, so that gateways that start together do not poll together.
 fn jittered(wait: Duration) -> Duration {
     let random = RandomState::default().hash_one(Instant::now().elapsed());
     let share = f64::from(u32::try_from(random % 2_001).unwrap_or_default()) / 10_000.0;

@@ -1,4 +1,4 @@
-//! One agent at a time from an AIDIP registry that is too large to copy.
+//! Lookup of one agent at a time in an AIDIP registry that is too large to copy.
 
 use super::{
     Lookup, Memory,
@@ -13,18 +13,17 @@ use crate::{
 use http::{HeaderMap, HeaderValue, header};
 use std::{sync::Arc, time::Duration};
 
-/// How long an id that no registry has is remembered, at most.
+/// Maximum time for which an unknown id is cached.
 const MISSING: Duration = Duration::from_secs(10);
-/// How long an agent is kept while its registry is down, where nothing bounds it.
+/// How long an agent is cached while its registry is down, where no setting bounds it.
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
 struct Book(Session);
 
-/// Registries in the order in which they are asked, and how long what they say counts.
+/// Registries in order of precedence, and how long their results are cached.
 pub type Lookups = (Vec<Arc<dyn Lookup>>, Memory);
 
-/// The sources of `from` that are asked for one agent at a time, in their order, and how long what they say counts;
-/// `None` where there is none.
+/// Opens the lazy sources of `from`, in order of precedence; `None` where there are none.
 ///
 /// # Errors
 /// Every problem, by its path within the section `agents`.
@@ -58,7 +57,7 @@ pub fn lookups(
 impl Book {
     fn open(remote: &Remote, network: &net::Config, client: &Client) -> Result<Self, Vec<String>> {
         if remote.kind != Kind::Aidip {
-            return Err(vec!["lazy: is for kind aidip (the others have no document at a known address)".to_owned()]);
+            return Err(vec!["lazy: is only for kind aidip (others have no document at a known URL)".to_owned()]);
         }
         let bounds = Bounds { size: remote.max_size, time: remote.timeout };
         Session::build(network, client, &remote.url, remote.credential.as_ref(), bounds).map(Self)
@@ -82,7 +81,7 @@ impl Lookup for Book {
         match answer.status {
             200 => Ok(Some(Document { digest: sha256(&answer.body), body: Body::Text(answer.body) })),
             404 | 410 => Ok(None),
-            status => Err(format!("{place}: answers {status}")),
+            status => Err(format!("{place}: status {status} instead of 200")),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! From what each source has to the one snapshot: the earlier source wins an id, and the other's document is reported
-//! with the winner's name. Two documents of one id within a source are both refused: nobody guesses which is meant.
+//! Merges the sources into one snapshot. The earlier source wins an id; the other document is rejected and the winner
+//! named. Two documents of one source with the same id are both rejected, because either could be the intended one.
 
 use super::{Refusal, Snapshot, settle::Held, source::SourceState};
 use crate::{
@@ -9,10 +9,10 @@ use crate::{
 use foldhash::fast::RandomState;
 use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
-/// How many agents are in which state.
+/// Number of agents in each state.
 pub(super) type States = [(AgentState, usize); 3];
 
-/// Who has an id: the first source that does, and how often.
+/// Claim to an id: the first source that has it, and how often that source has it.
 #[derive(Clone, Copy)]
 struct Claim {
     source: usize,
@@ -21,7 +21,7 @@ struct Claim {
 
 type Claims<'a> = HashMap<&'a AgentId, Claim, RandomState>;
 
-/// The next snapshot.
+/// Builds the next snapshot.
 pub(super) fn merge<R>(sources: &[SourceState<R>]) -> (Snapshot<R>, States) {
     let count = sources.iter().map(SourceState::len).sum();
     let mut claims: Claims<'_> = HashMap::with_capacity_and_hasher(count, RandomState::default());
@@ -38,7 +38,7 @@ pub(super) fn merge<R>(sources: &[SourceState<R>]) -> (Snapshot<R>, States) {
         let reasons = match (claim, &held.route, agent) {
             (Some(claim), _, _) if claim.source != at => {
                 let winner = sources.get(claim.source).map_or("", |source| &source.origin.name);
-                vec![format!("id: belongs to {winner}, which comes first")]
+                vec![format!("id: belongs to source {winner}, which has precedence")]
             }
             (Some(claim), _, _) if claim.times > 1 => {
                 vec!["id: another document has the same id; neither is served".to_owned()]
@@ -53,7 +53,7 @@ pub(super) fn merge<R>(sources: &[SourceState<R>]) -> (Snapshot<R>, States) {
                 continue;
             }
             (_, Err(reasons), _) => reasons.clone(),
-            // A route without an agent is never made.
+            // Unreachable: every route has an agent.
             (_, Ok(_), None) => continue,
         };
         let id = agent.map(|agent| agent.id.to_string()).or_else(|| held.id.as_deref().map(str::to_owned));
@@ -65,7 +65,7 @@ pub(super) fn merge<R>(sources: &[SourceState<R>]) -> (Snapshot<R>, States) {
     (Snapshot { routes, refused, troubles, at: SystemTime::now() }, states)
 }
 
-/// Every document that counts: its source's place, its part, its place there, and what became of it.
+/// Returns every document in force: the index of its source, its part, its index in the part, and its compiled form.
 fn documents<R>(sources: &[SourceState<R>]) -> impl Iterator<Item = (usize, &Arc<str>, usize, &Arc<Held<R>>)> {
     let sources = sources.iter().enumerate().filter(|(_, source)| !source.stale);
     sources.flat_map(|(at, source)| {

@@ -1,7 +1,7 @@
-//! The registry: which agents exist. Feeds say what documents there are, the catalogue turns them into routes, and a
-//! call finds its route in a snapshot without a lock.
-//! It refuses to lose agents to a feed's trouble: what could not be read leaves what was read before.
-//! What a route is, and what a call does with it, it does not know.
+//! Agent registry: which agents exist. Feeds report documents, the catalogue compiles them into routes, and a call
+//! looks its route up in a snapshot without a lock.
+//! A source that fails loses no agents: what cannot be read keeps its last good content.
+//! The registry does not know what a route is or how a call uses it.
 
 mod catalogue;
 mod config;
@@ -50,21 +50,21 @@ pub use watch::Watch;
 use crate::unit::Span;
 use std::path::PathBuf;
 
-/// Agents in one gateway, whatever their feeds.
+/// Maximum number of agents in one gateway, over all sources.
 pub const MOST_AGENTS: usize = 200_000;
 
-/// Where agents come from.
+/// Configuration of the agent sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The sources; the earlier wins.
+    /// The sources in order of precedence: on a conflict of ids the earlier source wins.
     pub from: Vec<Source>,
-    /// How often files are looked at.
+    /// Interval between two polls of a file or folder.
     pub poll: Span,
-    /// The folder in which is kept what sources beyond this machine said last; `None` keeps nothing.
+    /// Folder of the last known good agents of remote sources; `None` stores nothing.
     pub last_known_good: Option<PathBuf>,
-    /// How far servers' words about caching count.
+    /// Bounds on the cache lifetimes that servers declare.
     pub cache: Caching,
-    /// Whether this is only tried: nothing beyond this machine is asked then, and nothing is written.
+    /// Whether the configuration is only checked: no remote source is contacted, and nothing is written.
     pub rehearsal: bool,
 }
 

@@ -1,4 +1,4 @@
-//! From what is configured to feeds that can be looked at: every problem at once, nothing fetched yet.
+//! Opens the configured sources: validates every setting, reports all problems at once, and fetches nothing.
 
 use super::{
     Config, Kind, MOST_AGENTS, Mqtt,
@@ -17,24 +17,24 @@ use crate::{
 };
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
-/// Sources in one configuration.
+/// Maximum number of sources in one configuration.
 const MOST: usize = 100;
-/// How often the registry that is built in is looked at besides when it says so itself.
+/// Poll interval of the embedded registry, in addition to its change notifications.
 const REGISTRY_POLL: Duration = Duration::from_secs(5);
-/// Its name among the sources.
+/// Name of the embedded registry among the sources.
 const REGISTRY: &str = "registry";
 
-/// What sources are reached with.
+/// What opening the sources needs besides their configuration.
 pub struct Means<'a> {
-    /// How the gateway reaches out.
+    /// Outbound network settings.
     pub network: &'a net::Config,
     /// Which addresses may be reached.
     pub policy: Arc<AddressPolicy>,
-    /// The registry that is built in. It comes first: no other source takes an id that was published here.
+    /// Feed of the embedded registry. It has the highest precedence: no other source takes an id published here.
     pub registry: Option<Box<dyn Feed>>,
 }
 
-/// Sources, opened and not looked at yet.
+/// Sources that are opened and not polled yet.
 pub struct Sources(pub(super) Vec<Opened>);
 
 pub(super) struct Opened {
@@ -42,19 +42,19 @@ pub(super) struct Opened {
     pub(super) feed: Box<dyn Feed>,
     pub(super) poll: Duration,
     pub(super) keeper: Option<Arc<Keeper>>,
-    /// Whether the start waits for its first look, however long it takes.
+    /// Whether the source is local, so that startup waits for its first poll without a time limit.
     pub(super) at_hand: bool,
 }
 
 impl Sources {
-    /// Opens everything that `config` names, in the order of precedence.
+    /// Opens every source of `config` in order of precedence.
     ///
     /// # Errors
     /// Every problem, by its path within the section.
     pub fn open(config: &Config, means: Means<'_>) -> Result<Self, Vec<String>> {
         let mut problems = config.problems();
         let client = Client::build(means.network, Arc::clone(&means.policy));
-        // What is wrong with the network's own settings is told where they stand.
+        // Problems of the network settings are reported by their own section.
         let Ok(client) = client else { return Err(problems) };
         let folder = config.last_known_good.as_ref().filter(|_| !config.rehearsal);
         let kept = |origin: &Origin| {
@@ -67,7 +67,7 @@ impl Sources {
         }));
         for (at, source) in config.from.iter().enumerate() {
             match source {
-                // It is asked for one agent at a time, and so is no feed.
+                // A lazy source is looked up one agent at a time and has no feed.
                 Source::Remote(remote) if remote.lazy => {}
                 Source::Files(path) => list.push(files(path, config.poll)),
                 Source::Remote(remote) => match remote.open(config, means.network, &client) {
@@ -95,15 +95,15 @@ fn files(path: &FilePath, poll: Span) -> Opened {
 }
 
 impl Origin {
-    /// A source that is believed whatever it says.
+    /// Settings of a local source, which has no loss guard.
     fn plain(name: Arc<str>, kind: &'static str) -> Self {
-        // The bound on all agents is its own.
+        // MAX_AGENTS alone bounds a local source.
         Self { place: Arc::clone(&name), name, kind, hold: None, stale_after: None, most: usize::MAX }
     }
 }
 
 impl Remote {
-    /// What it is called: by its name, or by its kind and host.
+    /// Returns the configured name, or kind and host where no name is configured.
     pub fn label(&self) -> String {
         if let Some(name) = &self.name {
             return name.clone();
@@ -119,7 +119,7 @@ impl Remote {
         label
     }
 
-    /// Every value that cannot be used, by its name.
+    /// Returns every value that cannot be used, by its key.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut within = |name: &str, value: Span, least: Span, most: Span| {
@@ -142,29 +142,29 @@ impl Remote {
             problems.push(format!("hold_loss: must be a share between 0 and 1, not {}", self.hold_loss));
         }
         if self.lazy && (self.publisher_keys.is_some() || self.require_signed) {
-            let cure = "copy the registry, or leave them out";
-            problems.push(format!("publisher_keys: are not looked at where lazy is true ({cure})"));
+            let cure = "set lazy: false, or remove publisher_keys and require_signed";
+            problems.push(format!("publisher_keys: has no effect where lazy is true ({cure})"));
         }
         if self.require_signed && self.publisher_keys.is_none() {
-            problems.push("require_signed: needs publisher_keys, the keys that count".to_owned());
+            problems.push("require_signed: requires publisher_keys".to_owned());
         }
         let name = self.name.as_deref().unwrap_or("ok");
         if !(1..=64).contains(&name.len()) || !name.chars().all(plain_name) || name.starts_with('.') {
-            problems.push("name: must be 1 to 64 letters, digits or ._:- , the first of them no dot".to_owned());
+            problems.push("name: must be 1 to 64 letters, digits or ._:- and must not begin with a dot".to_owned());
         }
         if name == REGISTRY {
-            problems.push(format!("name: '{REGISTRY}' is the registry that is built in"));
+            problems.push(format!("name: '{REGISTRY}' is reserved for the embedded registry"));
         }
         match (self.kind, &self.mqtt) {
             (Kind::Mqtt, mqtt) => problems.extend(mqtt.clone().unwrap_or_default().problems(&self.url)),
-            (_, Some(_)) => problems.push("mqtt: is for kind mqtt".to_owned()),
+            (_, Some(_)) => problems.push("mqtt: is only for kind mqtt".to_owned()),
             (_, None) => {}
         }
         if self.kind == Kind::Mqtt && self.credential.is_some() {
-            problems.push("credential: a broker takes mqtt.username and mqtt.password".to_owned());
+            problems.push("credential: is not for kind mqtt (use mqtt.username and mqtt.password)".to_owned());
         }
         if self.kind == Kind::Mqtt && self.publisher_keys.is_some() {
-            problems.push("publisher_keys: statuses on a broker are not signed".to_owned());
+            problems.push("publisher_keys: is not for kind mqtt, whose statuses are not signed".to_owned());
         }
         problems
     }
@@ -189,7 +189,7 @@ impl Remote {
         Ok((origin, self.poll.get(), feed))
     }
 
-    /// What a broker's agents say of themselves. It connects at the first look.
+    /// Builds the feed of an MQTT broker. The feed connects at its first poll.
     fn broker(&self) -> Result<(Origin, Duration, Box<dyn Feed>), Vec<String>> {
         let settings = self.mqtt.clone().unwrap_or_default();
         let feed = Mqtt::new(&self.url, settings, self.timeout.get(), self.max_agents).map_err(|why| vec![why])?;
@@ -221,7 +221,7 @@ fn plain_name(c: char) -> bool {
 }
 
 impl Config {
-    /// Every value that cannot be used, by its path within this section.
+    /// Returns every value that cannot be used, by its path within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut names: HashMap<String, usize> = HashMap::new();
@@ -239,25 +239,25 @@ impl Config {
                 }
             };
             if names.insert(name.clone(), at).is_some() {
-                let cure = if matches!(source, Source::Remote(_)) { " (give one of the two another name)" } else { "" };
-                problems.push(format!("from[{at}]: {name} stands twice{cure}"));
+                let cure = if matches!(source, Source::Remote(_)) { " (give one of them another name)" } else { "" };
+                problems.push(format!("from[{at}]: {name} is listed twice{cure}"));
             }
         }
         if self.from.len() > MOST {
-            problems.push(format!("from: names {} sources (at most {MOST})", self.from.len()));
+            problems.push(format!("from: has {} sources (at most {MOST})", self.from.len()));
         }
         let (hour, day) = (Span::secs(3_600), Span::secs(86_400));
         if !(Span::millis(50)..=hour).contains(&self.poll) {
             problems.push(format!("poll: must be 50ms to 1h, not {}", self.poll));
         }
         if self.cache.min > hour || self.cache.max > day || self.cache.min > self.cache.max {
-            problems.push("cache: min must be at most 1h, and max at most 1d and no less than min".to_owned());
+            problems.push("cache: min must be at most 1h, and max must be at most 1d and at least min".to_owned());
         }
         problems
     }
 }
 
-/// Where what is remembered lies unless it is written.
+/// Default folder of the last known good agents.
 pub fn usual_folder() -> Option<FilePath> {
     "gatepost.state".parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The plainest remote feed: one list of whole documents at the source's address, in every shape that a file may have.
+//! Minimal remote feed for tests: one list of whole documents at the source's URL, in every form that a file may have.
 
 use super::{
     config::{Kind, Proof},
@@ -11,7 +11,7 @@ use std::path::Path;
 /// A list of documents.
 struct List(Web);
 
-/// The feed of the source behind `web`.
+/// Opens the feed of the source behind `web`.
 pub(super) fn open(_kind: Kind, web: Web, _proof: Proof) -> Box<dyn Feed> {
     Box::new(List(web))
 }

@@ -1,5 +1,5 @@
-//! From a file's bytes to its documents: JSON or YAML; one document, an array, or an object with `agents`.
-//! A file that is broken as a whole is an error; one that holds a broken document is not.
+//! Parses files into documents: JSON or YAML; one document, an array, or an object with `agents`.
+//! A file that is malformed as a whole is an error; a malformed document within a file is not.
 
 use super::{
     MOST_AGENTS,
@@ -12,26 +12,26 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::path::Path;
 
-/// Bytes of one file.
+/// Maximum size of one file in bytes.
 pub(super) const LARGEST_FILE: usize = 256 << 20;
-/// Bytes of one file of YAML, whose reading takes far more memory than JSON's.
+/// Maximum size of one YAML file in bytes. Reading YAML takes far more memory than reading JSON.
 const LARGEST_YAML: usize = 128 << 20;
-/// Bytes of one document.
+/// Maximum size of one document in bytes.
 const LARGEST_DOCUMENT: usize = 1 << 20;
-/// Events that YAML's aliases may add to those of the text.
+/// Maximum number of YAML events that aliases may add to those of the text.
 const REPLAYED: usize = 200_000;
-/// Nested arrays and objects in one document.
+/// Maximum nesting depth of arrays and objects in one document.
 const DEEPEST: u16 = 100;
 
-/// The documents of a file.
+/// Parses the documents of a file.
 ///
 /// # Errors
-/// What is wrong with the file as a whole.
+/// Why the file is malformed as a whole.
 pub(super) fn documents(path: &Path, bytes: Bytes) -> Result<Vec<Document>, String> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let start = bytes.trim_ascii_start().first();
     let found = match (extension, start) {
-        (_, None) => return Err("it is empty (write [] for no agents)".to_owned()),
+        (_, None) => return Err("the file is empty (write [] for no agents)".to_owned()),
         ("json", _) => json(bytes)?,
         ("yaml" | "yml", _) => yaml(&bytes)?,
         (_, Some(b'{' | b'[')) => json(bytes)?,
@@ -39,7 +39,7 @@ pub(super) fn documents(path: &Path, bytes: Bytes) -> Result<Vec<Document>, Stri
     };
     match found.len() {
         0..=MOST_AGENTS => Ok(found),
-        many => Err(format!("it holds {many} agents (at most {MOST_AGENTS})")),
+        many => Err(format!("the file has {many} agents (at most {MOST_AGENTS})")),
     }
 }
 
@@ -58,7 +58,7 @@ fn json(bytes: Bytes) -> Result<Vec<Document>, String> {
 fn text(text: Bytes) -> Document {
     let digest = sha256(&text);
     let body = match text.len() {
-        0 => Body::Broken("there is nothing between two commas".to_owned()),
+        0 => Body::Broken("no document between two commas".to_owned()),
         1..=LARGEST_DOCUMENT => Body::Text(text),
         _ => Body::Broken(too_large(text.len())),
     };
@@ -73,10 +73,10 @@ pub(super) fn sha256(text: &[u8]) -> [u8; 32] {
     digest(&SHA256, text).as_ref().try_into().unwrap_or_default()
 }
 
-/// YAML aliases may stand for whole trees: what they may add is bounded far below what a file may hold.
+/// Parses YAML. An alias may expand to a whole tree, so the budget for expansion is far below the maximum file size.
 fn yaml(bytes: &[u8]) -> Result<Vec<Document>, String> {
     if bytes.len() > LARGEST_YAML {
-        return Err(format!("it has {} bytes (at most {LARGEST_YAML} as YAML)", bytes.len()));
+        return Err(format!("the file has {} bytes (at most {LARGEST_YAML} for YAML)", bytes.len()));
     }
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -109,7 +109,7 @@ fn yaml(bytes: &[u8]) -> Result<Vec<Document>, String> {
                 }
                 None => found.push(value_of(Value::Object(members))),
             },
-            _ => return Err("it is neither a document nor a list of them".to_owned()),
+            _ => return Err("the file is neither a document nor a list of documents".to_owned()),
         }
     }
     Ok(found)
@@ -124,10 +124,10 @@ fn value_of(value: Value) -> Document {
     Document { digest: sha256(text.as_bytes()), body }
 }
 
-/// The value of a document.
+/// Parses the value of a document.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// Why the document cannot be parsed.
 pub(super) fn value(body: Body) -> Result<Value, String> {
     match body {
         Body::Value(value) => Ok(value),
@@ -141,7 +141,7 @@ pub(super) fn value(body: Body) -> Result<Value, String> {
     }
 }
 
-/// R74: `"version": 3.1.4`, the mistake that the drafts' own examples make.
+/// Finds a version without quotes. R74: the drafts' own examples contain `"version": 3.1.4`.
 fn unquoted_version(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     text.match_indices("\"version\"").find_map(|(at, name)| {

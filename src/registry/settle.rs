@@ -1,5 +1,5 @@
-//! From documents to routes, on every core; what is known by its digest is carried over and never compiled again.
-//! A document that cannot be used, or whose compiling panics, costs itself alone.
+//! Compiles documents into routes, on all cores. A document whose digest is known is reused and not compiled again.
+//! A document that is invalid, or whose compilation panics, affects only itself.
 
 use super::{feed::Document, read};
 use crate::{
@@ -17,22 +17,22 @@ use std::{
     },
 };
 
-/// Makes of an agent what a call needs: its route.
+/// Compiles an agent into its route, the form that a call needs.
 pub trait Compile: Send + Sync {
-    /// What a call finds.
+    /// What a lookup returns.
     type Route: Send + Sync + 'static;
 
-    /// The route to `agent`. It is called from several threads, and may take its time.
+    /// Compiles the route of `agent`. Called from several threads; may take long.
     ///
     /// # Errors
-    /// Every reason why the agent cannot be reached.
+    /// Every reason why the agent cannot be routed to.
     fn compile(&self, agent: Arc<Agent>) -> Result<Self::Route, Vec<String>>;
 }
 
 /// The compiler in force.
 pub(super) type Compiler<R> = Arc<dyn Compile<Route = R>>;
 
-/// Schemas in use: most agents of a kind declare the same ones, and a schema takes more memory than all the rest.
+/// Interned schemas: most agents of a kind declare equal schemas, and schemas dominate the memory of an agent.
 #[derive(Default)]
 pub(super) struct Schemas(Mutex<HashSet<Arc<Value>, RandomState>>);
 
@@ -48,31 +48,31 @@ impl Schemas {
         }
     }
 
-    /// Forgets those that no agent uses any more.
+    /// Drops the schemas that no agent uses.
     pub(super) fn sweep(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|schema| Arc::strong_count(schema) > 1);
     }
 }
 
-/// Documents handed to one thread at a time.
+/// Number of documents that a thread takes at a time.
 const BATCH: usize = 64;
-/// Reasons that are kept of one document.
+/// Maximum number of reasons stored for one document.
 const REASONS: usize = 20;
-/// Characters of one reason.
+/// Maximum length of one reason in characters.
 const LONGEST_REASON: usize = 500;
 
-/// What became of one document.
+/// Result of compiling one document.
 pub(super) struct Held<R> {
     pub(super) digest: [u8; 32],
-    /// The agent, where the document is one.
+    /// The agent, where the document is valid.
     pub(super) agent: Option<Arc<Agent>>,
-    /// The `id` as it stands in a document that is no agent.
+    /// The `id` member of a document that is not a valid agent.
     pub(super) id: Option<Box<str>>,
     pub(super) route: Result<Arc<R>, Vec<String>>,
 }
 
 impl<R> Held<R> {
-    /// The agent's id, where it can be called.
+    /// Returns the agent's id, where the agent can be called.
     pub(super) fn usable(&self) -> Option<&AgentId> {
         self.route.as_ref().ok()?;
         self.agent.as_ref().map(|agent| &agent.id)
@@ -111,26 +111,26 @@ impl<R: Send + Sync + 'static> Held<R> {
         Self { digest: agent.digest, agent: Some(agent), id: None, route }
     }
 
-    /// The same document under another compiler.
+    /// Compiles the agent again with another compiler.
     pub(super) fn again(&self, compiler: &Compiler<R>) -> Option<Self> {
         self.agent.clone().map(|agent| Self::routed(agent, compiler))
     }
 }
 
-/// A document writes its reasons itself, in part: it does not decide how much of a log they fill.
+/// Truncates the reasons: they quote the document, which must not decide how much of a log they fill.
 fn bounded(reasons: Vec<String>) -> Vec<String> {
     let kept = reasons.iter().take(REASONS);
     kept.map(|reason| cut(reason, LONGEST_REASON)).collect()
 }
 
 fn defect() -> String {
-    "compiling the document failed in a way that is a defect of the gateway".to_owned()
+    "internal error: compiling the document panicked (a defect of the gateway)".to_owned()
 }
 
-/// What is known already, by digest.
+/// Compiled documents by digest.
 pub(super) type Known<R> = HashMap<[u8; 32], Arc<Held<R>>, RandomState>;
 
-/// Reads and compiles what is new among `documents`; the answer has their order.
+/// Parses and compiles the documents that `known` does not contain; the result has the order of `documents`.
 pub(super) fn settle<R: Send + Sync + 'static>(
     documents: Vec<Document>,
     known: &Known<R>,
@@ -148,7 +148,7 @@ pub(super) fn settle<R: Send + Sync + 'static>(
     spread(documents, one)
 }
 
-/// `each` over all items, on every core, in order. Few items stay on this thread.
+/// Applies `each` to all items on all cores, and keeps their order. Few items stay on this thread.
 pub(super) fn spread<T: Send, U: Send>(items: Vec<T>, each: impl Fn(T) -> U + Sync) -> Vec<U> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(items.len() / BATCH + 1);
     if cores < 2 {

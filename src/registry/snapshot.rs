@@ -1,4 +1,4 @@
-//! The agents at one moment, and the documents that are not served. Immutable: a change makes another.
+//! Snapshot of the catalogue: the agents at one moment, and the documents that are rejected. Immutable.
 
 use crate::agent::AgentId;
 use foldhash::fast::RandomState;
@@ -8,44 +8,44 @@ use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
 #[derive(Debug)]
 pub struct Snapshot<R> {
     pub(super) routes: HashMap<AgentId, Arc<R>, RandomState>,
-    /// Documents that are not served, and why.
+    /// Documents that are not served, with the reasons.
     pub refused: Vec<Refusal>,
-    /// Parts of feeds that cannot be read, and why; what they held before is still served.
+    /// Parts of feeds that cannot be read, with the reason; their previous content is still served.
     pub troubles: Vec<(Arc<str>, String)>,
-    /// When it was made.
+    /// When the snapshot was built.
     pub at: SystemTime,
 }
 
 impl<R> Snapshot<R> {
-    /// The route to the agent called `id`.
+    /// Returns the route to the agent called `id`.
     pub fn get(&self, id: &str) -> Option<&Arc<R>> {
         self.routes.get(id)
     }
 
-    /// Every route, in no order.
+    /// Returns every route, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&AgentId, &Arc<R>)> {
         self.routes.iter()
     }
 
-    /// How many agents are served.
+    /// Returns the number of agents that are served.
     pub fn len(&self) -> usize {
         self.routes.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no agent is served.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
 }
 
-/// A document that is not served.
+/// A document that is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refusal {
-    /// The file or other part of a feed in which it stands.
+    /// The file or other part of a feed that has the document.
     pub source: Arc<str>,
-    /// Which document of that part, from 0.
+    /// Index of the document in its part, from 0.
     pub index: usize,
-    /// Its id, where that could be read.
+    /// The document's id, where it could be read.
     pub id: Option<String>,
     /// Every reason.
     pub reasons: Vec<String>,

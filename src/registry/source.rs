@@ -1,5 +1,5 @@
-//! One source as the catalogue holds it: its parts in force, what it says beyond that while it is held back, and how
-//! long ago it was well. It refuses to lose most of a source's agents to one look.
+//! State of one source in the catalogue: its parts in force, the update that the loss guard withholds, and the time of
+//! its last successful poll. The loss guard rejects a poll result that would remove most of a source's agents.
 
 use super::{
     feed::{Change, News},
@@ -16,53 +16,53 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Looks in a row that must say the same before a loss is believed.
+/// Number of consecutive polls that must agree before the loss guard accepts a loss.
 const CONFIRMING: u32 = 3;
-/// Agents from which on a share of them is a share.
+/// Minimum number of agents for the loss threshold, which is a share, to apply.
 const COUNTED: usize = 10;
 
-/// What the catalogue is told of a source when an era begins.
+/// Settings of a source that the catalogue uses.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// Its name, unique among the sources.
+    /// Name, unique among the sources.
     pub name: Arc<str>,
-    /// What it speaks.
+    /// Protocol of the source.
     pub kind: &'static str,
-    /// Where it is: a source at another place is another source, whatever its name.
+    /// Location. A source at another location is a different source, even with the same name.
     pub place: Arc<str>,
-    /// The share of its agents that one look may lose, and how long a greater loss must last to be believed; `None`
-    /// believes everything at once.
+    /// Loss guard: the share of the agents that one poll may remove, and how long a greater loss must last before it is
+    /// accepted; `None` accepts every loss at once.
     pub hold: Option<(f64, Duration)>,
-    /// After so long without a good look its agents are taken out.
+    /// Time without a successful poll after which the source's agents are removed.
     pub stale_after: Option<Duration>,
-    /// Agents that it may have.
+    /// Maximum number of agents.
     pub most: usize,
 }
 
 impl Origin {
-    /// What makes it the same source under another configuration.
+    /// Returns what identifies the source across configurations.
     pub(super) fn identity(&self) -> (Arc<str>, &'static str, Arc<str>) {
         (Arc::clone(&self.name), self.kind, Arc::clone(&self.place))
     }
 }
 
-/// What a source has in one part.
+/// Content of one part of a source.
 pub(super) struct Entries<R> {
     pub(super) held: Vec<Arc<Held<R>>>,
     pub(super) trouble: Option<String>,
 }
 
-/// Parts as a look leaves them; none is a part that is gone.
+/// Updated parts; `None` is a part that is removed.
 pub(super) type Parts<R> = BTreeMap<Arc<str>, Option<Vec<Arc<Held<R>>>>>;
 
-/// A source with what it has in force.
+/// A source with its content in force.
 pub(super) struct SourceState<R> {
     pub(super) origin: Origin,
     pub(super) parts: BTreeMap<Arc<str>, Entries<R>>,
-    /// What it says beyond its parts in force, while that is not believed.
+    /// Updated parts that the loss guard withholds.
     beyond: Parts<R>,
     held: Option<Waiting>,
-    /// Whether there was a good look in this era.
+    /// Whether a poll succeeded in this generation.
     pub(super) looked: bool,
     good: Option<SystemTime>,
     remembered: bool,
@@ -72,6 +72,7 @@ pub(super) struct SourceState<R> {
     revision: u64,
 }
 
+/// An update that the loss guard withholds.
 struct Waiting {
     losing: usize,
     looks: u32,
@@ -95,22 +96,22 @@ impl<R> SourceState<R> {
         }
     }
 
-    /// The same source under another configuration.
+    /// Carries the source over to another configuration.
     pub(super) fn again(self, origin: Origin) -> Self {
         Self { origin, looked: false, ..self }
     }
 
-    /// Whether it is the source that `origin` describes, and anything is known of it.
+    /// Whether this is the source that `origin` describes and a poll of it succeeded.
     pub(super) fn is(&self, origin: &Origin) -> bool {
         self.origin.identity() == origin.identity() && self.good.is_some()
     }
 
-    /// Documents in force.
+    /// Returns the number of documents in force.
     pub(super) fn len(&self) -> usize {
         self.parts.values().map(|entries| entries.held.len()).sum()
     }
 
-    /// Documents that there would be after `change`, as far as that can be told without reading them.
+    /// Returns the number of documents after `change`, as far as it is known without parsing them.
     pub(super) fn len_after(&self, change: &Change) -> usize {
         let before = |name: &Arc<str>| self.parts.get(name).map_or(0, |entries| entries.held.len());
         let whole = !self.looked && change.trouble.is_none();
@@ -124,7 +125,7 @@ impl<R> SourceState<R> {
         })
     }
 
-    /// The look failed, or is refused.
+    /// Records that the poll failed or was rejected.
     pub(super) fn fail(&mut self, why: String) {
         self.trouble = Some(why);
         if let Some(held) = &mut self.held {
@@ -132,7 +133,8 @@ impl<R> SourceState<R> {
         }
     }
 
-    /// What a first look of an era does not mention is gone, except what lies in a folder that it could not list.
+    /// Returns the parts that the first poll of a generation does not report. They are removed, unless they are in a
+    /// folder that could not be listed.
     pub(super) fn unmentioned(&self, change: &Change) -> Vec<Arc<str>> {
         let named: HashSet<&str> = change.parts.iter().map(|part| &*part.name).collect();
         let kept: Vec<&Path> = change
@@ -147,7 +149,7 @@ impl<R> SourceState<R> {
         self.parts.keys().filter(gone).cloned().collect()
     }
 
-    /// A part cannot be read, or can be again.
+    /// Records that a part cannot be read, or can be read again.
     pub(super) fn mark(&mut self, part: Arc<str>, trouble: Option<String>) {
         match (self.parts.get_mut(&part), trouble) {
             (Some(entries), trouble) => entries.trouble = trouble,
@@ -156,7 +158,7 @@ impl<R> SourceState<R> {
         }
     }
 
-    /// Takes a look's parts in, or holds them back. `good` is when the look was, if it was good as a whole.
+    /// Accepts updated parts, or withholds them. `good` is the time of the poll, if it succeeded as a whole.
     pub(super) fn take(&mut self, parts: Parts<R>, good: Option<SystemTime>, remembered: bool) -> Verdict {
         if good.is_some() {
             self.looked |= !remembered;
@@ -183,7 +185,7 @@ impl<R> SourceState<R> {
         }
     }
 
-    /// Puts what is held back in force; answers whether there was anything.
+    /// Puts the withheld update in force; returns whether there was one.
     pub(super) fn commit(&mut self) -> bool {
         self.held = None;
         let changed = !self.beyond.is_empty();
@@ -204,13 +206,13 @@ impl<R> SourceState<R> {
         self.held.is_some()
     }
 
-    /// Every document, of which there may be some twice.
+    /// Returns every document, in force or withheld, possibly with duplicates.
     pub(super) fn everything(&self) -> impl Iterator<Item = &Arc<Held<R>>> {
         let beyond = self.beyond.values().flatten().flatten();
         self.parts.values().flat_map(|entries| &entries.held).chain(beyond)
     }
 
-    /// Makes everything anew.
+    /// Replaces the documents of every part by what `again` makes of them.
     pub(super) fn remake(&mut self, again: impl Fn(Vec<Arc<Held<R>>>) -> Vec<Arc<Held<R>>>) {
         let parts = self.parts.values_mut().map(|entries| &mut entries.held);
         for held in parts.chain(self.beyond.values_mut().flatten()) {
@@ -224,12 +226,12 @@ impl<R> SourceState<R> {
             self.parts.values().flat_map(|entries| &entries.held).filter(|held| held.usable().is_some()).count();
     }
 
-    /// Agents in force that would go.
+    /// Counts the agents in force that the withheld update would remove.
     fn losing(&self) -> usize {
         if self.origin.hold.is_none() {
             return 0;
         }
-        // An id that stands twice is served for neither: a list that comes twice over loses everything.
+        // A duplicate id is not served at all: a list that contains every id twice loses every agent.
         let mut after: HashMap<&AgentId, u32, RandomState> = HashMap::default();
         for id in self.beyond.values().flatten().flatten().filter_map(|held| held.usable()) {
             *after.entry(id).or_default() += 1;
@@ -245,7 +247,7 @@ impl<R> SourceState<R> {
         many || (self.agents > 1 && losing == self.agents)
     }
 
-    /// Whether it was well too long ago since the last time this was asked.
+    /// Marks the source stale once its last successful poll is too long ago; returns whether agents are removed by it.
     pub(super) fn goes_stale(&mut self) -> bool {
         let (Some(bound), Some(good), false) = (self.origin.stale_after, self.good, self.stale) else { return false };
         self.stale = SystemTime::now().duration_since(good).is_ok_and(|age| age > bound);

@@ -1,19 +1,19 @@
-//! Finds where each document of a JSON text begins and ends without parsing it: one document that is broken inside
-//! costs only itself, and one that is known by its digest is never parsed.
-//! It judges nothing but brackets and quotes.
+//! Finds the byte range of each document in a JSON text without parsing it: a malformed document affects only itself,
+//! and a document whose digest is known is never parsed.
+//! The scanner checks nothing but brackets and quotes.
 
 use std::ops::Range;
 
-/// Items or members of one array or object: far more than there may be agents, and few enough to be counted.
+/// Maximum number of items or members of one array or object: more than there may be agents, so that errors can count.
 const MOST: usize = 1_000_000;
 
-/// Where a member's name, quotes included, and its value are.
+/// Byte ranges of a member's name, with its quotes, and of its value.
 pub(super) type Member = (Range<usize>, Range<usize>);
 
-/// Where the documents of `text` are: the items of an array, those of a top-level member `agents`, or the whole.
+/// Returns the ranges of the documents of `text`: the items of an array or of a top-level member `agents`, else all.
 ///
 /// # Errors
-/// A text that ends too early, or has something after its end: it is half written or no JSON at all.
+/// The text ends too early or continues after its end: it is truncated or not JSON.
 pub(super) fn documents(text: &[u8]) -> Result<Vec<Range<usize>>, String> {
     let mut scan = Scan { text, at: 0 };
     scan.space();
@@ -31,34 +31,34 @@ pub(super) fn documents(text: &[u8]) -> Result<Vec<Range<usize>>, String> {
     scan.space();
     match scan.at == text.len() {
         true => Ok(found),
-        false => Err(scan.wrong("there is something after its end")),
+        false => Err(scan.wrong("there is text after its end")),
     }
 }
 
-/// Where the items of the array that `text` is are.
+/// Returns the ranges of the items of the array `text`.
 ///
 /// # Errors
-/// As [`documents`].
+/// As [`document_ranges`].
 pub(super) fn items(text: &[u8]) -> Result<Vec<Range<usize>>, String> {
     let mut scan = Scan { text, at: 0 };
     scan.space();
     let found = match scan.peek() {
         Some(b'[') => scan.items()?,
-        _ => return Err("it is no array".to_owned()),
+        _ => return Err("it is not an array".to_owned()),
     };
     scan.end().map(|()| found)
 }
 
-/// Where each member of the object that `text` is stands.
+/// Returns the ranges of the members of the object `text`.
 ///
 /// # Errors
-/// As [`documents`].
+/// As [`document_ranges`].
 pub(super) fn members(text: &[u8]) -> Result<Vec<Member>, String> {
     let mut scan = Scan { text, at: 0 };
     scan.space();
     let found = match scan.peek() {
         Some(b'{') => scan.members()?,
-        _ => return Err("it is no object".to_owned()),
+        _ => return Err("it is not an object".to_owned()),
     };
     scan.end().map(|()| found)
 }
@@ -85,7 +85,7 @@ impl Scan<'_> {
         format!("{why} (line {line}, byte {})", self.at)
     }
 
-    /// The items of the array that begins here.
+    /// Reads the items of the array that begins here.
     fn items(&mut self) -> Result<Vec<Range<usize>>, String> {
         let mut items = Vec::new();
         self.at += 1;
@@ -107,7 +107,7 @@ impl Scan<'_> {
                     return Ok(items);
                 }
                 _ => {
-                    return Err(self.wrong("the array is not closed properly: half written, or a bracket is missing"));
+                    return Err(self.wrong("the array is not closed: the text is truncated or a bracket is missing"));
                 }
             }
         }
@@ -116,20 +116,20 @@ impl Scan<'_> {
     fn bounded(&self, found: usize) -> Result<(), String> {
         match found <= MOST {
             true => Ok(()),
-            false => Err(self.wrong(&format!("it holds more than {MOST} items"))),
+            false => Err(self.wrong(&format!("it has more than {MOST} items"))),
         }
     }
 
-    /// Nothing but space is left.
+    /// Checks that nothing but whitespace is left.
     fn end(&mut self) -> Result<(), String> {
         self.space();
         match self.at == self.text.len() {
             true => Ok(()),
-            false => Err(self.wrong("there is something after its end")),
+            false => Err(self.wrong("there is text after its end")),
         }
     }
 
-    /// The members of the object that begins here.
+    /// Reads the members of the object that begins here.
     fn members(&mut self) -> Result<Vec<Member>, String> {
         let mut found = Vec::new();
         self.at += 1;
@@ -160,13 +160,13 @@ impl Scan<'_> {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {}
                 _ => {
-                    return Err(self.wrong("the object is not closed properly: half written, or a bracket is missing"));
+                    return Err(self.wrong("the object is not closed: the text is truncated or a bracket is missing"));
                 }
             }
         }
     }
 
-    /// The items of the member `agents` of the object that begins here; `None` where the object is a document itself.
+    /// Reads the items of member `agents` of the object that begins here; `None` where the object is itself a document.
     fn agents(&mut self) -> Result<Option<Vec<Range<usize>>>, String> {
         let (mut found, mut document) = (None, false);
         self.at += 1;
@@ -191,7 +191,7 @@ impl Scan<'_> {
             self.space();
             match (name, self.peek()) {
                 (b"agents", Some(b'[')) if found.is_none() => found = Some(self.items()?),
-                (b"agents", Some(b'[')) => return Err(self.wrong("the name 'agents' stands twice")),
+                (b"agents", Some(b'[')) => return Err(self.wrong("member 'agents' appears twice")),
                 (name, _) => {
                     document |= matches!(name, b"id" | b"endpoint");
                     self.value()?;
@@ -202,13 +202,13 @@ impl Scan<'_> {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {}
                 _ => {
-                    return Err(self.wrong("the object is not closed properly: half written, or a bracket is missing"));
+                    return Err(self.wrong("the object is not closed: the text is truncated or a bracket is missing"));
                 }
             }
         }
     }
 
-    /// Passes everything up to the comma or bracket that ends this value; whatever stands in it.
+    /// Skips to the comma or bracket that ends this value.
     fn value(&mut self) -> Result<(), String> {
         let mut open = 0_usize;
         while let Some(byte) = self.peek() {
@@ -224,7 +224,7 @@ impl Scan<'_> {
             }
             self.at += 1;
         }
-        Err(self.wrong("it ends in the middle: half written, or a bracket is missing"))
+        Err(self.wrong("the text is truncated or a bracket is missing"))
     }
 
     fn string(&mut self) -> Result<(), String> {
@@ -240,10 +240,10 @@ impl Scan<'_> {
             };
         }
         self.at = self.text.len();
-        Err(self.wrong("it ends in the middle of a text: half written, or a quote is missing"))
+        Err(self.wrong("the text is truncated within a string or a quote is missing"))
     }
 
-    /// The end of the value that began at `start`, without the space after it.
+    /// Returns the end of the value that began at `start`, without trailing whitespace.
     fn trimmed(&self, start: usize) -> usize {
         let value = self.text.get(start..self.at).unwrap_or_default();
         start + value.trim_ascii_end().len()

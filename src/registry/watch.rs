@@ -1,5 +1,5 @@
-//! Drives the feeds: all are looked at, each in its own time and by itself, and a slow or broken one holds up neither
-//! the start nor the others.
+//! Runs the sources: polls each one in its own task, so that a slow or broken source delays neither startup nor the
+//! other sources.
 
 use super::{
     catalogue::Catalogue,
@@ -20,18 +20,18 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// How long the start waits for sources beyond this machine. Those that answer later are taken in then.
+/// How long startup waits for remote sources. A source that responds later is ingested then.
 const START: Duration = Duration::from_secs(5);
 
-/// Feeds being watched; they stop when this is dropped, and the agents stay.
+/// The running pollers and their ingest worker. Dropping it stops them; the agents stay.
 #[derive(Debug)]
 pub struct Watch {
     _tasks: JoinSet<()>,
 }
 
 impl Watch {
-    /// Looks once at every source, and then again and again. When this returns, the catalogue holds what could be
-    /// read in time, what was remembered of the others, and nothing from sources that are no longer named.
+    /// Polls every source once, and then repeatedly. On return the catalogue holds what was polled in time, the last
+    /// known good agents of the other sources, and nothing of sources that are no longer configured.
     pub async fn start<R: Send + Sync + 'static>(catalogue: &Arc<Catalogue<R>>, sources: Sources) -> Self {
         let (to, mut told) = mpsc::channel(WAITING);
         let mut tasks = JoinSet::new();
@@ -62,13 +62,13 @@ impl Watch {
                 desk.tend().await;
                 tasks.spawn(desk.run(told));
             }
-            Err(_) => tracing::error!("agents could not be taken in; those in force stay"),
+            Err(_) => tracing::error!("ingesting agents panicked: those in force stay"),
         }
         Self { _tasks: tasks }
     }
 }
 
-/// The first look of each source: of those at hand whenever it comes, of the others if it comes in time.
+/// Collects the first poll results: waits for local sources without limit, for the others until STARTUP_TIMEOUT.
 async fn first_looks(told: &mut mpsc::Receiver<Told>, count: usize, mut at_hand: HashSet<usize>) -> Vec<Told> {
     let end = Instant::now() + START;
     let mut found: Vec<Told> = Vec::new();
@@ -84,7 +84,7 @@ async fn first_looks(told: &mut mpsc::Receiver<Told>, count: usize, mut at_hand:
     found
 }
 
-/// What is on disk of the sources of which nothing is known yet.
+/// Loads the last known good agents of the sources that have not been polled successfully.
 fn remembered<R: Send + Sync + 'static>(
     catalogue: &Catalogue<R>,
     origins: &[super::Origin],
@@ -95,13 +95,13 @@ fn remembered<R: Send + Sync + 'static>(
         let (good, parts) = match keeper.as_ref()?.load() {
             Ok(found) => found?,
             Err(why) => {
-                tracing::warn!(feed = %origin.name, %why, "the last known good agents are not used");
+                tracing::warn!(source = %origin.name, error = %why, "last known good agents not used");
                 return None;
             }
         };
         let age = SystemTime::now().duration_since(good).unwrap_or_default();
         if origin.stale_after.is_some_and(|bound| age > bound) {
-            tracing::warn!(feed = %origin.name, age_seconds = age.as_secs(), "the last known good agents are too old");
+            tracing::warn!(source = %origin.name, age_seconds = age.as_secs(), "last known good agents are too old");
             return None;
         }
         Some(Look { source, change: Change { parts, ..Change::default() }, remembered: Some(good) })

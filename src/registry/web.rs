@@ -1,5 +1,5 @@
-//! What a kind of feed sees of the network: GET, with everything that bounds it already in force.
-//! It remembers what it fetched only so far that it can tell what changed.
+//! HTTP client of one source: conditional GET (ETag, Last-Modified, Cache-Control) within the source's bounds.
+//! It caches validators and digests only, to tell what changed, and no content.
 
 use super::{config::Caching, read::sha256};
 use crate::net::{Answer, Session, Url, lifetime, retry_after};
@@ -11,12 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// URLs of one source that are remembered; beyond it everything is fetched anew.
+/// Maximum number of cached URLs of one source; beyond it the cache is cleared.
 const MOST: usize = 2 * super::MOST_AGENTS;
-/// The longest validator that is sent back.
+/// Maximum length of a validator that is sent back.
 const LONGEST: usize = 1024;
 
-/// The way to one source. It holds the source's credential and bounds, and remembers validators for each URL.
+/// HTTP client of one source. Holds the source's credential and bounds, and caches the validators of each URL.
 #[derive(Debug)]
 pub(super) struct Web {
     session: Session,
@@ -27,13 +27,13 @@ pub(super) struct Web {
 #[derive(Debug, Default)]
 struct Memory {
     seen: HashMap<Box<str>, Seen>,
-    /// The shortest of what the answers since the last question said of themselves.
+    /// The shortest remaining lifetime of the responses since the last call of `requested_delay`.
     fresh: Option<Duration>,
-    /// The longest that a server asked to be left alone.
+    /// The longest Retry-After since the last call of `requested_delay`.
     retry: Option<Duration>,
 }
 
-/// What is remembered of one URL.
+/// Cached validators of one URL.
 #[derive(Debug)]
 struct Seen {
     digest: [u8; 32],
@@ -41,39 +41,39 @@ struct Seen {
     fresh: Option<Instant>,
 }
 
-/// What became of a conditional GET.
+/// Result of a conditional GET.
 #[derive(Debug)]
 pub(super) enum Fetched {
-    /// What is there is what was there: the server says so, or it may still be used, or its bytes are the same.
+    /// The server answers 304, or the response is still fresh, or the body has the same digest.
     Unchanged,
-    /// Something else than the last time.
+    /// Other content than at the last GET.
     Fresh(Page),
 }
 
-/// A complete document with status 200.
+/// A complete response with status 200.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
-    /// Where it was found, after redirects.
+    /// The URL after redirects.
     pub(super) url: Url,
-    /// Its bytes.
+    /// The response body.
     pub(super) body: Bytes,
 }
 
 impl Web {
-    /// A way that remembers nothing yet.
+    /// Creates a client with an empty cache.
     pub(super) fn new(session: Session, caching: Caching) -> Self {
         Self { session, caching, memory: Mutex::default() }
     }
 
-    /// The configured address.
+    /// Returns the configured URL.
     pub(super) fn url(&self) -> &Url {
         self.session.url()
     }
 
-    /// What is at `url`, if it is something else than the last time.
+    /// Fetches `url`, and returns its content if that changed since the last GET.
     ///
     /// # Errors
-    /// Whatever kept a complete document from coming back in bounds, as a sentence that names the URL.
+    /// Why no complete document within bounds was received, as a sentence that contains the URL.
     pub(super) async fn get(&self, url: &Url) -> Result<Fetched, String> {
         let mut fields = HeaderMap::new();
         let known = {
@@ -101,29 +101,29 @@ impl Web {
                 let (digest, page) = self.page(url, answer)?;
                 Ok(if before == Some(digest) { Fetched::Unchanged } else { Fetched::Fresh(page) })
             }
-            (status, _) => Err(format!("{url}: answers {status}, not 200")),
+            (status, _) => Err(format!("{url}: status {status} instead of 200")),
         }
     }
 
-    /// What is at `url`, changed or not.
+    /// Fetches `url` unconditionally.
     ///
     /// # Errors
-    /// As [`Web::get`].
+    /// As [`ConditionalClient::get`].
     pub(super) async fn whole(&self, url: &Url) -> Result<Page, String> {
         let answer = self.ask(url, HeaderMap::new()).await?;
         match answer.status {
             200 => self.page(url, answer).map(|(_, page)| page),
-            status => Err(format!("{url}: answers {status}, not 200")),
+            status => Err(format!("{url}: status {status} instead of 200")),
         }
     }
 
-    /// Forgets what was fetched: the next GET brings everything again. For after a look that could not be used.
+    /// Clears the cache, so that the next GET returns everything again. For use after a poll that was rejected.
     pub(super) fn forget(&self) {
         *self.memory() = Memory::default();
     }
 
-    /// How soon the servers' own words ask to look again, as far as the configuration lets them; told once for what
-    /// was fetched since the last question.
+    /// Returns the delay before the next poll that the servers asked for, bounded by the configuration. Covers the
+    /// responses since the last call.
     pub(super) fn again(&self) -> Option<Duration> {
         let mut memory = self.memory();
         let (fresh, retry) = (memory.fresh.take(), memory.retry.take());
@@ -143,7 +143,7 @@ impl Web {
     fn page(&self, url: &Url, answer: Answer) -> Result<([u8; 32], Page), String> {
         let kind = answer.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.trim_start().to_ascii_lowercase().starts_with("text/html") {
-            return Err(format!("{url}: is a page for people (text/html), not a document in JSON"));
+            return Err(format!("{url}: content type is text/html instead of JSON"));
         }
         let digest = sha256(&answer.body);
         let pairs = [(header::ETAG, header::IF_NONE_MATCH), (header::LAST_MODIFIED, header::IF_MODIFIED_SINCE)];
@@ -181,7 +181,7 @@ impl Memory {
 
 #[cfg(test)]
 impl Web {
-    /// For tests: a source at `url` without credentials; every address of this machine may be reached.
+    /// For tests: a client of `url` without credentials, which may reach every loopback address.
     pub(super) fn local(url: &str) -> Self {
         use crate::{
             net::{AddressPolicy, Bounds, Client, Config},

@@ -1,5 +1,5 @@
-//! The registry as plain files, for keeping and for moving: a folder with a file for each document, which is a feed
-//! of files as it stands, and one file beside them that says whose each is.
+//! Export and import of the registry as plain files: a folder with one file for each document, which a file feed can
+//! read, and one file with the documents' owners.
 
 use super::{
     Past, PublishConfig, Registry,
@@ -21,30 +21,30 @@ use std::{
 };
 use time::OffsetDateTime;
 
-/// Documents that are read at a time.
+/// Number of documents that are read at a time.
 const PAGE: usize = 500;
-/// Whose each document is, a JSON object a line. Feeds of files leave a file of this kind alone.
+/// Owners of the documents, one JSON object a line. File feeds ignore files of this type.
 const OWNERS: &str = "registry.ndjson";
-/// Bytes of one document, and of one line about it.
+/// Maximum size in bytes of one document, and of one line of the owners' file.
 const LARGEST: u64 = 1 << 20;
-/// Documents in one folder.
+/// Maximum number of documents in one folder.
 const MOST: usize = 200_000;
 
-/// A document that was not taken back, and why.
+/// A document that was not imported.
 #[derive(Debug)]
 pub struct Told {
     /// Its file.
     pub file: PathBuf,
-    /// Why.
+    /// Why it was rejected.
     pub why: String,
 }
 
-/// What became of a folder that was taken back.
+/// Result of an import.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// Documents that are kept now, whether or not they were before.
+    /// Number of documents that were imported, whether or not they were stored before.
     pub kept: usize,
-    /// Those that are not.
+    /// Documents that were rejected.
     pub refused: Vec<Told>,
 }
 
@@ -59,7 +59,7 @@ struct Line {
 }
 
 impl Registry {
-    /// Writes every document to `folder`, which must be new or empty; answers how many there are.
+    /// Writes every document to `folder`, which must be new or empty; returns the number of documents.
     ///
     /// # Errors
     /// The store cannot be read, or the folder cannot be written; what was written stays.
@@ -67,7 +67,7 @@ impl Registry {
         let unusable = |why: &dyn std::fmt::Display| format!("{} cannot be written ({why})", folder.display());
         fs::create_dir_all(folder).map_err(|why| unusable(&why))?;
         if fs::read_dir(folder).map_err(|why| unusable(&why))?.next().is_some() {
-            return Err(unusable(&"it is not empty"));
+            return Err(unusable(&"the folder is not empty"));
         }
         let mut documents: HashMap<Arc<str>, Kept> = HashMap::new();
         let mut mark = None;
@@ -93,11 +93,11 @@ impl Registry {
         Ok(documents.len())
     }
 
-    /// Takes a folder back, document by document: each is judged as one that is published, and is then its former
-    /// owner's, or `owner`'s where none is told. What is kept already under its id is replaced.
+    /// Imports a folder document by document. Each document is validated as if it were published, and gets its former
+    /// owner, or `owner` where the folder names none. A stored document with the same id is replaced.
     ///
     /// # Errors
-    /// The folder cannot be read, or the store cannot be written; what was taken back stays.
+    /// The folder cannot be read, or the store cannot be written; what was imported stays.
     pub async fn import(&self, folder: &Path, owner: Option<&str>) -> std::result::Result<Restored, String> {
         let unreadable = |why: &dyn std::fmt::Display| format!("{} cannot be read ({why})", folder.display());
         let owners = owners(&folder.join(OWNERS)).map_err(|why| unreadable(&why))?;
@@ -112,7 +112,7 @@ impl Registry {
         Ok(restored)
     }
 
-    /// What happened to the document, the newest first, for whoever has the configuration.
+    /// Returns the whole history of the document, newest first, for operators; checks no rights.
     ///
     /// # Errors
     /// `Overloaded`.
@@ -128,7 +128,7 @@ impl Registry {
         let Judged { id, text } = judge::judge(document, &config, &self.policy.load()).await?;
         let known = owners.get(id.as_str());
         let owner = known.map(|line| line.owner.as_str()).or(owner).ok_or_else(|| {
-            Fault::new(Code::InvalidInput, format!("whose it is, is not told (in {OWNERS}, or with --owner)"))
+            Fault::new(Code::InvalidInput, format!("The owner is unknown (name it in {OWNERS} or with --owner)"))
         })?;
         let created = known.map_or_else(OffsetDateTime::now_utc, |line| line.created);
         self.write_restored(&config, &id, text, (owner.into(), created)).await
@@ -209,10 +209,10 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn bounded(file: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    // One byte more than may be: what is larger is then seen to be.
+    // One byte more than allowed, so that a larger file is detected.
     File::open(file)?.take(LARGEST + 1).read_to_end(&mut text)?;
     match u64::try_from(text.len()) {
         Ok(0..=LARGEST) => Ok(text),
-        _ => Err(io::Error::other(format!("it has more than {LARGEST} bytes"))),
+        _ => Err(io::Error::other(format!("the file has more than {LARGEST} bytes"))),
     }
 }

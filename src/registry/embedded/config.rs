@@ -1,4 +1,4 @@
-//! What the operator decides about publishing: where documents are kept, who may publish what, and how much.
+//! Configuration of publishing: where documents are stored, who may publish what, and how much.
 
 use super::Publisher;
 use crate::{
@@ -8,54 +8,54 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whoever calls without a credential is meant by this word only, never by a pattern.
+/// Id of callers without a credential: only this literal matches it, no pattern does.
 const ANONYMOUS: &str = "anonymous";
 
-/// The registry that is built in; without this section nothing can be published here.
+/// The embedded registry; without this section nothing can be published.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Registry")]
 #[serde(deny_unknown_fields, default)]
 pub struct PublishConfig {
-    /// The SQLite file that keeps what is published; on this machine's own disk, made where it is missing. Not used
-    /// with `database`. Default gatepost.db.
+    /// SQLite file of the published documents; on a local disk, created where it is missing. Ignored with `database`.
+    /// Default gatepost.db.
     #[schemars(extend("default" = "gatepost.db"))]
     pub store: FilePath,
-    /// A PostgreSQL database that several gateways share: `postgres://user@host/database`, or `env:NAME` or
-    /// `file:PATH` of such a URL. Beyond this machine it is reached over TLS only. Default: none.
+    /// PostgreSQL database that several gateways share: `postgres://user@host/database`, or `env:NAME` or `file:PATH`
+    /// of such a URL. A database beyond this machine is reached over TLS only. Default: none.
     pub database: Option<Address>,
-    /// A PEM file of certificate authorities to believe besides the system's when the database is reached.
+    /// PEM file of certificate authorities to trust besides the system's when the database is reached.
     /// Default: only the system's.
     pub database_ca: Option<FilePath>,
-    /// How often a store is looked at for changes that nobody told of; 500ms to 1h, default 5s. Changes are usually
-    /// told at once.
+    /// Interval between two polls of the store, for changes of which no notification arrived; 500ms to 1h, default 5s.
+    /// Changes are usually notified at once.
     pub poll: Span,
-    /// Who may publish. Nobody may unless it is written here.
+    /// Who may publish. Default: no caller may.
     pub publishers: Vec<PublisherRule>,
-    /// Documents that one publisher may have; 1 to 100000, default 10000.
+    /// Maximum number of documents of one publisher; 1 to 100000, default 10000.
     pub most_documents: u32,
-    /// Documents of all publishers; 1 to 200000, default 100000.
+    /// Maximum number of documents of all publishers; 1 to 200000, default 100000.
     pub most_in_all: u32,
-    /// Socket paths that published agents may name with agent+unix: a socket is this machine's. Default: none.
+    /// Socket paths that published agents may name with agent+unix, because sockets are on this machine. Default: none.
     pub allow_sockets: Vec<Glob>,
-    /// Whether published agents may be reached over plain http beyond this machine; `agents` must allow it too.
+    /// Whether published agents may be reached over plain http beyond this machine; `agents` must allow this too.
     /// Default: false.
     pub insecure_plaintext: bool,
 }
 
-/// Who may publish what.
+/// Who may publish which agents.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublisherRule {
-    /// Callers by id, such as `key:team-a` or `oauth:*`; a pattern never means `anonymous`.
+    /// Callers by id, such as `key:team-a` or `oauth:*`; a pattern never matches `anonymous`.
     #[serde(default)]
     pub callers: Vec<Glob>,
-    /// Or by group.
+    /// Callers by group.
     #[serde(default)]
     pub groups: Vec<Glob>,
-    /// Agents that they may publish, by id. Default: all.
+    /// Ids of the agents that they may publish. Default: all.
     #[serde(default = "every")]
     pub ids: Vec<Glob>,
-    /// Whether they may change and remove what others published. Default: false.
+    /// Whether they may also change and remove the agents of other publishers. Default: false.
     #[serde(default)]
     pub any_owner: bool,
 }
@@ -67,7 +67,7 @@ fn every() -> Vec<Glob> {
 impl Default for PublishConfig {
     fn default() -> Self {
         Self {
-            // Read rather than made, so that it is meant from where the configuration is.
+            // Parsed, so that the path is relative to the configuration file.
             store: "gatepost.db".parse().unwrap_or_else(|_| FilePath::from("gatepost.db")),
             database: None,
             database_ca: None,
@@ -82,7 +82,7 @@ impl Default for PublishConfig {
 }
 
 impl PublishConfig {
-    /// Every value that cannot be used, by its path within this section; looks at nothing outside of it.
+    /// Returns every value that cannot be used, by its path within this section; without I/O.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(Span::millis(500)..=Span::secs(3_600)).contains(&self.poll) {
@@ -97,20 +97,20 @@ impl PublishConfig {
         bounded("most_in_all", self.most_in_all, 200_000);
         for (at, rule) in self.publishers.iter().enumerate() {
             if rule.callers.is_empty() && rule.groups.is_empty() {
-                problems.push(format!("publishers[{at}]: names nobody (write callers or groups; '*' is everybody)"));
+                problems.push(format!("publishers[{at}]: needs callers or groups ('*' matches every caller)"));
             }
             if rule.ids.is_empty() {
-                problems.push(format!("publishers[{at}].ids: must not be empty (leave it out for all)"));
+                problems.push(format!("publishers[{at}].ids: must not be empty (remove it to allow all ids)"));
             }
         }
         if self.database_ca.is_some() && self.database.is_none() {
-            problems.push("database_ca: is of no use without database".to_owned());
+            problems.push("database_ca: has no effect without database".to_owned());
         }
         problems
     }
 
-    /// As [`PublishConfig::problems`], and what can be told of the store without making or reaching it: for a check
-    /// that leaves everything as it is.
+    /// As [`PublishConfig::problems`], and what can be checked of the store without creating or connecting to it: for a
+    /// check that changes nothing.
     pub fn check(&self) -> Vec<String> {
         let mut problems = self.problems();
         let section = self.section();
@@ -118,18 +118,18 @@ impl PublishConfig {
         problems
     }
 
-    /// Whether both name the same store, which is opened once, at the start.
+    /// Returns whether both name the same store, which is opened once, at startup.
     pub fn same_store(&self, other: &Self) -> bool {
         let named = |config: &Self| (config.store.clone(), config.database.clone(), config.database_ca.clone());
         named(self) == named(other)
     }
 
-    /// The setting that names the store.
+    /// Returns the setting that names the store.
     pub(super) fn section(&self) -> &'static str {
         if self.database.is_some() { "database" } else { "store" }
     }
 
-    /// Where documents are kept.
+    /// Returns where documents are stored.
     pub fn place(&self) -> Place {
         match &self.database {
             None => Place::File(self.store.to_path_buf()),
@@ -140,7 +140,7 @@ impl PublishConfig {
         }
     }
 
-    /// The rules that mean `by`.
+    /// Returns the rules that apply to `by`.
     pub(super) fn rules<'a>(&'a self, by: Publisher<'a>) -> impl Iterator<Item = &'a PublisherRule> {
         self.publishers.iter().filter(move |rule| rule.means(by))
     }
@@ -153,7 +153,7 @@ impl PublisherRule {
         self.callers.iter().any(named) || in_group()
     }
 
-    /// Whether they may publish this one.
+    /// Returns whether the rule allows this agent.
     pub(super) fn covers(&self, id: &str) -> bool {
         self.ids.iter().any(|ids| ids.matches(id))
     }

@@ -1,8 +1,8 @@
-//! What was published, as a feed: each document a part of its own, the first look everything, later ones what changed
-//! since. It also lets a publisher wait until the agent can be called.
+//! Feed of the published documents: each document is a part, the first poll reports all, later polls the changes since.
+//! It also lets a publisher wait until the agent can be called.
 
 use super::{
-    super::feed::{Body, Change as Found, Document, Feed, News, Part},
+    super::feed::{Body, Change as PollResult, Document, Feed, News, Part},
     sha256,
 };
 use crate::store::{Change, Kept, Mark, Store};
@@ -16,14 +16,14 @@ use std::{
 };
 use tokio::{sync::watch, time::Instant};
 
-/// Changes that are read at a time.
+/// Number of changes that are read at a time.
 const PAGE: usize = 500;
-/// How long a publisher waits for its agent to be in force. Then it is durable all the same.
+/// How long a publisher waits for its agent to be in force. The change is durable in any case.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The part that stands for the registry itself, above those of its documents.
+/// Prefix of the names of all parts.
 const ALL: &str = "registry";
 
-/// How far the feeds of one registry are in force.
+/// Tracks which revision the feeds of one registry have brought into force.
 #[derive(Debug, Default)]
 pub(super) struct Force {
     feeds: AtomicUsize,
@@ -31,7 +31,7 @@ pub(super) struct Force {
 }
 
 impl Force {
-    /// Waits until `revision` is in force, for a bounded time; not at all where no feed would bring it.
+    /// Waits until `revision` is in force, for a bounded time; returns at once where there is no feed.
     pub(super) async fn reached(&self, revision: u64) {
         if self.feeds.load(Ordering::Acquire) == 0 {
             return;
@@ -39,7 +39,7 @@ impl Force {
         let mut now = self.revision.subscribe();
         let reached = now.wait_for(|now| *now >= revision);
         if tokio::time::timeout(PATIENCE, reached).await.is_err() {
-            tracing::warn!(revision, "a published agent is durable and not yet in force");
+            tracing::warn!(revision, "published agent is durable but not yet in force");
         }
     }
 
@@ -52,7 +52,7 @@ impl Force {
     }
 }
 
-/// The feed of what is published here.
+/// Feed of the published documents.
 #[derive(Debug)]
 pub struct Published {
     store: Arc<dyn Store>,
@@ -61,7 +61,7 @@ pub struct Published {
     poll: Duration,
     looked: Instant,
     mark: Option<Mark>,
-    /// The ids that were told of, for the day that the store is another one.
+    /// Ids that were reported, in case the store is replaced by another one.
     there: HashSet<Arc<str>>,
 }
 
@@ -73,7 +73,7 @@ impl Published {
         Self { store, force, changes, poll, looked, mark: None, there: HashSet::new() }
     }
 
-    /// What changed. Only what was read to its end counts: a page that fails leaves everything to the next look.
+    /// Reads the changes. A page that fails discards all pages, so that the next poll reads them again.
     async fn look(&mut self) -> Result<Vec<Part>, String> {
         let (mut changes, mut mark, mut whole) = (Vec::new(), self.mark.clone(), false);
         loop {
@@ -91,7 +91,7 @@ impl Published {
         self.mark = mark;
         let before = if whole { std::mem::take(&mut self.there) } else { HashSet::new() };
         let mut parts: Vec<Part> = changes.into_iter().map(|change| self.tell(change)).collect();
-        // Whatever was there and is not named again has gone.
+        // Ids that were reported and are not in the store are removed.
         parts.extend(before.difference(&self.there).map(|id| part(id, News::Gone)));
         Ok(parts)
     }
@@ -113,13 +113,13 @@ impl Published {
 
 #[async_trait::async_trait]
 impl Feed for Published {
-    async fn next(&mut self) -> Found {
+    async fn next(&mut self) -> PollResult {
         self.changes.mark_unchanged();
         let looked = self.look().await;
         self.looked = Instant::now();
         match looked {
-            Ok(parts) => Found { parts, ..Found::default() },
-            Err(why) => Found::failed(format!("the registry cannot be read: {why}")),
+            Ok(parts) => PollResult { parts, ..PollResult::default() },
+            Err(why) => PollResult::failed(format!("the registry's store cannot be read: {why}")),
         }
     }
 
@@ -127,7 +127,7 @@ impl Feed for Published {
         let due = tokio::time::sleep_until(self.looked + self.poll);
         tokio::select! {
             changed = self.changes.changed() => if changed.is_err() {
-                // The store is going, and nothing will ever be told of again.
+                // The store is closing: there will be no further change.
                 std::future::pending().await
             },
             () = due => {}

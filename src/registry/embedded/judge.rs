@@ -1,5 +1,5 @@
-//! Whether a document may be kept: its form, what it means, its schemas, and where its agent is. Every reason is told
-//! at once, each with its place. Nothing is repaired but a missing id.
+//! Validates a document before it is stored: schema, meaning, operation schemas and endpoint. All violations are
+//! reported at once, each with its JSON Pointer. Nothing is repaired but a missing id.
 
 use super::PublishConfig;
 use crate::{
@@ -16,42 +16,42 @@ use std::{
     time::Duration,
 };
 
-/// Bytes of one document, as feeds have it.
+/// Maximum size of one document in bytes, as in feeds.
 const LARGEST: usize = 1 << 20;
-/// Nested arrays and objects in one document, as feeds have it.
+/// Maximum nesting depth of arrays and objects in one document, as in feeds.
 const DEEPEST: usize = 100;
-/// Reasons that are told.
+/// Maximum number of violations that are reported.
 const MOST: usize = 50;
-/// How long a name may take to be resolved. One that takes longer is vetted when it is called, as each is.
+/// Maximum duration of resolving a host name. A slower name is checked when it is called, as every name is.
 const RESOLVING: Duration = Duration::from_secs(2);
 
 static SCHEMA: LazyLock<std::result::Result<Arc<Schema>, String>> =
     LazyLock::new(|| Schema::compile(metadata_schema()));
 
-/// Ids whose documents nobody could read: other things are at their paths.
+/// Ids whose paths belong to the registry itself.
 const RESERVED: &[&str] = &["search", "resolve"];
 
-/// A document that may be kept.
+/// A valid document.
 #[derive(Debug)]
 pub(super) struct Judged {
     pub(super) id: AgentId,
     pub(super) text: Arc<str>,
 }
 
-/// Judges `document`.
+/// Validates `document`.
 ///
 /// # Errors
 /// `InvalidInput` with every violation.
 pub(super) async fn judge(document: Value, config: &PublishConfig, policy: &AddressPolicy) -> Result<Judged> {
     if deeper_than(&document, DEEPEST) {
-        return Err(refuse(vec![at("", format!("is nested more than {DEEPEST} deep"))]));
+        return Err(refuse(vec![at("", format!("is nested deeper than {DEEPEST} levels"))]));
     }
-    // Schemas are compiled, which may take long.
+    // Compiling schemas may take long.
     let judging = tokio::task::spawn_blocking(move || (form(&document), document));
-    let (found, document) = judging.await.map_err(|why| Fault::new(Code::Internal, "judging failed").detail(why))?;
+    let (found, document) = judging.await.map_err(|why| Fault::new(Code::Internal, "Validating failed").detail(why))?;
     let agent = found?;
     if RESERVED.contains(&agent.id.as_str()) {
-        return Err(refuse(vec![at("/id", "is a path of the registry itself (choose another)")]));
+        return Err(refuse(vec![at("/id", "is reserved for a path of the registry (choose another)")]));
     }
     if let Some(why) = vet(&agent.endpoint, config, policy).await {
         return Err(refuse(vec![at("/endpoint", why)]));
@@ -63,26 +63,26 @@ pub(super) async fn judge(document: Value, config: &PublishConfig, policy: &Addr
     Ok(Judged { id: agent.id, text })
 }
 
-/// The refusal that tells all of `violations`.
+/// Returns the fault that reports `violations`.
 pub(super) fn refuse(mut violations: Vec<Violation>) -> Fault {
     violations.truncate(MOST);
-    Fault::new(Code::InvalidInput, "the document is not valid").violations(violations)
+    Fault::new(Code::InvalidInput, "The document is not valid").violations(violations)
 }
 
-/// One violation.
+/// Returns one violation.
 pub(super) fn at(pointer: &str, message: impl Into<String>) -> Violation {
     Violation { pointer: pointer.to_owned(), message: message.into() }
 }
 
 fn form(document: &Value) -> Result<Agent> {
-    let schema = SCHEMA.as_ref().map_err(|why| Fault::new(Code::Internal, "judging failed").detail(why))?;
+    let schema = SCHEMA.as_ref().map_err(|why| Fault::new(Code::Internal, "Validating failed").detail(why))?;
     let mut found = schema.check_all(document, MOST);
     let agent = match Agent::from_document(document, [0; 32]) {
         Ok(agent) => Some(agent),
         Err(problems) => {
             let mut meant: Vec<Violation> = problems.iter().map(|problem| placed(problem)).collect();
-            // Of two words about one place the agent's own are kept: they name the cure. The schema's are, where
-            // they name the place more closely.
+            // Where both report the same location, the agent's message is kept, because it has a hint. The schema's is
+            // kept where its location is more specific.
             meant.retain(|own| !found.iter().any(|other| is_below(&other.pointer, &own.pointer)));
             found.retain(|violation| !meant.iter().any(|own| same_place(violation, own)));
             found.extend(meant);
@@ -96,7 +96,7 @@ fn form(document: &Value) -> Result<Agent> {
     }
 }
 
-/// Whether both say the same of one place; the schema tells what is missing of the whole.
+/// Returns whether both report the same location; the schema reports a missing member at its parent.
 fn same_place(schema: &Violation, agent: &Violation) -> bool {
     let missing = schema.message.strip_prefix("required property '").and_then(|rest| rest.split('\'').next());
     match missing {
@@ -113,7 +113,7 @@ fn is_below(pointer: &str, above: &str) -> bool {
     !above.is_empty() && pointer.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// A problem written `operations[1].name: why`, with its place as a JSON Pointer.
+/// Converts a problem of the form `operations[1].name: why` into a violation with a JSON Pointer.
 fn placed(problem: &str) -> Violation {
     let Some((path, why)) = problem.split_once(": ").filter(|(path, _)| !path.contains(' ')) else {
         return at("", problem);
@@ -125,7 +125,7 @@ fn placed(problem: &str) -> Violation {
     at(&pointer, why)
 }
 
-/// What keeps the operations' schemas from being used.
+/// Returns why the operations' schemas cannot be used.
 fn schemas(agent: &Agent) -> Vec<Violation> {
     let mut found = Vec::new();
     for (number, operation) in agent.operations.iter().enumerate() {
@@ -138,24 +138,26 @@ fn schemas(agent: &Agent) -> Vec<Violation> {
     found
 }
 
-/// Why the gateway would not reach an agent there.
+/// Returns why the gateway would not reach an agent at this endpoint.
 async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy) -> Option<String> {
     let uri = match endpoint {
         Endpoint::Http(uri) | Endpoint::WebSocket(uri) => uri,
-        // The broker would have to believe the gateway, which has credentials for configured brokers only.
-        Endpoint::Mqtt(_) => return Some("is over MQTT: an operator names the broker under agents.from".to_owned()),
-        // What it leads to is vetted whenever it is resolved.
+        // The broker would have to trust the gateway, which has credentials for configured brokers only.
+        Endpoint::Mqtt(_) => {
+            return Some("must not be MQTT (an operator may add the broker to agents.from)".to_owned());
+        }
+        // The target of a name is checked whenever the name is resolved.
         Endpoint::Name(_) => return None,
-        // Whoever publishes must not make the gateway's account speak, nor take over what this machine runs.
-        Endpoint::Matrix(_) => return Some("is over Matrix: an operator names such an agent in a file".to_owned()),
+        // A publisher must not make the gateway's account send messages, nor take over runtimes of this machine.
+        Endpoint::Matrix(_) => return Some("must not be Matrix (an operator may add the agent in a file)".to_owned()),
         Endpoint::Local(_) => {
-            return Some("is a runtime of the gateway's own machine, which registers there".to_owned());
+            return Some("is a runtime of the gateway's own machine, which registers itself".to_owned());
         }
         Endpoint::Unix { socket, .. } => {
             let path = socket.to_string_lossy();
             let allowed = config.allow_sockets.iter().any(|sockets| sockets.matches(&path));
             return (!allowed).then(|| {
-                "is a socket of the gateway's own machine, which may not be published (an operator may list it under \
+                "is a socket of the gateway's own machine, which must not be published (an operator may add it to \
                  registry.allow_sockets)"
                     .to_owned()
             });
@@ -164,16 +166,16 @@ async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy
     let host = uri.host().unwrap_or_default();
     let secure = endpoint.is_private_wire();
     if !secure && !is_here(host) && !config.insecure_plaintext {
-        return Some("is not encrypted beyond this machine (use https or wss)".to_owned());
+        return Some("must be encrypted beyond this machine (use https or wss)".to_owned());
     }
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
     match tokio::time::timeout(RESOLVING, resolve(host, port, policy)).await {
-        // The address itself is the log's: a publisher is not told what names resolve to in here.
+        // The address is only logged: publishers must not learn what names resolve to in this network.
         Ok(Err(Unreachable::Refused { .. } | Unreachable::Socket { .. })) => Some(format!(
-            "is at an address that the gateway may not reach: {} (an operator may list it under network.allow)",
+            "resolves to an address that the gateway must not reach: {} (an operator may add it to network.allow)",
             cut(host, 100)
         )),
-        // A name that is not known yet may be known when it is called, and is vetted then.
+        // An unknown name may be known when it is called, and is checked then.
         Ok(Ok(_) | Err(Unreachable::Unknown { .. })) | Err(_) => None,
     }
 }
@@ -183,8 +185,8 @@ fn is_here(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// A JSON Merge Patch (RFC 7396 §2): what the patch names replaces, null takes away. Recursion is bounded by the
-/// depth at which both were read.
+/// Applies a JSON Merge Patch (RFC 7396 §2): members of the patch replace, null removes. Recursion is bounded by the
+/// depth to which both were parsed.
 pub(super) fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;

@@ -1,6 +1,6 @@
-//! The embedded registry: documents that publishers sent (R16–R20), each owned by whoever published it.
-//! It decides who may write what and whether a document may be kept; the store decides, in one transaction, whether
-//! the document is the one expected. It serves nothing: what it keeps reaches the catalogue as a feed.
+//! The embedded registry: documents that publishers sent (R16–R20), each owned by its publisher.
+//! It decides who may write which agent, and validates documents; the store checks preconditions and ownership in one
+//! transaction. The registry serves nothing: its feed brings the documents to the catalogue.
 
 mod archive;
 mod config;
@@ -30,59 +30,59 @@ use serde_json::Value;
 use std::{fmt, sync::Arc};
 use time::OffsetDateTime;
 
-/// Whoever publishes: a caller that was authenticated.
+/// An authenticated caller that publishes.
 #[derive(Clone, Copy, Debug)]
 pub struct Publisher<'a> {
-    /// The caller's whole id, such as `key:team-a`.
+    /// Full id of the caller, such as `key:team-a`.
     pub id: &'a str,
-    /// The groups that it is in.
+    /// Groups of the caller.
     pub groups: &'a [Arc<str>],
 }
 
-/// A document as it is kept.
+/// A published document.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Its id.
+    /// Id of the agent.
     pub id: AgentId,
     /// The document, as compact JSON.
     pub document: Arc<str>,
-    /// Whose it is.
+    /// Id of the caller that owns the document.
     pub owner: Arc<str>,
-    /// When it was first published.
+    /// When the document was first published.
     pub created: OffsetDateTime,
-    /// When it was last changed.
+    /// When the document was last changed.
     pub updated: OffsetDateTime,
 }
 
-/// What became of a document that was sent.
+/// Result of publishing a document.
 #[derive(Clone, Debug)]
 pub enum Saved {
-    /// It is new.
+    /// The document is new.
     Created(Stored),
-    /// It replaced one of the same publisher's.
+    /// The document replaced an earlier one of the publisher.
     Updated(Stored),
 }
 
 /// One change in a document's history.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// When.
+    /// When the change was made.
     pub at: OffsetDateTime,
-    /// Who.
+    /// Id of the caller that made the change.
     pub by: Arc<str>,
-    /// The document since then; `None` where it was removed.
+    /// The document after the change; `None` where it was removed.
     pub document: Option<Arc<str>>,
 }
 
-/// Whether an id is taken elsewhere.
+/// Returns whether an id belongs to an agent of another source.
 pub type Taken = dyn Fn(&AgentId) -> bool + Send + Sync;
 
-/// The documents published here.
+/// The embedded registry.
 pub struct Registry {
     store: Arc<dyn Store>,
     config: ArcSwap<PublishConfig>,
     policy: ArcSwap<AddressPolicy>,
-    /// Held twice, because what is swapped has to have a size.
+    /// In two `Arc`s, because `ArcSwapOption` needs a sized type.
     taken: ArcSwapOption<Arc<Taken>>,
     force: Arc<Force>,
 }
@@ -94,7 +94,7 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Opens the store; tables are made where there are none. A database that is down is asked again later.
+    /// Opens the store and creates missing tables. A database that is down is connected to later.
     ///
     /// # Errors
     /// Every value of `config` that cannot be used, by its path in that section.
@@ -114,10 +114,10 @@ impl Registry {
         })
     }
 
-    /// Puts other rules and another policy in force. The store stays the one that was opened.
+    /// Replaces the rules and the address policy. The store stays the one that was opened.
     ///
     /// # Errors
-    /// As [`Registry::open`]; then nothing has changed.
+    /// As [`EmbeddedRegistry::open`]; then nothing is changed.
     pub fn reconfigure(
         &self,
         config: &PublishConfig,
@@ -132,22 +132,22 @@ impl Registry {
         Ok(())
     }
 
-    /// Keeps ids free for others: one for which `taken` answers yes cannot be published anew. It is asked of ids
-    /// that are not kept here.
+    /// Reserves ids for other sources: an id for which `taken` returns true cannot be published newly. It is called for
+    /// ids that the registry does not have.
     pub fn reserve(&self, taken: Arc<Taken>) {
         self.taken.store(Some(Arc::new(taken)));
     }
 
-    /// What is kept, as a feed. What is published waits for it, so that an agent can be called once its
-    /// publisher has the answer.
+    /// Creates a feed of the published documents. Publishing waits for the feed, so that an agent can be called once
+    /// its publisher has the response.
     pub fn feed(&self) -> Published {
         Published::new(Arc::clone(&self.store), Arc::clone(&self.force), self.config.load().poll.get())
     }
 
-    /// Reads a document that was sent, or a patch.
+    /// Parses a document or patch that was sent.
     ///
     /// # Errors
-    /// `InvalidInput`, with the cure where the mistake is a known one (R74).
+    /// `InvalidInput`, with a hint where the mistake is a known one (R74).
     pub fn read(text: Bytes) -> Result<Value> {
         read::value(Body::Text(text)).map_err(|why| match why.strip_prefix("version: ") {
             Some(cure) => judge::refuse(vec![judge::at("/version", cure)]),
@@ -155,7 +155,7 @@ impl Registry {
         })
     }
 
-    /// The document as it was published, where `by` may change it.
+    /// Returns the published document, if `by` may change it.
     ///
     /// # Errors
     /// `Overloaded` where the store cannot be reached.
@@ -164,28 +164,28 @@ impl Registry {
         Ok(kept.filter(|kept| self.may_change(by, id, kept)).and_then(stored))
     }
 
-    /// What happened to the document, the newest first, at most `most` changes; where `by` may change it.
+    /// Returns the history of the document, newest first, at most `most` changes, if `by` may change it.
     ///
     /// # Errors
-    /// `NotFound` where there never was one that `by` may see; `Overloaded`.
+    /// `NotFound` where there is no history that `by` may see; `Overloaded`.
     pub async fn history(&self, by: Publisher<'_>, id: &AgentId, most: usize) -> Result<Vec<Past>> {
-        let nothing = || Fault::new(Code::NotFound, "there is no such agent");
+        let nothing = || Fault::new(Code::NotFound, "There is no such agent");
         let may = match self.store.get(id.as_str()).await? {
             Some(kept) => self.may_change(by, id, &kept),
-            // Of what is gone nobody is the owner any more.
+            // A removed document has no owner.
             None => self.config.load().rules(by).any(|rule| rule.any_owner && rule.covers(id.as_str())),
         };
         let past = if may { self.store.history(id.as_str(), most).await? } else { Vec::new() };
         if past.is_empty() {
             return Err(nothing());
         }
-        // What came before a removal may have been somebody else's.
+        // Before a removal, the document may have been another publisher's.
         let all = self.config.load().rules(by).any(|rule| rule.any_owner && rule.covers(id.as_str()));
         let own = past.into_iter().take_while(|past| all || past.document.is_some());
         Ok(own.map(|past| Past { at: past.at, by: past.by, document: past.document }).collect())
     }
 
-    /// Whether `by` may publish at all.
+    /// Returns whether `by` may publish at all.
     pub fn admits(&self, by: Publisher<'_>) -> bool {
         self.config.load().rules(by).next().is_some()
     }
@@ -196,7 +196,7 @@ impl Registry {
     }
 }
 
-/// Nothing is kept under what is not an id; `None` would be another program's doing.
+/// Converts a stored document; `None` where its id is invalid, which only another program could have written.
 fn stored(kept: Kept) -> Option<Stored> {
     Some(Stored {
         id: kept.id.parse().ok()?,

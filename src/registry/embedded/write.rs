@@ -1,4 +1,4 @@
-//! Writing: who may, what the document has to be, and what is said where it did not happen.
+//! Writes to the registry: authorises the publisher, validates the document, and reports why a write was refused.
 
 use super::{
     Publisher, Registry, Saved, Stored, When,
@@ -14,17 +14,17 @@ use crate::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// How often a patch is tried again that another writer came before.
+/// Maximum number of attempts at a patch when other writers come in between.
 const TRIES: usize = 5;
 
-/// By which method a document came.
+/// Which kind of URL a document was written to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Door {
     Post,
     Named,
 }
 
-/// A caller, and what it may do to one agent.
+/// A publisher's rights to one agent.
 #[derive(Clone, Copy)]
 struct Right<'a> {
     by: &'a str,
@@ -32,11 +32,11 @@ struct Right<'a> {
 }
 
 impl Registry {
-    /// `POST /agents`: publishes a new document, or changes the publisher's own of the same id. Without `id` one is
-    /// assigned. When this returns, the change is durable.
+    /// `POST /agents`: publishes a new document, or changes the publisher's own with this id. A missing `id` is
+    /// assigned. On return the change is durable.
     ///
     /// # Errors
-    /// `InvalidInput` with every violation, `PermissionDenied`, `Conflict` where the id is another publisher's,
+    /// `InvalidInput` with every violation, `PermissionDenied`, `Conflict` where another publisher owns the id,
     /// `Overloaded` where the store cannot be reached.
     pub async fn publish(&self, by: Publisher<'_>, mut document: Value) -> Result<Saved> {
         self.admit(by)?;
@@ -50,10 +50,10 @@ impl Registry {
         self.save(right, judged, When::Always, Door::Post).await
     }
 
-    /// `PUT /agents/{id}`: makes the document, or replaces the publisher's own.
+    /// `PUT /agents/{id}`: creates the document, or replaces the publisher's own.
     ///
     /// # Errors
-    /// As [`Registry::publish`], and `PreconditionFailed`.
+    /// As [`EmbeddedRegistry::publish`], and `PreconditionFailed`.
     pub async fn put(&self, by: Publisher<'_>, id: &AgentId, document: Value, when: &When) -> Result<Saved> {
         let right = self.right(by, id)?;
         let judged = self.judge_named(id, document).await?;
@@ -63,11 +63,11 @@ impl Registry {
     /// `PATCH /agents/{id}`: a JSON Merge Patch (RFC 7396).
     ///
     /// # Errors
-    /// As [`Registry::put`], and `NotFound`.
+    /// As [`EmbeddedRegistry::put`], and `NotFound`.
     pub async fn patch(&self, by: Publisher<'_>, id: &AgentId, patch: Value, when: &When) -> Result<Stored> {
         let right = self.right(by, id)?;
         if !patch.is_object() {
-            return Err(refuse(vec![at("", format!("a patch must be an object, not {}", json::kind(&patch)))]));
+            return Err(refuse(vec![at("", format!("must be an object, not {}", json::kind(&patch)))]));
         }
         for _ in 0..TRIES {
             let Some(kept) = self.store.get(id.as_str()).await? else { return Err(nothing()) };
@@ -83,29 +83,29 @@ impl Registry {
                 _ => {}
             }
             let mut document = serde_json::from_str(&kept.document)
-                .map_err(|why| Fault::new(Code::Internal, "the document that is kept cannot be read").detail(why))?;
+                .map_err(|why| Fault::new(Code::Internal, "The stored document cannot be read").detail(why))?;
             judge::merge(&mut document, patch.clone());
             let judged = self.judge_named(id, document).await?;
-            // What was patched must still be there: a writer in between is not overwritten.
+            // The write requires the document that was patched: a concurrent change is not overwritten.
             match self.save(right, judged, When::Matches(vec![tag]), Door::Named).await {
                 Ok(Saved::Created(stored) | Saved::Updated(stored)) => return Ok(stored),
                 Err(why) if why.code() != Code::PreconditionFailed => return Err(why),
                 Err(_) => {}
             }
         }
-        Err(Fault::new(Code::Conflict, "others keep changing the document (try again)"))
+        Err(Fault::new(Code::Conflict, "Concurrent writers keep changing the document (try again)"))
     }
 
     /// `DELETE /agents/{id}`.
     ///
     /// # Errors
-    /// As [`Registry::patch`].
+    /// As [`EmbeddedRegistry::patch`].
     pub async fn remove(&self, by: Publisher<'_>, id: &AgentId, when: &When) -> Result<()> {
         let right = self.right(by, id)?;
         let write = self.write_of(right, id, None, when.clone());
         match self.store.write(write).await? {
             Ok(Written::Removed(revision)) => {
-                tracing::info!(agent = %id, by = by.id, revision, "an agent was removed from the registry");
+                tracing::info!(agent = %id, publisher = by.id, revision, "agent removed from the registry");
                 self.force.reached(revision).await;
                 Ok(())
             }
@@ -117,7 +117,7 @@ impl Registry {
     fn admit(&self, by: Publisher<'_>) -> Result<()> {
         match self.admits(by) {
             true => Ok(()),
-            false => Err(Fault::new(Code::PermissionDenied, "this caller may not publish agents")),
+            false => Err(Fault::new(Code::PermissionDenied, "This caller may not publish agents")),
         }
     }
 
@@ -130,11 +130,11 @@ impl Registry {
         }
         let patterns: Vec<&str> =
             config.rules(by).flat_map(|rule| &rule.ids).map(|ids| ids.as_str()).take(20).collect();
-        let told = format!("this caller may not publish the agent '{id}' (its own match {})", patterns.join(", "));
+        let told = format!("This caller may publish only agents that match {}, not '{id}'", patterns.join(", "));
         Err(Fault::new(Code::PermissionDenied, told))
     }
 
-    /// A document for a path that names its agent already.
+    /// Validates a document for a URL that names its agent.
     async fn judge_named(&self, id: &AgentId, mut document: Value) -> Result<Judged> {
         if let Value::Object(members) = &mut document {
             match members.get("id") {
@@ -142,7 +142,7 @@ impl Registry {
                     members.insert("id".to_owned(), Value::String(id.to_string()));
                 }
                 Some(Value::String(own)) if own != id.as_str() => {
-                    return Err(refuse(vec![at("/id", format!("must be '{id}', as in the path, or left out"))]));
+                    return Err(refuse(vec![at("/id", format!("must be '{id}', as in the path, or absent"))]));
                 }
                 Some(_) => {}
             }
@@ -157,7 +157,7 @@ impl Registry {
             && self.store.get(id.as_str()).await?.is_none()
         {
             drop(taken);
-            return Err(Fault::new(Code::Conflict, "the gateway has an agent of this id from elsewhere"));
+            return Err(Fault::new(Code::Conflict, "Another source has an agent with this id"));
         }
         let write = self.write_of(right, &id, Some(text), when);
         let most = write.most;
@@ -167,7 +167,7 @@ impl Registry {
             Written::Updated(kept) => (kept, Saved::Updated),
             Written::Removed(_) => return Err(nothing()),
         };
-        tracing::info!(agent = %id, by = right.by, revision = kept.revision, "an agent was published");
+        tracing::info!(agent = %id, publisher = right.by, revision = kept.revision, "agent published");
         self.force.reached(kept.revision).await;
         stored(kept).map(saved).ok_or_else(nothing)
     }
@@ -187,14 +187,14 @@ impl Registry {
 }
 
 fn nothing() -> Fault {
-    Fault::new(Code::NotFound, "there is no such agent")
+    Fault::new(Code::NotFound, "There is no such agent")
 }
 
 fn unexpected() -> Fault {
-    Fault::new(Code::PreconditionFailed, "the document is not the one expected (GET it for its current ETag)")
+    Fault::new(Code::PreconditionFailed, "The document is not the one expected (GET it for its current ETag)")
 }
 
-/// A refusal of the store in words.
+/// Returns the fault for a write that the store refused.
 pub(super) fn refused(refused: Refused, most: (u32, u32)) -> Fault {
     said(refused, Door::Named, most)
 }
@@ -204,16 +204,16 @@ fn said(refused: Refused, door: Door, (own, all): (u32, u32)) -> Fault {
         Refused::NotThere => nothing(),
         Refused::Unexpected => unexpected(),
         Refused::NotYours if door == Door::Post => {
-            Fault::new(Code::Conflict, "the id is another publisher's (leave it out to have one assigned)")
+            Fault::new(Code::Conflict, "Another publisher owns this id (omit the id to have one assigned)")
         }
-        Refused::NotYours => Fault::new(Code::PermissionDenied, "the agent is another publisher's"),
+        Refused::NotYours => Fault::new(Code::PermissionDenied, "Another publisher owns this agent"),
         Refused::OwnFull => Fault::new(
             Code::PermissionDenied,
-            format!("this publisher has {own} agents already, which is as many as it may (most_documents)"),
+            format!("This publisher has {own} agents, the maximum for one publisher (most_documents)"),
         ),
         Refused::Full => Fault::new(
             Code::Conflict,
-            format!("the registry has {all} agents already, which is as many as it takes (most_in_all)"),
+            format!("The registry has {all} agents, the maximum for all publishers (most_in_all)"),
         ),
     }
 }

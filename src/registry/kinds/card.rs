@@ -1,5 +1,5 @@
-//! From an A2A agent card, 0.3 or 1.0, to a metadata document: skills become operations, and beside them stands
-//! `message`, which is meant where a call names none. The card itself is kept as the member `agent_card`.
+//! Converts an A2A agent card, 0.3 or 1.0, into an AIDIP document: skills become operations, beside the operation
+//! `message`, which is the default of a call that names no operation. Member `agent_card` keeps the original card.
 
 use super::{
     fields::{get, objects, quoted, text, words},
@@ -10,10 +10,10 @@ use crate::{names::hints, net::Url};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The metadata document of a card that stands at `base` and is known there as `known_as`.
+/// Converts the card that was read from `base`, where it is listed as `known_as`.
 ///
 /// # Errors
-/// What keeps the card from being called through the gateway.
+/// Why the card's agent cannot be called through the gateway.
 pub(super) fn document(card: Map<String, Value>, known_as: Option<&str>, base: &Url) -> Result<Value, String> {
     let name = text(&card, "name").ok_or("name: is required")?.to_owned();
     let (operations, tags) = operations(&card)?;
@@ -44,7 +44,7 @@ pub(super) fn document(card: Map<String, Value>, known_as: Option<&str>, base: &
     Ok(Value::Object(document))
 }
 
-/// One operation for each skill, and the tags of all.
+/// Returns one operation for each skill, and the tags of all skills.
 fn operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String>), String> {
     let (mut operations, mut taken, mut tags) = (Vec::new(), BTreeMap::new(), Vec::<String>::new());
     for (at, skill) in objects(card, "skills")? {
@@ -57,7 +57,7 @@ fn operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String>), St
         if let Some(earlier) = taken.insert(name.clone(), id) {
             let both = format!("{} and {}", quoted(earlier), quoted(id));
             return Err(format!(
-                "skills: {both} both become the operation {name} (ids must differ in more than signs)"
+                "skills: {both} both become the operation {name} (ids must differ in more than punctuation)"
             ));
         }
         let about = text(skill, "description").or_else(|| text(skill, "name")).unwrap_or_default();

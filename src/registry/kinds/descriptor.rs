@@ -1,5 +1,5 @@
-//! From an agent:// descriptor (JSON-LD or plain JSON, R65–R73) to a metadata document: capabilities with their
-//! schemas become operations. Everything else that the descriptor says stays where it stands.
+//! Converts an agent:// descriptor (JSON-LD or plain JSON, R65–R73) into an AIDIP document: capabilities with schemas
+//! become operations. All other members are kept.
 
 use super::{
     fields::{get, objects, quoted, text, words},
@@ -10,7 +10,7 @@ use crate::{names::hints, net::Url};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Words of JSON Schema, of which a schema has at least one.
+/// Keywords of JSON Schema; a schema has at least one of them.
 const SCHEMA: &[&str] = &[
     "type",
     "properties",
@@ -27,10 +27,10 @@ const SCHEMA: &[&str] = &[
     "additionalProperties",
 ];
 
-/// The metadata document of a descriptor that stands at `base` and is known there as `known_as`.
+/// Converts the descriptor that was read from `base`, where it is listed as `known_as`.
 ///
 /// # Errors
-/// What keeps the agent from being called through the gateway.
+/// Why the agent cannot be called through the gateway.
 pub(super) fn document(
     mut descriptor: Map<String, Value>,
     known_as: Option<&str>,
@@ -60,24 +60,24 @@ pub(super) fn document(
     Ok(Value::Object(descriptor))
 }
 
-/// R53: what the descriptor hints at, the plainest hint first. `agent://` without a transport is HTTPS (R54).
+/// Returns the endpoint that the descriptor hints at (R53), the plainest hint first. `agent://` is HTTPS (R54).
 fn endpoint(descriptor: &Map<String, Value>, base: &Url) -> Result<String, String> {
     let hint = hints::hint(descriptor);
-    let hint = hint.ok_or("it names no endpoint (endpoint, transport.endpoint or url is needed)")?;
+    let hint = hint.ok_or("endpoint: is required (endpoint, transport.endpoint or url)")?;
     match hint.split_once("://") {
         Some(("agent", rest)) => Ok(format!("https://{rest}")),
-        // What is no way over HTTP is judged, and refused by name, with the rest of the document.
+        // A URL that is not HTTP is rejected later, with the rest of the document.
         Some(_) => Ok(hint.to_owned()),
-        None => base.join(hint).map(String::from).map_err(|_| format!("the endpoint {} is no URL", quoted(hint))),
+        None => base.join(hint).map(String::from).map_err(|_| format!("endpoint: {} is not a URL", quoted(hint))),
     }
 }
 
-/// The operations, where capabilities are described, and the capabilities as words.
+/// Returns the operations, where capabilities are objects, and the capabilities as words.
 fn capabilities(descriptor: &Map<String, Value>) -> Result<(Option<Vec<Value>>, Vec<String>), String> {
     let listed = match get(descriptor, "capabilities") {
         Some(Value::Array(listed)) if listed.iter().any(Value::is_object) => objects(descriptor, "capabilities")?,
         Some(Value::Array(_)) => return Ok((None, words_of(descriptor))),
-        // Flags by name are no capabilities to filter by.
+        // Flags by name are not capabilities to filter by.
         _ => return Ok((None, Vec::new())),
     };
     let (mut operations, mut taken) = (Vec::new(), BTreeMap::new());
@@ -107,7 +107,7 @@ fn words_of(descriptor: &Map<String, Value>) -> Vec<String> {
     words(descriptor, "capabilities").into_iter().map(str::to_owned).collect()
 }
 
-/// A shorthand such as `{"city": "string"}` is no schema: it stays as it is, and nothing is checked by it.
+/// Returns whether this is a JSON Schema. A shorthand such as `{"city": "string"}` is not: it is kept and not enforced.
 fn is_schema(value: &Value) -> bool {
     match value {
         Value::Bool(_) => true,
@@ -116,12 +116,12 @@ fn is_schema(value: &Value) -> bool {
     }
 }
 
-/// `{"schemes": […]}` as descriptors have it, or A2A's schemes; AIDIP's own form stays as it is.
+/// Converts `{"schemes": […]}` as descriptors have it, or A2A's schemes; AIDIP's own form is kept.
 fn authentication(descriptor: &Map<String, Value>) -> Result<Option<Value>, String> {
     let own = match descriptor.get("authentication") {
         Some(Value::Object(members)) => members,
         None | Some(Value::Null) => return security::of_card(descriptor),
-        // Judged, and refused, with the rest of the document.
+        // Rejected later, with the rest of the document.
         Some(_) => return Ok(None),
     };
     match own.get("schemes") {

@@ -1,5 +1,5 @@
-//! The documents that a list only names. What the list shows to have changed is fetched, the rest is asked for again in
-//! turn. One that cannot be read stays as it was.
+//! Documents that a list links to. Changed entries are fetched again at once, the others are revalidated in turn.
+//! A document that cannot be fetched keeps its previous content.
 
 use super::{
     judge::{Judge, Ready},
@@ -17,28 +17,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of all documents of one list.
+/// Maximum size in bytes of all documents of one list.
 const MOST_BYTES: usize = 256 << 20;
-/// Documents fetched in one look because they are new or changed; the next look goes on.
+/// Maximum number of new or changed documents fetched in one poll; the next poll continues.
 const FETCHED: usize = 10_000;
-/// Documents asked for again in one look although nothing tells that they changed: in turn, so that each is sooner or
-/// later. Below this number every look asks for all.
+/// Maximum number of unchanged documents revalidated in one poll: in turn, so that each one is sooner or later. Up to
+/// this number, every poll revalidates all.
 const REVALIDATED: usize = 256;
-/// How long one look fetches documents; the next one goes on.
+/// Maximum duration of fetching documents in one poll; the next poll continues.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Documents fetched at once.
+/// Maximum number of concurrent fetches.
 const AT_ONCE: usize = 8;
 
-/// Documents by where they are and what they are called there.
+/// Cached documents by URL and listed name.
 #[derive(Default)]
 pub(super) struct Documents {
     held: HashMap<Key, Held>,
     turn: usize,
 }
 
-/// A document that the list names.
+/// Link of a list to a document.
 pub(super) struct Named<'a> {
-    /// The entry that names it.
+    /// Digest of the list entry.
     pub(super) entry: Key,
     pub(super) url: &'a Url,
     pub(super) known_as: Option<&'a str>,
@@ -46,10 +46,10 @@ pub(super) struct Named<'a> {
 
 /// A document that was fetched.
 struct Held {
-    /// The entry that named it, as it was then.
+    /// Digest of the list entry at that time.
     entry: Key,
     found: Result<Ready, String>,
-    /// Why it could not be read this time.
+    /// Why the last fetch failed.
     trouble: Option<String>,
 }
 
@@ -59,25 +59,25 @@ pub(super) struct Due {
     entry: Key,
     url: Url,
     known_as: Option<String>,
-    /// Whether what is known may still do.
+    /// Whether the cached content may still be current.
     known: bool,
 }
 
 impl Documents {
-    /// The document, as it was last read; `None` where there was no time for it yet.
+    /// Returns the document as it was last fetched; `None` where it was not fetched yet.
     pub(super) fn get(&self, url: &Url, known_as: Option<&str>) -> Option<&Result<Ready, String>> {
         self.held.get(&place(url, known_as)).map(|held| &held.found)
     }
 
-    /// How many documents stay as they were because they cannot be read, and why, by example.
+    /// Returns how many documents keep their previous content because they cannot be fetched, with one reason.
     pub(super) fn trouble(&self) -> Option<String> {
         let stale = self.held.values().filter(|held| held.found.is_ok());
         let mut reasons: Vec<&String> = stale.filter_map(|held| held.trouble.as_ref()).collect();
         reasons.sort_unstable();
-        reasons.first().map(|why| format!("{} documents cannot be read: {}", reasons.len(), cut(why, 300)))
+        reasons.first().map(|why| format!("{} documents cannot be fetched: {}", reasons.len(), cut(why, 300)))
     }
 
-    /// What has to be fetched now of what the list names, and whether something is left for later.
+    /// Returns the links to fetch in this poll, and whether some are left for the next.
     pub(super) fn due<'a>(&mut self, named: impl Iterator<Item = Named<'a>>) -> (Vec<Due>, bool) {
         let (mut new, mut old, mut places) = (Vec::new(), Vec::new(), HashSet::new());
         for Named { entry, url, known_as } in named {
@@ -102,15 +102,15 @@ impl Documents {
         (new, left)
     }
 
-    /// Fetches documents, several at once, and judges each as it comes; whether there was no time for some.
+    /// Fetches documents concurrently, and converts each; returns whether time ran out before all were fetched.
     ///
     /// # Errors
-    /// Together they are more than may be kept.
+    /// All documents together exceed the maximum size.
     pub(super) async fn fetch(&mut self, due: Vec<Due>, web: &Web, judge: &Judge) -> Result<bool, String> {
         let began = Instant::now();
         let mut bytes: usize = self.held.values().filter_map(|held| Some(held.found.as_ref().ok()?.size())).sum();
         let late = AtomicBool::new(false);
-        // What was asked for is waited for: its validators are remembered already.
+        // A fetch that was started is awaited: its validators are cached already.
         let due = due.into_iter().take_while(|_| {
             late.store(began.elapsed() > LONGEST, Relaxed);
             !late.load(Relaxed)
@@ -120,7 +120,7 @@ impl Documents {
             let held = self.held.get_mut(&due.place);
             match (found, held) {
                 (Ok(None), Some(held)) => held.trouble = None,
-                // Nothing is known, and nothing came: the next look asks again.
+                // Nothing is cached and nothing was received: the next poll fetches again.
                 (Ok(None), None) => {}
                 (Ok(Some(found)), held) => {
                     let size = found.as_ref().map_or(0, Ready::size);
@@ -128,15 +128,15 @@ impl Documents {
                     bytes = bytes + size - before;
                     if bytes > MOST_BYTES {
                         if let Some(held) = self.held.get_mut(&due.place) {
-                            held.trouble = Some("it does not fit in".to_owned());
+                            held.trouble = Some("all documents together are too large".to_owned());
                         }
-                        return Err(format!("{}: its documents have more than {MOST_BYTES} bytes", due.url));
+                        return Err(format!("{}: all documents have more than {MOST_BYTES} bytes", due.url));
                     }
                     self.held.insert(due.place, Held { entry: due.entry, found, trouble: None });
                 }
                 (Err(why), Some(held)) if held.found.is_ok() => held.trouble = Some(why),
                 (Err(why), _) => {
-                    let found = Err(format!("the document cannot be read: {why}"));
+                    let found = Err(format!("the document cannot be fetched: {why}"));
                     self.held.insert(due.place, Held { entry: due.entry, found, trouble: Some(why) });
                 }
             }
@@ -145,7 +145,7 @@ impl Documents {
     }
 }
 
-/// A document as it came: `None` where it is as it was, an error where nothing came that could be judged.
+/// Result of a fetch: `None` where the document is unchanged, an error where no document was received.
 type Come = Result<Option<Result<Ready, String>>, String>;
 
 async fn fetched(web: &Web, judge: &Judge, due: Due) -> (Due, Come) {
@@ -163,7 +163,7 @@ async fn fetched(web: &Web, judge: &Judge, due: Due) -> (Due, Come) {
     (due, found)
 }
 
-/// Where a document is and what it is called there: one card under two names is two agents.
+/// Returns the cache key of a document: URL and listed name, because one card under two names is two agents.
 fn place(url: &Url, known_as: Option<&str>) -> Key {
     key(&[url.as_str().as_bytes(), known_as.unwrap_or_default().as_bytes()])
 }

@@ -1,14 +1,14 @@
-//! From a document of Agent Framework's discovery (R142–R145) to a metadata document: the first way in by POST is the
-//! endpoint, resolved against the address that was read. Ways in that are not HTTP are passed over.
+//! Converts a document of Agent Framework's discovery (R142–R145) to an AIDIP document. The first POST endpoint over
+//! HTTP becomes the endpoint, resolved against the document's URL; endpoints that are not HTTP are skipped.
 
 use super::fields::{get, quoted, text};
 use crate::net::Url;
 use serde_json::{Map, Value};
 
-/// The metadata document of what stands at `base`.
+/// Converts the document that was read from `base`.
 ///
 /// # Errors
-/// It has no way in that the gateway could call.
+/// The document has no endpoint that the gateway could call.
 pub(super) fn document(mut members: Map<String, Value>, base: &Url) -> Result<Value, String> {
     let endpoint = endpoint(&members, base)?;
     let owner = get(&members, "owner").and_then(Value::as_object);
@@ -20,7 +20,7 @@ pub(super) fn document(mut members: Map<String, Value>, base: &Url) -> Result<Va
             members.entry(field).or_insert_with(|| value.into());
         }
     }
-    // Here capabilities are flags by name: those that are up are words to filter by, and all are kept.
+    // Here capabilities are flags by name: the set ones become words to filter by, and all flags are kept.
     if let Some(Value::Object(flags)) = members.get("capabilities") {
         let up: Vec<Value> =
             flags.iter().filter(|(_, flag)| is_up(flag)).map(|(name, _)| name.as_str().into()).collect();
@@ -44,14 +44,14 @@ fn endpoint(members: &Map<String, Value>, base: &Url) -> Result<String, String> 
         let method = text(endpoint, "method").or_else(|| text(endpoint, "httpMethod"));
         let over_http = text(endpoint, "transport").is_none_or(|kind| kind.eq_ignore_ascii_case("http"));
         let posts = method.is_some_and(|method| method.eq_ignore_ascii_case("POST"));
-        // A path with a variable in it begins somewhere else.
+        // A path template has no fixed URL.
         text(endpoint, "path").filter(|path| over_http && posts && !path.contains('{'))
     });
-    let path = path.ok_or("endpoints: none is called by POST over HTTP at a fixed path (one is needed)")?;
-    // `/v1/message:send` is a path; without its slash it would be taken for a scheme.
+    let path = path.ok_or("endpoints: must have one with method POST over HTTP and a path without variables")?;
+    // `/v1/message:send` is a path; without its slash it would parse as a scheme.
     let rooted = match path.starts_with('/') || path.contains("://") {
         true => path.to_owned(),
         false => format!("/{path}"),
     };
-    base.join(&rooted).map(String::from).map_err(|_| format!("the endpoint {} is no path", quoted(path)))
+    base.join(&rooted).map(String::from).map_err(|_| format!("endpoints: {} is not a path", quoted(path)))
 }

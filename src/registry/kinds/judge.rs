@@ -1,6 +1,6 @@
-//! What one entry of a list is: an agent's document, the way to one, or neither, and why.
-//! What a document is shaped like is told by the document, not by the registry that lists it: an AIDIP registry may
-//! hold A2A cards, and a domain of agent:// documents of AIDIP.
+//! Classifies the entries of a list: an agent's document, a link to one, or invalid with the reason.
+//! The document's own shape decides what it is, and not the registry that lists it: an AIDIP registry may have A2A
+//! cards, and an agent:// domain AIDIP documents.
 
 use super::{
     card, descriptor,
@@ -23,13 +23,13 @@ use crate::{
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-/// Bytes of one document.
+/// Maximum size of one document in bytes.
 const LARGEST: usize = 1 << 20;
-/// Bytes of an id that documents are asked for by.
+/// Maximum length in bytes of an id that becomes part of a document's URL.
 const LONGEST_ID: usize = 256;
-/// Bytes of a URL that leads to a document.
+/// Maximum length in bytes of the URL of a document.
 const LONGEST_URL: usize = 2_048;
-/// What a summary of AIDIP or Agent Framework may hold; whatever has more is the document itself.
+/// Members of a summary of AIDIP or Agent Framework; an entry with other members is the document itself.
 const SUMMARY: &[&str] = &[
     "id",
     "name",
@@ -46,18 +46,18 @@ const SUMMARY: &[&str] = &[
     "updated_at",
 ];
 
-/// What an entry turned out to be.
+/// What a list entry is.
 #[derive(Clone, Debug)]
 pub(super) enum Judged {
     /// An agent's document.
     Agent(Ready),
-    /// The document is there, and known under this name.
+    /// The URL of the document, and the name by which the list knows it.
     At { url: Url, known_as: Option<String> },
     /// Neither, and why.
     Broken(String),
 }
 
-/// A document that only the catalogue has yet to judge.
+/// A converted document, which only the catalogue has yet to validate.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     text: Bytes,
@@ -81,12 +81,12 @@ impl Ready {
     }
 }
 
-/// An entry that is no agent, as the catalogue takes it: refused for this reason.
+/// Returns an invalid entry in the form that the catalogue rejects with this reason.
 pub(super) fn refused(why: &str) -> Document {
     Document { digest: sha256(format!("refused: {why}").as_bytes()), body: Body::Broken(why.to_owned()) }
 }
 
-/// Judges entries for one feed.
+/// Classifies the entries of one feed.
 #[derive(Debug)]
 pub(super) struct Judge {
     pub(super) kind: Kind,
@@ -94,7 +94,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// What the entry of a list that was read at `base` is.
+    /// Classifies an entry of the list that was read from `base`.
     pub(super) fn entry(&self, raw: &Raw, base: &Url) -> Judged {
         let judged = match &raw.broken {
             Some(why) => Err(why.clone()),
@@ -103,10 +103,10 @@ impl Judge {
         judged.unwrap_or_else(|why| Judged::Broken(labelled(raw, &why)))
     }
 
-    /// The document that was read at `base`, where it is known as `known_as`, or why it is refused.
+    /// Converts the document that was read from `base` and is listed as `known_as`, or returns why it is rejected.
     ///
     /// # Errors
-    /// What came is no agent's document at all, such as half of one: it says nothing about the agent.
+    /// The content is not an agent's document at all, such as half of one: it says nothing about the agent.
     pub(super) fn document(
         &self,
         text: &Bytes,
@@ -117,13 +117,13 @@ impl Judge {
         let says = ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
         match says {
             true => Ok(self.ready(value, text, known_as, base)),
-            false => Err("what is there is no agent's document (it has neither id nor name)".to_owned()),
+            false => Err("it is not an agent's document (it has neither id nor name)".to_owned()),
         }
     }
 
     fn read(&self, text: &Bytes) -> Result<Value, String> {
         match text.len() {
-            0 => Err("there is nothing between two commas".to_owned()),
+            0 => Err("no document between two commas".to_owned()),
             1..=LARGEST => read::value(Body::Text(text.clone())),
             many => Err(format!("the document has {many} bytes (at most {LARGEST})")),
         }
@@ -145,13 +145,13 @@ impl Judge {
             let path = url.path_segments_mut().map(|mut path| {
                 path.pop_if_empty().push(id);
             });
-            path.map_err(|()| "the list is at no address that documents could stand below".to_owned())?;
+            path.map_err(|()| "documents cannot be below the URL of the list".to_owned())?;
             return Ok(Judged::At { url, known_as: None });
         }
         self.ready(Value::Object(members), &raw.text, name, base).map(Judged::Agent)
     }
 
-    /// The id of an entry that says only as much as a summary does.
+    /// Returns the id of an entry that has no more members than a summary.
     fn summary<'a>(&self, members: &'a Map<String, Value>) -> Option<&'a str> {
         let short = members.keys().all(|name| SUMMARY.contains(&name.as_str()));
         let listed = match self.kind {
@@ -162,11 +162,11 @@ impl Judge {
         text(members, "id").filter(|id| listed && id.len() <= LONGEST_ID && !matches!(*id, "." | ".."))
     }
 
-    /// An entry of an AI Catalog or of ARD: a card at a URL or within.
+    /// Classifies an entry of an AI Catalog or ARD registry: a card by URL or inline.
     fn catalogued(&self, mut entry: Map<String, Value>, base: &Url) -> Result<Judged, String> {
         let media = text(&entry, "type").or_else(|| text(&entry, "mediaType")).unwrap_or_default();
         if !is_agent(media) {
-            return Err(format!("is of type {}, which is no agent", quoted(media)));
+            return Err(format!("is of type {}, which is not an agent", quoted(media)));
         }
         let name = ["identifier", "id", "name"].into_iter().find_map(|field| text(&entry, field)).map(str::to_owned);
         let inline = ["data", "card", "content"].into_iter().find_map(|field| entry.remove(field));
@@ -179,7 +179,7 @@ impl Judge {
         }
     }
 
-    /// A document from whatever shape it has; `original` is its text where it stands there as a text of its own.
+    /// Converts a document of any shape; `original` is its text, where the list has it as a text of its own.
     fn ready(&self, value: Value, original: &Bytes, known_as: Option<&str>, base: &Url) -> Result<Ready, String> {
         let Value::Object(mut members) = value else {
             return Err(format!("an agent's document must be an object, not {}", kind(&value)));
@@ -206,7 +206,7 @@ impl Judge {
         Ready::new(document.to_string().into())
     }
 
-    /// What of a document is believed: all of it where no keys are configured.
+    /// Returns the members that the signature covers, or all where no keys are configured.
     fn proven(&self, members: Map<String, Value>) -> Result<Map<String, Value>, String> {
         let Some(trusted) = &self.proof.trusted else {
             return Ok(members);
@@ -219,21 +219,21 @@ impl Judge {
         }
         match trusted.believed(&Value::Object(members))? {
             Value::Object(believed) => Ok(believed),
-            other => Err(format!("signatures: cover no object, but {}", kind(&other))),
+            other => Err(format!("signatures: cover {} instead of an object", kind(&other))),
         }
     }
 }
 
-/// What registers on this machine is known by its own id alone: a document from elsewhere must not be a second door to
-/// it, under an id that other callers may use.
+/// Rejects an endpoint that is a local runtime. Runtimes register on this machine; a document from elsewhere must not
+/// expose one under another id, which other callers may be allowed to use.
 fn elsewhere(document: &Map<String, Value>) -> Result<(), String> {
     match text(document, "endpoint").is_some_and(|endpoint| endpoint.starts_with("agent+local:")) {
-        true => Err("endpoint: is a runtime of the gateway's own machine, which registers there".to_owned()),
+        true => Err("endpoint: is a runtime of the gateway's own machine, which registers itself".to_owned()),
         false => Ok(()),
     }
 }
 
-/// A document of AIDIP stays the text it is, unless its address is relative (R11) or its id is its name in a map.
+/// Keeps the text of an AIDIP document, unless its endpoint is relative (R11) or its id is its key in a map.
 fn plain(
     mut members: Map<String, Value>,
     original: &Bytes,
@@ -244,7 +244,7 @@ fn plain(
     let resolved = relative.and_then(|endpoint| base.join(endpoint).ok());
     let id = known_as.filter(|_| !members.contains_key("id")).map(slug);
     if resolved.is_none() && id.is_none() && !original.is_empty() && !members.contains_key("signatures") {
-        // Copied, so that one document does not keep a whole page in memory.
+        // Copied, so that one document does not keep the whole page in memory.
         return Ready::new(Bytes::copy_from_slice(original));
     }
     members.extend(resolved.map(|url| ("endpoint".to_owned(), String::from(url).into())));
@@ -260,11 +260,11 @@ fn link(url: &str, name: Option<&str>, base: &Url) -> Result<Judged, String> {
     let plain = url.strip_prefix("agent://").or_else(|| url.strip_prefix("agent+https://"));
     let url = plain.map_or_else(|| url.to_owned(), |rest| format!("https://{rest}"));
     let joined = base.join(&url).ok().filter(|joined| matches!(joined.scheme(), "http" | "https"));
-    let url = joined.ok_or_else(|| format!("its document is at {}, which is no URL over HTTP", quoted(&url)))?;
+    let url = joined.ok_or_else(|| format!("the link {} is not a URL over HTTP", quoted(&url)))?;
     Ok(Judged::At { url, known_as: name.map(str::to_owned) })
 }
 
-/// The reason with whatever tells operators which entry it is.
+/// Prefixes the reason with the name or id of the entry.
 fn labelled(raw: &Raw, why: &str) -> String {
     let within = || {
         let members = listing::members(&raw.text).ok()?;

@@ -1,7 +1,7 @@
-//! From the bytes of a list to its entries and the way to the next page, without parsing the entries: one that is
-//! broken inside costs itself alone.
-//! The list may be the whole text, or a member called `agents`, `items` or `entries`; it may be an array, or a map from
-//! names to documents or their URLs. A text that is one document is a list of one.
+//! Parses a page of a list into its entries and the URL of the next page, without parsing the entries: a malformed
+//! entry affects only itself.
+//! The list is the whole text or a member `agents`, `items` or `entries`; an array, or a map from names to documents or
+//! their URLs. A text that is one document is a list of one.
 
 use crate::{
     net::Url,
@@ -12,13 +12,13 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::{collections::HashMap, ops::Range};
 
-/// Members under which lists stand, in the order in which they are looked for.
+/// Members that may have the list, in order of preference.
 const LISTS: &[&str] = &["agents", "items", "entries"];
 /// Members that only a document has.
 const DOCUMENT: &[&str] = &["endpoint", "endpoints", "skills", "supportedInterfaces", "transport", "@context"];
-/// Members that hold the page's own data besides the top of the text.
+/// Members that may have pagination data, besides the top level.
 const AROUND: &[&str] = &["metadata", "meta", "pagination"];
-/// Members that hold what the next page is asked for with, and the parameter that takes it.
+/// Members that have the cursor of the next page, and the query parameter that takes it.
 const CURSORS: &[(&str, &str)] = &[
     ("nextCursor", "cursor"),
     ("next_cursor", "cursor"),
@@ -26,33 +26,33 @@ const CURSORS: &[(&str, &str)] = &[
     ("next_page_token", "pageToken"),
     ("pageToken", "pageToken"),
 ];
-/// Characters of a cursor.
+/// Maximum length of a cursor in characters.
 const LONGEST_CURSOR: usize = 4_096;
 
 /// One page of a list.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) entries: Vec<Raw>,
-    /// Where the next page is.
+    /// URL of the next page.
     pub(super) next: Option<Url>,
 }
 
-/// One entry as it stands there.
+/// One entry, not parsed.
 #[derive(Debug)]
 pub(super) struct Raw {
-    /// Its name in a map.
+    /// Key of the entry in a map.
     pub(super) name: Option<String>,
     pub(super) text: Bytes,
-    /// Why it cannot be read although it stands there.
+    /// Why the entry is invalid regardless of its text.
     pub(super) broken: Option<String>,
 }
 
 type Members = Vec<(String, Range<usize>)>;
 
-/// The entries of the page that was read at `url`.
+/// Parses the page that was read from `url`.
 ///
 /// # Errors
-/// The text is broken as a whole, or holds no list.
+/// The text is malformed as a whole, or has no list.
 pub(super) fn read(url: &Url, body: &Bytes) -> Result<Listing, String> {
     if let Err(why) = std::str::from_utf8(body) {
         return Err(format!("byte {} is not UTF-8", why.valid_up_to()));
@@ -66,18 +66,18 @@ pub(super) fn read(url: &Url, body: &Bytes) -> Result<Listing, String> {
     }
 }
 
-/// Judged before anything is made of the entries: a comma alone counts as one.
+/// Checks the number of entries before anything is made of them: a comma alone counts as one.
 fn bounded<T>(found: Vec<T>) -> Result<Vec<T>, String> {
     match found.len() {
         0..=MOST_AGENTS => Ok(found),
-        many => Err(format!("it holds {many} entries (at most {MOST_AGENTS})")),
+        many => Err(format!("it has {many} entries (at most {MOST_AGENTS})")),
     }
 }
 
-/// The names and places of an object's members.
+/// Returns the names and byte ranges of an object's members.
 ///
 /// # Errors
-/// It is no object, or not closed.
+/// The text is not an object, or the object is not closed.
 pub(super) fn members(text: &Bytes) -> Result<Members, String> {
     let found = bounded(split::members(text)?)?;
     let named = found.into_iter().map(|(name, place)| {
@@ -103,7 +103,7 @@ fn object(url: &Url, body: &Bytes) -> Result<Listing, String> {
     let mut lists: Vec<_> = lists.collect();
     lists.sort_by_key(|(name, _)| LISTS.iter().position(|list| list == name));
     let entries = match lists.as_slice() {
-        [(one, _), (other, _), ..] if one == other => return Err(format!("the name '{one}' stands twice")),
+        [(one, _), (other, _), ..] if one == other => return Err(format!("member '{one}' appears twice")),
         [(_, place), ..] if !has(DOCUMENT) => {
             let list = body.slice(place.clone());
             if first(place) == Some(b'[') { items(&list)? } else { map(&list, self::members(&list)?) }
@@ -112,13 +112,13 @@ fn object(url: &Url, body: &Bytes) -> Result<Listing, String> {
         _ if !members.is_empty() && members.iter().all(|(_, place)| first(place) == Some(b'"')) => {
             map(body, members.clone())
         }
-        _ => return Err("there is no list in it (an array, or a member agents, items or entries)".to_owned()),
+        _ => return Err("it has no list (an array, or a member agents, items or entries)".to_owned()),
     };
     let next = next(url, body, &members)?;
     Ok(Listing { entries, next })
 }
 
-/// A map whose every value is a text is taken for names and URLs only where nothing tells that it is a document.
+/// Returns whether the object is a document. Only otherwise a map of strings is taken for names and URLs.
 fn is_document(members: &Members) -> bool {
     let has = |wanted: &str| members.iter().any(|(name, _)| name == wanted);
     DOCUMENT.iter().any(|name| has(name)) || has("id") || (has("name") && has("url")) || has("apiVersion")
@@ -131,13 +131,13 @@ fn map(text: &Bytes, members: Members) -> Vec<Raw> {
     }
     let each = |(name, place): (String, Range<usize>)| {
         let twice = seen.get(&name).is_some_and(|count| *count > 1);
-        let broken = twice.then(|| "the name stands twice in one map".to_owned());
+        let broken = twice.then(|| "the name appears twice in the map".to_owned());
         Raw { name: Some(name), text: text.slice(place), broken }
     };
     members.into_iter().map(each).collect()
 }
 
-/// The next page by a cursor, or by its number where the page tells it (R139).
+/// Returns the next page by a cursor, or by its number where the page has one (R139).
 fn next(url: &Url, body: &Bytes, members: &Members) -> Result<Option<Url>, String> {
     let mut told: HashMap<String, Value> = HashMap::new();
     for (name, place) in members {
@@ -147,7 +147,7 @@ fn next(url: &Url, body: &Bytes, members: &Members) -> Result<Option<Url>, Strin
             told.extend(inner);
         }
     }
-    // What stands at the top counts more than what stands within.
+    // The top level has precedence over nested members.
     for (name, place) in members {
         let text = body.slice(place.clone());
         if !matches!(text.first(), Some(b'[' | b'{')) && text.len() <= 2 * LONGEST_CURSOR {
@@ -181,7 +181,7 @@ fn next(url: &Url, body: &Bytes, members: &Members) -> Result<Option<Url>, Strin
     }))
 }
 
-/// `url` with these parameters instead of those it had by these names.
+/// Returns `url` with these query parameters replaced.
 fn with(url: &Url, set: &[(&str, &str)]) -> Url {
     let replaced = |name: &str| set.iter().any(|(other, _)| *other == name);
     let kept: Vec<(String, String)> = url

@@ -1,21 +1,21 @@
-//! From names that people and URNs have to identifiers that a path can hold, by one rule that never changes: what
-//! fits stays; else every run of other characters becomes one `-`, none at the ends; and where nothing is left, or too
-//! much, the SHA-256 of the name stands in.
-//! Two names may become one identifier: the catalogue then serves neither, and says so.
+//! Slugs: converts arbitrary names and URNs into path-safe identifiers, by one rule that never changes. A name that
+//! fits is kept; else every run of other characters becomes one `-`, none at the ends; where nothing is left, or too
+//! much, part of the SHA-256 of the name is appended.
+//! Two names may have the same slug: the catalogue then serves neither, and reports it.
 
 use crate::{agent::AgentId, registry::read::sha256};
 use std::fmt::Write;
 
-/// Characters of a name that are kept where the whole is too long.
+/// Number of characters that are kept of a name that is too long.
 const KEPT: usize = 96;
 
-/// Path segments under an agent that are not its operations.
+/// Path segments below an agent that are not operations.
 const RESERVED: &[&str] = &["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"];
 
-/// The operation that stands for a whole A2A agent: A2A's bodies name no skill.
+/// The operation that stands for a whole A2A agent: A2A messages name no skill.
 pub(super) const MESSAGE: &str = "message";
 
-/// An identifier for `name`.
+/// Returns an identifier for `name`.
 pub(super) fn slug(name: &str) -> String {
     if AgentId::fits(name) {
         return name.to_owned();
@@ -40,8 +40,8 @@ pub(super) fn slug(name: &str) -> String {
     }
 }
 
-/// The name of an operation for a skill or capability called `name`; words that mean something else in a path are
-/// told apart by an ending.
+/// Returns the operation name for a skill or capability called `name`; a suffix distinguishes it from reserved path
+/// segments.
 pub(super) fn operation(name: &str) -> String {
     let mut slug = slug(name);
     if RESERVED.contains(&slug.as_str()) {

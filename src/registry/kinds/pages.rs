@@ -1,5 +1,5 @@
-//! The pages of a list, remembered so far that a page that did not change need not be read again.
-//! One page that cannot be read fails the whole list: what is missing could be anybody.
+//! Pagination: reads all pages of a list, and caches their entries so that an unchanged page is not parsed again.
+//! A page that cannot be read fails the whole list, because any agent could be missing.
 
 use super::{
     judge::{Judge, Judged},
@@ -15,28 +15,28 @@ use crate::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// Pages of one list.
+/// Maximum number of pages of one list.
 const MOST_PAGES: usize = 1_000;
-/// Bytes of all pages of one look.
+/// Maximum size in bytes of all pages of one poll.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Entries after which calls get their turn: judging a long list takes as long as thousands of calls.
+/// Number of entries after which the task yields: classifying a long list takes as long as thousands of calls.
 const PAUSE: usize = 32;
 
-/// The digest of an entry, and of everything that its judgement hangs on.
+/// SHA-256 of an entry and of everything that its classification depends on.
 pub(super) type Key = [u8; 32];
 
-/// A list over any number of pages.
+/// A list of any number of pages.
 pub(super) struct Pages {
-    /// Where the list may be, the best first.
+    /// Candidate URLs of the list, in order of preference.
     starts: Vec<Url>,
-    /// Which of them it was at.
+    /// Index of the candidate at which the list was found.
     settled: Option<usize>,
     pages: HashMap<Url, Listed>,
     entries: HashMap<Key, Judged>,
 }
 
-/// A page as it was when it was last read.
+/// A page as it was last read.
 struct Listed {
     entries: Vec<Key>,
     next: Option<Url>,
@@ -48,19 +48,19 @@ impl Pages {
         Self { starts, settled: None, pages: HashMap::new(), entries: HashMap::new() }
     }
 
-    /// What the entry turned out to be.
+    /// Returns the classified entry.
     pub(super) fn entry(&self, key: &Key) -> Option<&Judged> {
         self.entries.get(key)
     }
 
-    /// The entries of all pages.
+    /// Reads all pages and returns their entries.
     ///
     /// # Errors
-    /// A page cannot be read, or the list has no end within bounds.
+    /// A page cannot be read, or the list exceeds the bounds.
     pub(super) async fn list(&mut self, web: &Web, judge: &Judge) -> Result<Vec<Key>, String> {
         let mut seen = HashSet::new();
         let listed = self.walk(web, judge, &mut seen).await;
-        // After a failure too: a list whose every look has other pages must not fill the memory.
+        // After a failure too: a list whose pages differ at every poll must not exhaust the memory.
         self.pages.retain(|url, _| seen.contains(url));
         let kept: HashSet<&Key> = self.pages.values().flat_map(|page| &page.entries).collect();
         self.entries.retain(|key, _| kept.contains(key));
@@ -76,12 +76,12 @@ impl Pages {
                 return Err(format!("{start}: the list has more than {MOST_PAGES} pages"));
             }
             if !seen.insert(url.clone()) {
-                return Err(format!("{url}: the list comes back to a page that was read already"));
+                return Err(format!("{url}: the next page is one that was read already"));
             }
             if url != start {
                 self.page(&url, web, judge).await?;
             }
-            let page = self.pages.get(&url).ok_or_else(|| format!("{url}: was not kept"))?;
+            let page = self.pages.get(&url).ok_or_else(|| format!("{url}: the page was not cached"))?;
             bytes += page.size;
             entries.extend_from_slice(&page.entries);
             if entries.len() > MOST_AGENTS || bytes > MOST_BYTES {
@@ -92,7 +92,7 @@ impl Pages {
         Ok(entries)
     }
 
-    /// The first place where there is a list. One that was found is not given up for a lesser one.
+    /// Returns the first candidate that has a list. A candidate that was found once is not given up for a lesser one.
     async fn start(&mut self, web: &Web, judge: &Judge) -> Result<Url, String> {
         let mut reasons = Vec::new();
         for (at, url) in self.starts.clone().into_iter().enumerate() {
@@ -108,7 +108,7 @@ impl Pages {
         Err(reasons.join("; "))
     }
 
-    /// Reads one page, unless it is as it was.
+    /// Reads one page, unless it is unchanged.
     async fn page(&mut self, url: &Url, web: &Web, judge: &Judge) -> Result<(), String> {
         let page = match web.get(url).await? {
             Fetched::Unchanged if self.pages.contains_key(url) => return Ok(()),
@@ -133,7 +133,7 @@ impl Pages {
     }
 }
 
-/// A digest of several texts that cannot run into each other.
+/// Returns a digest of several texts; their lengths keep them apart.
 pub(super) fn key(texts: &[&[u8]]) -> Key {
     let mut whole = Vec::new();
     for text in texts {

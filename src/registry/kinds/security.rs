@@ -1,25 +1,25 @@
-//! What a card or descriptor asks of its callers, as AIDIP's `authentication` says it.
-//! It never opens what the other text closes: what cannot be said exactly is refused; of several ways in, the first
-//! that can be said is asked for.
+//! Converts the security schemes of an agent card or descriptor into AIDIP's `authentication`.
+//! The conversion never opens what the card closes: a requirement that AIDIP cannot express is an error. Of several
+//! alternatives, the first that can be expressed is used.
 
 use super::fields::{get, objects, quoted, text, words};
 use serde_json::{Map, Value, json};
 
-/// One way in: `authentication.type` and the scopes that go with it.
+/// One alternative: `authentication.type` and its scopes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Way {
     kind: &'static str,
     scopes: Vec<String>,
 }
 
-/// The `authentication` of an A2A card, 0.3 or 1.0; `None` where it asks for nothing.
+/// Converts the security requirements of an A2A card, 0.3 or 1.0; `None` where the card requires nothing.
 ///
 /// # Errors
-/// It asks for what the gateway cannot ask for, or for different things in different skills.
+/// The requirements cannot be expressed, or differ between skills.
 pub(super) fn of_card(card: &Map<String, Value>) -> Result<Option<Value>, String> {
     if let Some(Value::Object(older)) = card.get("authentication") {
         let names: Vec<&str> = words(older, "schemes").into_iter().chain(text(older, "type")).collect();
-        // Where the older field asks for nothing, the newer ones may.
+        // Where the older field requires nothing, the newer ones may.
         if let Some(found) = of_schemes(&names)? {
             return Ok(Some(found));
         }
@@ -31,7 +31,7 @@ pub(super) fn of_card(card: &Map<String, Value>) -> Result<Option<Value>, String
     };
     let mut asked = required(card, schemes)?;
     if asked.is_none() && !schemes.is_empty() {
-        // Declared and not required by name: SDKs leave empty requirements out, and so would a thief.
+        // Schemes without requirements: SDKs omit empty requirements, and an attacker could remove them.
         let each = schemes.keys().map(|name| vec![(name.clone(), Vec::new())]).collect();
         asked = Some(first(each, schemes)?);
     }
@@ -39,17 +39,17 @@ pub(super) fn of_card(card: &Map<String, Value>) -> Result<Option<Value>, String
         let own = required(skill, schemes).map_err(|why| format!("skills[{at}]: {why}"))?;
         if own.is_some() && own != asked {
             return Err(format!(
-                "skills[{at}]: asks for other credentials than the card (one answer for all is needed)"
+                "skills[{at}]: requires other credentials than the card (all skills must require the same)"
             ));
         }
     }
     Ok(asked.map(written))
 }
 
-/// The `authentication` of a list of scheme names, as agent:// descriptors and the oldest cards have it.
+/// Converts a list of scheme names, as agent:// descriptors and the oldest cards have it.
 ///
 /// # Errors
-/// None of the names is known.
+/// None of the names is supported.
 pub(super) fn of_schemes(names: &[&str]) -> Result<Option<Value>, String> {
     let known = |name: &&str| match name.to_ascii_lowercase().replace(['-', '_', ' '], "").as_str() {
         "oauth2" | "oauth" | "oauth2bearer" | "bearer" | "jwt" | "openidconnect" | "oidc" => Some("oauth2_bearer"),
@@ -62,7 +62,7 @@ pub(super) fn of_schemes(names: &[&str]) -> Result<Option<Value>, String> {
         Some(kind) => Ok(Some(json!({"type": kind}))),
         None if closing.is_empty() => Ok(None),
         None => Err(format!(
-            "authentication.schemes: {} is not known (OAuth2, Bearer, ApiKey, mTLS)",
+            "authentication.schemes: {} is not supported (use OAuth2, Bearer, ApiKey or mTLS)",
             quoted(&closing.join(", "))
         )),
     }
@@ -75,7 +75,7 @@ fn written(way: Way) -> Value {
     }
 }
 
-/// The first way that a card or skill requires and that can be said; `None` where it requires none.
+/// Returns the first alternative of a card or skill that can be expressed; `None` where it requires nothing.
 fn required(members: &Map<String, Value>, schemes: &Map<String, Value>) -> Result<Option<Way>, String> {
     let newer = objects(members, "securityRequirements")?;
     let asked = if newer.is_empty() { objects(members, "security")? } else { newer };
@@ -83,13 +83,13 @@ fn required(members: &Map<String, Value>, schemes: &Map<String, Value>) -> Resul
     for (_, each) in asked {
         let each = get(each, "schemes").and_then(Value::as_object).unwrap_or(each);
         let way: Vec<_> = each.iter().map(|(name, scopes)| (name.clone(), listed(scopes))).collect();
-        // An empty alternative opens what the others close: it does not count.
+        // An empty alternative would open what the others close: it is ignored.
         ways.extend((!way.is_empty()).then_some(way));
     }
     if ways.is_empty() { Ok(None) } else { first(ways, schemes).map(Some) }
 }
 
-/// Scopes as a list, or within `list` as 1.0 writes them.
+/// Reads scopes from an array, or from member `list` as in 1.0.
 fn listed(scopes: &Value) -> Vec<String> {
     let list = scopes.get("list").unwrap_or(scopes);
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -101,35 +101,33 @@ fn first(ways: Vec<Vec<(String, Vec<String>)>>, schemes: &Map<String, Value>) ->
         match <[_; 1]>::try_from(way) {
             Ok([(name, scopes)]) => match scheme(schemes.get(&name)) {
                 Ok(kind) if kind != "oauth2_bearer" && !scopes.is_empty() => {
-                    reasons.push(format!("{} has scopes, which only tokens hold", quoted(&name)));
+                    reasons.push(format!("{} has scopes, which only tokens have", quoted(&name)));
                 }
                 Ok(kind) => return Ok(Way { kind, scopes }),
                 Err(why) => reasons.push(format!("{} {why}", quoted(&name))),
             },
-            Err(several) => reasons.push(format!("{} schemes at once cannot be asked for", several.len())),
+            Err(several) => reasons.push(format!("{} schemes at once are not supported", several.len())),
         }
     }
     reasons.truncate(5);
-    Err(format!("security: {} (API key, bearer token, OAuth 2.0, OpenID Connect or mTLS)", reasons.join("; ")))
+    Err(format!("security: {} (use API key, bearer token, OAuth 2.0, OpenID Connect or mTLS)", reasons.join("; ")))
 }
 
-/// The kind of a scheme, in the form of OpenAPI (0.3) or with the kind as its only member (1.0).
+/// Returns the authentication type of a scheme, in OpenAPI form (0.3) or with the kind as its only member (1.0).
 fn scheme(scheme: Option<&Value>) -> Result<&'static str, String> {
     let Some(Value::Object(scheme)) = scheme else {
         return Err("is not declared in securitySchemes".to_owned());
     };
     let bearer = |members: &Map<String, Value>| match text(members, "scheme") {
         Some(name) if name.eq_ignore_ascii_case("bearer") => Ok("oauth2_bearer"),
-        other => {
-            Err(format!("is HTTP authentication of a kind that cannot be asked for ({})", other.unwrap_or("none")))
-        }
+        other => Err(format!("is HTTP authentication with an unsupported scheme ({})", other.unwrap_or("none"))),
     };
     match text(scheme, "type") {
         Some("apiKey") => return Ok("api_key"),
         Some("http") => return bearer(scheme),
         Some("oauth2" | "openIdConnect") => return Ok("oauth2_bearer"),
         Some("mutualTLS") => return Ok("mtls"),
-        Some(other) => return Err(format!("is of a kind that is not known ({})", quoted(other))),
+        Some(other) => return Err(format!("has an unknown type ({})", quoted(other))),
         None => {}
     }
     if let Some(Value::Object(inner)) = get(scheme, "httpAuthSecurityScheme") {
@@ -142,5 +140,5 @@ fn scheme(scheme: Option<&Value>) -> Result<&'static str, String> {
         ("mtlsSecurityScheme", "mtls"),
     ];
     let found = kinds.into_iter().find(|(name, _)| get(scheme, name).is_some());
-    found.map(|(_, kind)| kind).ok_or_else(|| "is of a kind that is not known".to_owned())
+    found.map(|(_, kind)| kind).ok_or_else(|| "has an unknown type".to_owned())
 }

@@ -1,4 +1,4 @@
-//! By what the shapes of documents are told apart, and the one that is taken out of its wrapping first.
+//! Tells document shapes apart, and unwraps envelopes.
 
 use super::{
     fields::{get, quoted, text},
@@ -6,7 +6,7 @@ use super::{
 };
 use serde_json::{Map, Value};
 
-/// AIDIP's own: it names its endpoint, and describes what it does in AIDIP's words.
+/// Returns whether the document is AIDIP metadata: it has an endpoint and describes itself in AIDIP's terms.
 pub(super) fn is_metadata(members: &Map<String, Value>) -> bool {
     let described = match members.get("capabilities") {
         Some(Value::Array(listed)) => listed.iter().any(Value::is_object),
@@ -16,7 +16,7 @@ pub(super) fn is_metadata(members: &Map<String, Value>) -> bool {
     members.contains_key("endpoint") && !described && !schemes && !members.contains_key("@context")
 }
 
-/// An entry of a catalogue: a type, and the card or the way to it.
+/// Returns whether this is a catalog entry: a type, and the card or its URL.
 pub(super) fn is_catalogued(members: &Map<String, Value>) -> bool {
     let names = |fields: &[&str]| fields.iter().any(|field| members.contains_key(*field));
     let typed = text(members, "type").is_some() || text(members, "mediaType").is_some();
@@ -24,16 +24,16 @@ pub(super) fn is_catalogued(members: &Map<String, Value>) -> bool {
     led && !names(&["skills", "endpoint", "endpoints", "supportedInterfaces"])
 }
 
-/// Media types of agents, as catalogues write them; no type at all leaves it to the document.
+/// Returns whether catalogs use this media type for agents; without a type, the document decides.
 pub(super) fn is_agent(media: &str) -> bool {
     let media = media.to_ascii_lowercase();
     media.is_empty() || media.contains("a2a") || media.contains("agent")
 }
 
-/// What stands within an envelope: agentregistry's, or a lone member `agent`.
+/// Returns the content of an envelope: agentregistry's, or a lone member `agent`.
 ///
 /// # Errors
-/// It is no agent, or one without an address.
+/// The envelope has another kind than Agent, or an agent without an endpoint.
 pub(super) fn unwrapped(members: &Map<String, Value>) -> Result<Option<Map<String, Value>>, String> {
     if members.contains_key("apiVersion") && members.get("spec").is_some_and(Value::is_object) {
         return registered(members).map(Some);
@@ -42,7 +42,7 @@ pub(super) fn unwrapped(members: &Map<String, Value>) -> Result<Option<Map<Strin
     Ok(members.get("agent").and_then(Value::as_object).filter(|_| envelope).cloned())
 }
 
-/// An entry of agentregistry: what is said of the agent stands in `spec`, its name in `metadata`.
+/// Unwraps an entry of agentregistry: `spec` describes the agent, `metadata` has its name.
 fn registered(entry: &Map<String, Value>) -> Result<Map<String, Value>, String> {
     if let Some(other) = text(entry, "kind").filter(|kind| !kind.to_ascii_lowercase().contains("agent")) {
         return Err(format!("is of kind {}, not Agent", quoted(other)));
@@ -65,7 +65,7 @@ fn registered(entry: &Map<String, Value>) -> Result<Map<String, Value>, String> 
         }
     }
     if !spec.contains_key("endpoint") {
-        let url = spec.get("url").cloned().ok_or("spec: names no endpoint (endpoint, url or remote.url is needed)")?;
+        let url = spec.get("url").cloned().ok_or("spec: must have endpoint, url or remote.url")?;
         spec.insert("endpoint".to_owned(), url);
     }
     Ok(spec)

@@ -1,7 +1,7 @@
-//! Walks a registry: its list page by page, then the documents that the list only names. It remembers what it read, so
-//! that a look costs what changed.
-//! A page that cannot be read fails the look; a document that cannot be read costs itself alone, and one that was read
-//! before stays.
+//! Crawls a registry: its list page by page, then the documents that the list links to. What was read is cached, so
+//! that a poll costs as much as changed.
+//! A page that cannot be read fails the poll; a document that cannot be read affects only itself, and its previous
+//! content stays.
 
 use super::{
     documents::{Documents, Named},
@@ -14,13 +14,13 @@ use crate::{
 };
 use std::time::Duration;
 
-/// How long reading one list may take, all pages together.
+/// Maximum duration of reading one list with all its pages.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Looks that may end before every document was read, without anything being taken from them.
+/// Number of polls that may fail because documents are still being fetched, before the first accepted result.
 const BEGINNING: u8 = 3;
 
-/// A feed that is a list on the network.
+/// Feed of a list over HTTP.
 pub(super) struct Walk {
     web: Web,
     judge: Judge,
@@ -28,9 +28,9 @@ pub(super) struct Walk {
     documents: Documents,
     offered: Option<Key>,
     taken: Option<Key>,
-    /// Whether there ever was an agent.
+    /// Whether the list ever had a usable agent.
     useful: bool,
-    /// Looks that had no time for all documents, before the first that was taken.
+    /// Polls before the first accepted result that had no time for all documents.
     begun: u8,
     trouble: Option<String>,
 }
@@ -52,7 +52,8 @@ impl Walk {
 
     async fn look(&mut self) -> Result<Change, String> {
         let list = tokio::time::timeout(LONGEST, self.pages.list(&self.web, &self.judge)).await;
-        let listed = list.map_err(|_| format!("{}: the list takes longer than {LONGEST:?}", self.web.url()))??;
+        let listed =
+            list.map_err(|_| format!("{}: reading the list takes longer than {LONGEST:?}", self.web.url()))??;
         let named = listed.iter().filter_map(|entry| match self.pages.entry(entry) {
             Some(Judged::At { url, known_as }) => Some(Named { entry: *entry, url, known_as: known_as.as_deref() }),
             _ => None,
@@ -60,14 +61,14 @@ impl Walk {
         let (due, left) = self.documents.due(named);
         let left = self.documents.fetch(due, &self.web, &self.judge).await? || left;
         if left && self.taken.is_none() && self.begun < BEGINNING {
-            // What was in force before this feed was made may be more than what was read so far.
+            // What was in force before this feed was created may be more than what is fetched so far.
             self.begun += 1;
-            return Err(format!("{}: its documents are still being read", self.web.url()));
+            return Err(format!("{}: documents are still being fetched", self.web.url()));
         }
         self.change(&listed, left)
     }
 
-    /// What is to be told, if it differs from what was told and taken.
+    /// Returns the documents, if they differ from the last acknowledged result.
     fn change(&mut self, listed: &[Key], left: bool) -> Result<Change, String> {
         let (mut documents, mut usable, mut digest, mut first) = (Vec::new(), 0, Vec::new(), None);
         for entry in listed {
@@ -90,7 +91,7 @@ impl Walk {
             documents.push(document);
         }
         if let Some(why) = first.filter(|_| usable == 0 && self.useful) {
-            return Err(format!("none of its {} entries can be used ({why})", documents.len()));
+            return Err(format!("none of the {} entries can be used ({why})", documents.len()));
         }
         self.useful |= usable > 0;
         let mut change = Change { soon: left, ..Change::default() };
@@ -103,7 +104,7 @@ impl Walk {
         Ok(change)
     }
 
-    /// What could not be read again, told once: it stays as it was.
+    /// Returns the error of documents that cannot be fetched again, if it is new: their previous content stays.
     fn troubled(&mut self) -> Option<Part> {
         let told = self.documents.trouble();
         if told == self.trouble {

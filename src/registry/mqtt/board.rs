@@ -1,6 +1,6 @@
-//! What the agents of one broker have said, and what of it the registry has not heard yet. What arrived last counts,
-//! whatever its timestamp says; an agent whose status cannot be read stays as it was.
-//! It is bounded in agents and in bytes, and knows neither sockets nor MQTT.
+//! Status table: the last status of each agent of one broker, and what of it is not reported to the registry yet. The
+//! status that arrived last counts, whatever its timestamp; an agent whose status is invalid keeps its document.
+//! The table is bounded in agents and bytes, and independent of sockets and MQTT packets.
 
 use super::{
     state::{Link, Name, QUIET, Standing, State, Telling},
@@ -20,15 +20,15 @@ use std::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// Bytes of all documents together.
+/// Maximum size in bytes of all documents together.
 const MOST_BYTES: usize = 256 << 20;
-/// The part that tells of agents for which there was no room.
+/// Name of the part that reports agents which did not fit.
 pub(super) const BEYOND: &str = "/control/agents/+/status";
 
-/// What is known, shared by the feed and its connection.
+/// The status table, shared by the feed and its subscriber.
 #[derive(Debug)]
 pub(super) struct Board {
-    /// The broker, as agents' endpoints begin.
+    /// URL of the broker, with which agents' endpoints begin.
     broker: String,
     most: usize,
     most_bytes: usize,
@@ -61,26 +61,26 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection was made.
+    /// Records a new connection.
     pub(super) fn begin(&self) {
         let mut state = self.state();
         state.session += 1;
         state.settled = false;
     }
 
-    /// Statuses will come over it.
+    /// Records that the subscription was accepted.
     pub(super) fn granted(&self) {
         self.state().link = Link::Up(Instant::now());
         self.news.notify_one();
     }
 
-    /// There is no connection. What is known stays.
+    /// Records that the connection is lost. Known agents stay.
     pub(super) fn lost(&self, why: String) {
         self.state().link = Link::Down(why);
         self.news.notify_one();
     }
 
-    /// Agents that were known before this connection have had their time: those that did not come again are gone.
+    /// Removes the agents that did not publish again in this connection, once they have had time to.
     pub(super) fn settle(&self) {
         let mut state = self.state();
         let session = state.session;
@@ -100,7 +100,7 @@ impl Board {
         self.news.notify_one();
     }
 
-    /// Takes in one message.
+    /// Processes one message.
     pub(super) fn hear(&self, topic: &[u8], payload: &[u8], retained: bool) {
         let Some(id) = std::str::from_utf8(topic).ok().and_then(status::agent_of) else { return };
         let read = status::read(&id, payload);
@@ -126,11 +126,11 @@ impl Board {
         }
     }
 
-    /// The agent is available with these fields, or it is not available.
+    /// Records that the agent is available with these fields, or not available.
     fn stand(&self, state: &mut State, name: &Name, fields: Result<serde_json::Map<String, serde_json::Value>, ()>) {
         let known = state.agents.get(name).and_then(|standing| standing.document.as_ref());
         let available = fields.is_ok();
-        // An agent that goes says no more than that (R113): the rest stays as it was.
+        // An unavailable status has no other fields (R113): the previous ones stay.
         let fields = fields
             .unwrap_or_else(|()| known.and_then(|(text, _)| serde_json::from_slice(text).ok()).unwrap_or_default());
         let text = status::document(fields, name, &self.broker, available);
@@ -151,7 +151,7 @@ impl Board {
         }
     }
 
-    /// The agent's status cannot be read: what it said before stays.
+    /// Records that the agent's status is invalid: its previous document stays.
     fn trouble(&self, state: &mut State, name: &Name, why: String) {
         if !self.has_room(state, name) {
             return state.no_room();
@@ -169,7 +169,7 @@ impl Board {
         state.agents.len() < self.most || state.agents.contains_key(name)
     }
 
-    /// What the registry has not heard; everything, when it can be relied on for the first time.
+    /// Returns what is not reported yet; everything, when the statuses are complete for the first time.
     pub(super) fn change(&self) -> Change {
         let mut state = self.state();
         let mut change = state.reliable();
@@ -200,7 +200,7 @@ impl Board {
     fn beyond(&self, state: &State) -> News {
         match state.beyond {
             Some(_) => News::Kept(format!(
-                "more agents show a status than are taken in ({} agents of {} MiB together)",
+                "more agents publish a status than fit (at most {} agents and {} MiB together)",
                 self.most,
                 self.most_bytes >> 20
             )),
@@ -208,7 +208,7 @@ impl Board {
         }
     }
 
-    /// What was told last is in force.
+    /// Acknowledges the last report.
     pub(super) fn taken(&self) {
         let mut state = self.state();
         let Some(telling) = state.telling.take() else { return };
@@ -220,7 +220,7 @@ impl Board {
         }
     }
 
-    /// What was told is lost: everything is told again.
+    /// Discards the last report: everything is reported again.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         let told = state.telling.take().into_iter().flat_map(|telling| telling.parts.into_keys());
@@ -232,8 +232,8 @@ impl Board {
         }
     }
 
-    /// Resolves when there is something that the registry has not heard, or when everything has come and it looked
-    /// too early.
+    /// Resolves when there is something to report, or when the retained statuses are complete after a poll that was too
+    /// early.
     pub(super) async fn woken(&self) {
         let quiet = match &*self.state() {
             State { early: true, link: Link::Up(since), .. } => Some(*since + QUIET),
@@ -245,7 +245,7 @@ impl Board {
         }
     }
 
-    /// Waits until everything that the broker kept has come, or nothing will, but not for longer than `most`.
+    /// Waits until all retained statuses are received or the connection fails, but no longer than `most`.
     pub(super) async fn first(&self, most: Duration) {
         let until = Instant::now() + most;
         loop {

@@ -1,26 +1,26 @@
-//! The conversation with a broker, begun again whenever it ends. It keeps the only clocks of this feed, and tells the
-//! board what it hears.
+//! Status subscriber: keeps a connection to a broker with reconnects and backoff, and passes status messages on to the
+//! status table. The only timers of the MQTT feed are here.
 
 use super::{board::Board, settings::MqttSettings, status::FILTERS};
 use crate::broker::{self, Address, Message, Speaker, Unheard, Words, jittered};
 use std::{pin::pin, time::Duration};
 use tokio::time::Instant;
 
-/// The shortest and the longest pause between two attempts.
+/// Minimum and maximum delay between two connection attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// A connection that lasted so long was a good one: the next pause is the shortest again.
+/// Duration after which a connection counts as good, so that the next delay is the minimum again.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// A broker and how it is reached.
+/// A broker and its connection settings.
 #[derive(Clone, Debug)]
 pub(super) struct Broker {
     pub(super) address: Address,
     pub(super) settings: MqttSettings,
-    /// For each step of connecting.
+    /// Timeout of each step of connecting.
     pub(super) timeout: Duration,
 }
 
-/// Keeps a connection to `broker`, for ever.
+/// Keeps a connection to `broker`; never returns.
 pub(super) async fn keep(broker: Broker, board: &Board) {
     let mut pause = PAUSE.0;
     loop {
@@ -36,7 +36,7 @@ pub(super) async fn keep(broker: Broker, board: &Board) {
 }
 
 impl Broker {
-    /// One connection from its beginning to its end; answers why it ended.
+    /// Runs one connection to its end; returns why it ended.
     async fn converse(&self, board: &Board) -> String {
         let (speaker, mut words) = match self.open().await {
             Ok(begun) => begun,
@@ -46,10 +46,10 @@ impl Broker {
         match tokio::time::timeout(self.timeout, subscribed(&speaker, &mut words, board)).await {
             Ok(Ok(())) => {}
             Ok(Err(why)) => return why,
-            Err(_) => return "no answer in time".to_owned(),
+            Err(_) => return "no response in time".to_owned(),
         }
         board.granted();
-        tracing::info!(broker = %self.address.base(), "agents' statuses are read");
+        tracing::info!(broker = %self.address.base(), "subscribed to agent statuses");
         let (settle, mut settled) = (Instant::now() + self.settings.settle.get(), false);
         loop {
             tokio::select! {
@@ -70,7 +70,7 @@ impl Broker {
     }
 }
 
-/// Asks for the statuses and waits for the answer; those that the broker keeps may come before it.
+/// Subscribes to the statuses and waits for the acknowledgement; retained statuses may arrive before it.
 async fn subscribed(speaker: &Speaker, words: &mut Words, board: &Board) -> Result<(), String> {
     let mut asked = pin!(speaker.subscribe(&FILTERS));
     let granted = loop {
@@ -82,7 +82,7 @@ async fn subscribed(speaker: &Speaker, words: &mut Words, board: &Board) -> Resu
     };
     match granted {
         Ok(granted) if granted.contains(&true) => Ok(()),
-        Ok(_) => Err("the broker does not let the gateway read /control/agents/+/status".to_owned()),
+        Ok(_) => Err("subscription to /control/agents/+/status refused (check the broker's ACL)".to_owned()),
         Err(Unheard::Lost(why)) => Err(why),
         Err(why) => Err(why.to_string()),
     }

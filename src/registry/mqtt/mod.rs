@@ -1,6 +1,6 @@
-//! The feed of agents over MQTT (2389 Agent Protocol): their retained statuses are the directory (R134). A task of its
-//! own keeps the connection and writes on a board; a look reads the board and waits for nothing but the first answer.
-//! It publishes nothing and calls no agent.
+//! MQTT feed (2389 Agent Protocol): the agents' retained statuses are the directory (R134). A subscriber task keeps the
+//! connection and writes to the status table; a poll reads the table, and waits only at the first time.
+//! The feed publishes nothing and calls no agent.
 
 mod board;
 mod link;
@@ -17,35 +17,35 @@ use link::Broker;
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
-/// How long the first look waits for the broker: a start does not wait longer for any feed.
+/// How long the first poll waits for the broker; less than startup waits for remote sources.
 const FIRST: Duration = Duration::from_secs(4);
 
-/// The agents of one broker.
+/// Feed of the agents of one broker.
 #[derive(Debug)]
 pub struct Mqtt {
     broker: Broker,
     board: Arc<Board>,
-    /// The connection, which ends with this.
+    /// The subscriber task, which ends when the feed is dropped.
     task: JoinSet<()>,
     looked: bool,
 }
 
 impl Mqtt {
-    /// A feed of the agents whose statuses are at the broker `url`, at most `most` of them. Each step of connecting
-    /// may take `timeout`. It connects at the first look.
+    /// Creates a feed of the agents that publish a status on the broker `url`, at most `most` of them. `timeout` bounds
+    /// each step of connecting. The feed connects at its first poll.
     ///
     /// # Errors
-    /// What is wrong with `url`; [`MqttSettings::problems`] says everything.
+    /// Why `url` is invalid; [`MqttSourceConfig::problems`] reports all problems.
     pub fn new(url: &str, settings: MqttSettings, timeout: Duration, most: usize) -> Result<Self, String> {
         let address = Address::read(url)?;
         let board = Arc::new(Board::new(address.base(), most));
         Ok(Self { broker: Broker { address, settings, timeout }, board, task: JoinSet::new(), looked: false })
     }
 
-    /// Starts the connection, again if it came to an end that it should never come to.
+    /// Starts the subscriber task, and restarts it if it panicked.
     fn connect(&mut self) {
         if self.task.try_join_next().is_some() {
-            tracing::error!("reading agents' statuses failed in a way that is a defect of the gateway; it begins anew");
+            tracing::error!("MQTT status subscriber panicked: restarting (a defect of the gateway)");
         }
         if self.task.is_empty() {
             let (broker, board) = (self.broker.clone(), Arc::clone(&self.board));

@@ -1,5 +1,5 @@
-//! How a broker is reached and its agents are settled, as it is written. What a conversation may be opened with is
-//! judged where conversations are.
+//! Configuration of an MQTT source: connection settings and timing. The MQTT client validates the connection settings
+//! itself.
 
 use crate::{
     broker::BrokerSettings,
@@ -8,23 +8,23 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a broker is reached, beyond its address.
+/// Connection settings of an MQTT source, besides its address.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "MqttSettings")]
 #[serde(deny_unknown_fields, default)]
 pub struct MqttSettings {
-    /// The user name; default none.
+    /// User name. Default: none.
     pub username: Option<SecretRef>,
-    /// The password; needs a username. Default none.
+    /// Password; requires a username. Default: none.
     pub password: Option<SecretRef>,
-    /// A PEM file of certificate authorities to believe besides the system's. Default: only the system's.
+    /// PEM file of certificate authorities to trust besides the system's. Default: only the system's.
     pub ca: Option<FilePath>,
-    /// Whether mqtt:// (plain text) may leave this machine. Default false.
+    /// Whether mqtt:// (plain text) is allowed to brokers beyond this machine. Default false.
     pub insecure: bool,
-    /// After so long without a word the broker is asked whether it is still there; 1s to 10m. Default 30s.
+    /// MQTT keep-alive: after this time without a packet the client sends a ping; 1s to 10m. Default 30s.
     pub keep_alive: Span,
-    /// After each connection, how long an agent that was known has to show its status again before it is gone;
-    /// 100ms to 1h. A broker that lost its retained messages gets them back only as agents return. Default 30s.
+    /// How long after each connection a known agent may take to publish its status again before it is removed; 100ms to
+    /// 1h. A broker that lost its retained messages receives them again only as agents reconnect. Default 30s.
     pub settle: Span,
 }
 
@@ -42,7 +42,7 @@ impl Default for MqttSettings {
 }
 
 impl MqttSettings {
-    /// What the conversation itself needs.
+    /// Returns the settings of the MQTT client.
     pub(super) fn broker(&self) -> BrokerSettings {
         BrokerSettings {
             username: self.username.clone(),
@@ -53,8 +53,8 @@ impl MqttSettings {
         }
     }
 
-    /// Every value that cannot be used with the broker at `url`, by its path within the source. Reads the files and
-    /// secrets that are named.
+    /// Returns every value that cannot be used with the broker at `url`, by its path within the source. Reads the files
+    /// and secrets that the settings name.
     pub fn problems(&self, url: &str) -> Vec<String> {
         let mut problems = self.broker().problems(url);
         if !(Span::millis(100)..=Span::secs(3_600)).contains(&self.settle) {

@@ -1,5 +1,5 @@
-//! What is known of a broker's agents at one moment, and what of it there is to tell.
-//! It decides nothing about what is let in: that is the board's.
+//! State of the status table: the agents of a broker at one moment, and what of it is not reported yet.
+//! The status table decides which agents are admitted.
 
 use super::board::BEYOND;
 use crate::registry::{
@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Without a further retained status for so long, all have come.
+/// The retained statuses are complete after this time without a further one.
 pub(super) const QUIET: Duration = Duration::from_millis(300);
 
 pub(super) type Name = Arc<str>;
@@ -25,19 +25,19 @@ pub(super) struct State {
     pub(super) agents: HashMap<Name, Standing>,
     pub(super) bytes: usize,
     pub(super) link: Link,
-    /// Counts connections: an agent that has shown itself in this one is marked with it.
+    /// Counts connections; each agent stores the number of the connection in which it last published.
     pub(super) session: u64,
-    /// Agents that were known before this connection have had their time.
+    /// Whether agents of earlier connections have had time to publish again.
     pub(super) settled: bool,
-    /// What the registry has not heard.
+    /// Parts that are not reported yet.
     pub(super) changed: HashSet<Name>,
-    /// What it was told last, by digest, until it says that this is in force.
+    /// The last report, by digest, until the registry acknowledges it.
     pub(super) telling: Option<Telling>,
-    /// It was told everything once.
+    /// Whether a complete report was acknowledged.
     pub(super) whole: bool,
-    /// Its last look came before everything had come.
+    /// Whether the last poll came before the retained statuses were complete.
     pub(super) early: bool,
-    /// The connection in which there was no room for an agent.
+    /// The connection in which an agent did not fit.
     pub(super) beyond: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Telling {
 #[derive(Debug)]
 pub(super) enum Link {
     Trying,
-    /// Since when there was nothing new from before.
+    /// Time of the last retained status, or of the subscription.
     Up(Instant),
     Down(String),
 }
@@ -58,7 +58,7 @@ pub(super) enum Link {
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     pub(super) document: Option<(Bytes, Digest)>,
-    /// The document that the registry has in force.
+    /// Digest of the document that the registry has in force.
     pub(super) in_force: Option<Digest>,
     pub(super) trouble: Option<String>,
     pub(super) session: u64,
@@ -79,22 +79,22 @@ impl State {
         }
     }
 
-    /// A time that no clock can read is told once, and decides nothing.
+    /// Logs an invalid timestamp once; nothing depends on it.
     pub(super) fn mark_time(&mut self, name: &Name, odd: bool) {
         let Some(standing) = self.agents.get_mut(name) else { return };
         if odd && !standing.odd_time {
-            tracing::warn!(agent = %name, "an agent's status has no timestamp in RFC 3339 with Z; it is taken all the same");
+            tracing::warn!(agent = %name, "status accepted without a valid timestamp (RFC 3339 with Z is required)");
         }
         standing.odd_time = odd;
     }
 
-    /// A look without parts; with the reason, where it cannot be relied on.
+    /// Returns a result without parts, which is an error where the broker's statuses are not complete.
     pub(super) fn reliable(&self) -> Change {
         match &self.link {
             Link::Down(why) => Change::failed(why.clone()),
-            Link::Trying => Change::failed("the broker has not answered yet"),
+            Link::Trying => Change::failed("the broker has not responded yet"),
             Link::Up(since) if !self.whole && !self.settled && since.elapsed() < QUIET => {
-                Change { soon: true, ..Change::failed("the statuses that the broker keeps are still coming in") }
+                Change { soon: true, ..Change::failed("the broker's retained statuses are still being received") }
             }
             Link::Up(_) => Change::default(),
         }
@@ -102,7 +102,7 @@ impl State {
 }
 
 impl Standing {
-    /// What there is to tell, the digest of the document that is in force then, and whether there is more.
+    /// Returns the update, the digest of the document that is in force then, and whether another update follows.
     pub(super) fn news(&self) -> (News, Option<Digest>, bool) {
         match (&self.document, &self.trouble) {
             (Some((_, digest)), Some(why)) if self.in_force == Some(*digest) => {

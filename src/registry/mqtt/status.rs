@@ -1,5 +1,5 @@
-//! One status message: whose it is, by its topic, and what it says. From it comes the agent's document.
-//! It trusts no message to name another agent or another address than the topic does.
+//! Status messages: parses the topic and the payload, and builds the agent's document from them.
+//! A message cannot name another agent or another address than its topic does.
 
 use crate::{
     agent::AgentId,
@@ -9,47 +9,47 @@ use crate::{
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-/// What is subscribed to: the specification's topic, and the spelling that other clients use (R109).
+/// Topic filters to subscribe to: the specification's, and the spelling that other clients use (R109).
 pub(super) const FILTERS: [&str; 2] = ["/control/agents/+/status", "control/agents/+/status"];
-/// Nested arrays and objects in one message.
+/// Maximum nesting depth of arrays and objects in one message.
 const DEEPEST: u16 = 60;
 
-/// What an agent says of itself.
+/// Availability of an agent.
 #[derive(Debug, PartialEq)]
 pub(super) enum Status {
-    /// It takes calls; what else it says.
+    /// The agent takes calls; the fields of its status.
     Available(Map<String, Value>),
-    /// It does not, by its own word or its last will (R119).
+    /// The agent takes no calls, by its own status or its last will (R119).
     Unavailable,
-    /// The retained message was cleared: there is no such agent.
+    /// The retained message was cleared: the agent does not exist.
     Cleared,
 }
 
-/// A message that could be read.
+/// A valid status message.
 #[derive(Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) status: Status,
-    /// Its timestamp is missing or not in RFC 3339 with Z (R114). Nothing is decided by it.
+    /// Whether the timestamp is missing or not in RFC 3339 with Z (R114). Nothing depends on it.
     pub(super) odd_time: bool,
 }
 
-/// Whose status is published on `topic`; `None` for a topic of another kind.
+/// Returns the agent whose status is published on `topic`; `None` for any other topic.
 pub(super) fn agent_of(topic: &str) -> Option<String> {
     let topic = canonical(topic);
     let id = topic.strip_prefix("/control/agents/")?.strip_suffix("/status")?;
     (!id.contains('/')).then(|| id.to_owned())
 }
 
-/// Reads what was published on the topic of `id`.
+/// Parses a message of the status topic of `id`.
 ///
 /// # Errors
-/// Why the message says nothing that can be used.
+/// Why the message is invalid.
 pub(super) fn read(id: &str, payload: &[u8]) -> Result<Told, String> {
     if payload.is_empty() {
         return Ok(Told { status: Status::Cleared, odd_time: false });
     }
     if !AgentId::fits(id) {
-        return Err("the topic's agent id must be 1 to 128 of A-Z a-z 0-9 . _ - and not . or ..".to_owned());
+        return Err("the agent id in the topic must be 1 to 128 of A-Z a-z 0-9 . _ - and not . or ..".to_owned());
     }
     if payload.len() > LARGEST {
         return Err(format!("the status has more than {LARGEST} bytes"));
@@ -61,9 +61,9 @@ pub(super) fn read(id: &str, payload: &[u8]) -> Result<Told, String> {
     match fields.get("agent_id") {
         Some(Value::String(named)) if named == id => {}
         Some(Value::String(named)) => {
-            return Err(format!("agent_id: is '{}', but the topic is that of '{id}'", json::cut(named, 128)));
+            return Err(format!("agent_id: must be '{id}', as in the topic, not '{}'", json::cut(named, 128)));
         }
-        _ => return Err("agent_id: is required, as a string".to_owned()),
+        _ => return Err("agent_id: is required and must be a string".to_owned()),
     }
     let odd_time = !fields.get("timestamp").and_then(Value::as_str).is_some_and(is_moment);
     let status = match fields.get("status").and_then(Value::as_str) {
@@ -79,14 +79,14 @@ fn is_moment(text: &str) -> bool {
     text.ends_with('Z') && moment.is_ok()
 }
 
-/// The document of an agent that is available, or of one that is not: what it says beyond the protocol is kept (R113,
-/// R114), except the time, so that a heartbeat makes no new document.
+/// Builds the document of an agent. Fields beyond the protocol are kept (R113, R114), except the timestamp, so that a
+/// heartbeat does not change the document.
 pub(super) fn document(mut fields: Map<String, Value>, id: &str, broker: &str, available: bool) -> Bytes {
     for own in ["agent_id", "timestamp"] {
         fields.remove(own);
     }
     fields.entry("name").or_insert_with(|| id.into());
-    // Where it is follows from the topic (R107): a message may not send callers elsewhere.
+    // The endpoint follows from the topic (R107): a message cannot send callers elsewhere.
     fields.insert("endpoint".to_owned(), format!("{broker}/control/agents/{id}/input").into());
     fields.insert("id".to_owned(), id.into());
     fields.insert("status".to_owned(), if available { "active" } else { "inactive" }.into());

@@ -1,10 +1,10 @@
-//! Documents that cost themselves, and files that cost nothing of what was read before.
+//! Invalid documents, which affect only themselves, and malformed files, which keep their previous agents.
 
 use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn one_bad_document_is_reported_with_its_reason_and_the_others_stay() {
+fn one_invalid_document_is_reported_and_the_others_stay() {
     for (bad, reason) in [
         (
             r#"{"id": "bad", "name": "x", "version": 3.1.4, "endpoint": "https://x.example/"}"#,
@@ -20,10 +20,10 @@ fn one_bad_document_is_reported_with_its_reason_and_the_others_stay() {
             r#"{"id": "bad", "name": "x", "endpoint": "https://x.example/", "authentication": {"type": "magic"}}"#,
             "authentication.type",
         ),
-        (r#"{"id": "bad", "id": "worse", "name": "x", "endpoint": "https://x.example/"}"#, "stands twice"),
+        (r#"{"id": "bad", "id": "worse", "name": "x", "endpoint": "https://x.example/"}"#, "appears twice"),
         (r#"{"id": "bad" "name": "x"}"#, "line 1 column"),
         (r#"{"id": tru}"#, "not JSON"),
-        ("", "nothing between two commas"),
+        ("", "no document between two commas"),
         ("null", "must be an object, not null"),
         ("[]", "must be an object, not an array"),
         ("\"text\"", "must be an object, not a string"),
@@ -39,7 +39,7 @@ fn one_bad_document_is_reported_with_its_reason_and_the_others_stay() {
 }
 
 #[test]
-fn r10_a_refusal_names_the_id_and_every_reason() {
+fn r10_a_rejection_has_the_id_and_every_reason() {
     let desk = Desk::new();
     desk.put("a.yaml", "id: planner\nname: 5\nstatus: asleep\nversion: 1.10\n").unwrap();
     let refused = &desk.refused()[0];
@@ -48,7 +48,7 @@ fn r10_a_refusal_names_the_id_and_every_reason() {
 }
 
 #[test]
-fn a_document_does_not_decide_how_much_of_a_log_it_fills() {
+fn rejection_reasons_are_bounded_in_length() {
     let desk = Desk::new();
     let mut loud = agent(&"i".repeat(500_000));
     loud["authentication"] = json!({"type": "x".repeat(200_000)});
@@ -59,7 +59,7 @@ fn a_document_does_not_decide_how_much_of_a_log_it_fills() {
 }
 
 #[test]
-fn documents_that_are_too_large_or_too_deep_are_refused_alone() {
+fn documents_that_are_too_large_or_too_deep_are_rejected_individually() {
     let desk = Desk::new();
     let mut large = agent("large");
     large["description"] = json!("x".repeat(1 << 20));
@@ -72,7 +72,7 @@ fn documents_that_are_too_large_or_too_deep_are_refused_alone() {
 }
 
 #[test]
-fn a_file_that_is_broken_as_a_whole_leaves_what_was_read_before() {
+fn a_malformed_file_keeps_its_previous_agents() {
     let desk = Desk::new();
     let good = agents(&["a", "b"]);
     desk.put("a.json", good.clone()).unwrap();
@@ -118,7 +118,7 @@ fn a_file_that_is_broken_as_a_whole_leaves_what_was_read_before() {
 }
 
 #[test]
-fn aliases_cannot_stand_for_more_than_a_file_may_hold() {
+fn yaml_alias_expansion_is_bounded() {
     let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for at in 1..12 {
         let before = format!("*a{}", at - 1);
@@ -133,22 +133,22 @@ fn aliases_cannot_stand_for_more_than_a_file_may_hold() {
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let desk = Desk::new();
     desk.put("a.yaml", "- &base {id: a, name: A, endpoint: 'https://a.example/'}\n- {<<: *base, id: b}\n").unwrap();
-    assert_eq!(desk.ids(), ["a", "b"], "an honest alias works");
+    assert_eq!(desk.ids(), ["a", "b"], "an ordinary alias works");
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_reading_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), yaml: bool) {
+    fn arbitrary_bytes_do_not_panic_the_parser(bytes in proptest::collection::vec(any::<u8>(), 0..300), yaml: bool) {
         let _ = Desk::new().put(if yaml { "a.yaml" } else { "a.json" }, bytes);
     }
 
     #[test]
-    fn no_text_that_looks_like_a_feed_makes_reading_panic(text in "[\\[\\]{}\",:\\\\ \n&*!|>#%@`a-c0-9-]{0,80}", yaml: bool) {
+    fn text_near_json_or_yaml_does_not_panic_the_parser(text in "[\\[\\]{}\",:\\\\ \n&*!|>#%@`a-c0-9-]{0,80}", yaml: bool) {
         let _ = Desk::new().put(if yaml { "a.yaml" } else { "a.json" }, text);
     }
 
     #[test]
-    fn a_good_file_cut_anywhere_or_with_a_byte_changed_loses_no_agent_of_another(at in 0usize..400, byte: u8) {
+    fn a_corrupt_file_loses_no_agent_of_another_file(at in 0usize..400, byte: u8) {
         let desk = Desk::new();
         desk.put("b.json", agents(&["kept"])).unwrap();
         let mut text = agents(&["a", "b", "c"]).into_bytes();

@@ -1,9 +1,9 @@
-//! What the catalogue keeps, swaps and refuses.
+//! The catalogue: parsing, reuse of compiled documents, swapping and rejecting.
 
 use super::*;
 
 #[test]
-fn r10_every_shape_and_format_of_a_file_is_read() {
+fn r10_every_shape_and_format_of_a_file_is_parsed() {
     let yaml = "id: a\nname: A\nendpoint: https://a.example/\n";
     let listed =
         "- {id: a, name: A, endpoint: 'https://a.example/'}\n- {id: b, name: B, endpoint: 'https://b.example/'}\n";
@@ -28,7 +28,7 @@ fn r10_every_shape_and_format_of_a_file_is_read() {
 }
 
 #[test]
-fn r15_a_document_with_a_member_agents_of_its_own_is_one_document() {
+fn r15_a_document_that_has_a_member_agents_is_one_document() {
     let desk = Desk::new();
     let mut document = agent("a");
     document["agents"] = json!(["x", {"y": 1}]);
@@ -55,7 +55,7 @@ fn an_unchanged_document_is_never_compiled_again() {
 }
 
 #[test]
-fn a_call_in_flight_keeps_the_record_it_began_with() {
+fn a_call_in_flight_keeps_its_route() {
     let desk = Desk::new();
     desk.put("a.json", agent("a").to_string()).unwrap();
     let route = Arc::clone(desk.catalogue.load().get("a").unwrap());
@@ -72,7 +72,7 @@ fn a_call_in_flight_keeps_the_record_it_began_with() {
 }
 
 #[test]
-fn r10_two_documents_of_one_id_are_both_refused_and_come_back_when_one_goes() {
+fn r10_two_documents_with_one_id_are_both_rejected_until_one_is_removed() {
     let desk = Desk::new();
     desk.put("a.json", agents(&["same", "other"])).unwrap();
     desk.put("b.json", agents(&["same"])).unwrap();
@@ -88,7 +88,7 @@ fn r10_two_documents_of_one_id_are_both_refused_and_come_back_when_one_goes() {
 }
 
 #[test]
-fn r10_a_document_that_cannot_be_used_still_claims_its_id() {
+fn r10_a_document_that_fails_to_compile_still_claims_its_id() {
     let desk = Desk::new();
     *desk.compiler.refuse.lock().unwrap() = Some("a".to_owned());
     desk.put("a.json", agent("a").to_string()).unwrap();
@@ -99,7 +99,7 @@ fn r10_a_document_that_cannot_be_used_still_claims_its_id() {
 }
 
 #[test]
-fn another_compiler_makes_every_route_anew_and_keeps_every_agent() {
+fn a_new_compiler_recompiles_every_route_and_keeps_every_agent() {
     let desk = Desk::new();
     desk.put("a.json", agents(&["a", "b"])).unwrap();
     desk.put("broken.json", "[{\"id\": 1}]").unwrap();
@@ -117,7 +117,7 @@ fn another_compiler_makes_every_route_anew_and_keeps_every_agent() {
 }
 
 #[test]
-fn a_compiler_that_panics_costs_one_agent() {
+fn a_panic_while_compiling_affects_one_agent_only() {
     let desk = Desk::new();
     let mut bad = agent("bad");
     bad["name"] = json!("panics");
@@ -127,13 +127,13 @@ fn a_compiler_that_panics_costs_one_agent() {
 }
 
 #[test]
-fn feeds_of_an_era_that_is_over_are_not_heard() {
+fn updates_of_an_earlier_generation_are_ignored() {
     let desk = Desk::new();
     desk.put("old/a.json", agents(&["a"])).unwrap();
     let (era, _) = desk.catalogue.begin(vec![origin("new")], Vec::new(), Vec::new());
     assert!(desk.ids().is_empty());
     desk.put("old/a.json", agents(&["a"])).unwrap();
-    assert!(desk.ids().is_empty(), "the task of before was late");
+    assert!(desk.ids().is_empty(), "the update of the earlier generation is ignored");
     let verdicts = desk.catalogue.apply(desk.era, vec![look(0, Vec::new())]);
     assert_eq!(verdicts, [Verdict::Late]);
     let part = Part { name: "new.json".into(), news: News::Whole(vec![]) };
@@ -141,7 +141,7 @@ fn feeds_of_an_era_that_is_over_are_not_heard() {
 }
 
 #[test]
-fn a_trouble_is_shown_until_it_is_over() {
+fn an_unreadable_part_is_listed_until_it_is_readable_again() {
     let desk = Desk::new();
     desk.put("a.json", agents(&["a"])).unwrap();
     desk.tell("a.json", News::Kept("the disk is gone".to_owned()));

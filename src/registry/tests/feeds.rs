@@ -1,4 +1,4 @@
-//! Feeds beyond this machine, driven as a gateway drives them: none that misbehaves costs a healthy agent a call.
+//! Remote feeds under the source manager: no failure of a source affects healthy agents.
 
 use super::{
     super::{
@@ -17,7 +17,7 @@ use crate::{
 };
 use std::path::PathBuf;
 
-/// A source of the list at `url`, asked every few milliseconds.
+/// A source of the list at `url`, polled every few milliseconds.
 fn source(name: &str, url: &str, folder: Option<&Path>) -> Opened {
     let config = net::Config::default();
     let client = Client::build(&config, Arc::new(AddressPolicy::default())).unwrap();
@@ -52,7 +52,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn whatever_a_registry_does_every_agent_stays_until_it_is_well_again() {
+async fn agents_stay_through_every_registry_failure() {
     let large = format!("[{}]", vec![agent("x").to_string(); 2_000].join(","));
     let half = &list(12)[..700];
     let cases: Vec<(&str, Act)> = vec![
@@ -90,15 +90,15 @@ async fn whatever_a_registry_does_every_agent_stays_until_it_is_well_again() {
         assert_eq!(desk.ids(), ids, "{name}");
         let good = list(12);
         server.now(move |_| ok(&good));
-        // Fresh or not: the trouble is over, and nothing is held any more.
+        // Whether or not the content changed: the error is over, and nothing is withheld.
         eventually(name, || warned(false)).await;
         assert_eq!(desk.ids(), ids, "{name}");
     }
-    assert_eq!(desk.compiler.count(), 12 + 2, "what stayed was compiled once");
+    assert_eq!(desk.compiler.count(), 12 + 2, "unchanged agents are compiled once");
 }
 
 #[tokio::test]
-async fn a_start_with_every_feed_down_serves_what_was_last_known_good() {
+async fn startup_with_every_source_down_serves_the_last_known_good_agents() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (Served::saying(&list(3)).await, Served::saying(&agents(&["x", "y"])).await);
     let sources = |urls: &[String; 2]| {
@@ -110,7 +110,7 @@ async fn a_start_with_every_feed_down_serves_what_was_last_known_good() {
         let _watch = start(&desk, sources(&urls)).await;
         assert_eq!(desk.ids().len(), 5);
         let kept = |name: &str| folder.path().join(format!("{name}.agents")).exists();
-        eventually("both are kept", || kept("one") && kept("two")).await;
+        eventually("both are stored", || kept("one") && kept("two")).await;
     }
     one.now(|_| Act::Close);
     two.now(|_| Act::Hang);
@@ -123,26 +123,26 @@ async fn a_start_with_every_feed_down_serves_what_was_last_known_good() {
         assert!(health.remembered && health.warning().unwrap().contains("from disk"), "{health:?}");
     }
     one.now(|_| ok(&list(4)));
-    eventually("the first is well again", || desk.ids().len() == 6).await;
-    assert_eq!(desk.compiler.count(), 6, "what did not change since is not compiled again");
+    eventually("the first source recovers", || desk.ids().len() == 6).await;
+    assert_eq!(desk.compiler.count(), 6, "unchanged agents are not compiled again");
     assert!(!desk.catalogue.sources()[0].remembered && desk.catalogue.sources()[1].remembered);
 }
 
 #[tokio::test]
-async fn what_is_half_written_on_disk_is_ignored_and_the_start_goes_on() {
+async fn a_truncated_last_known_good_file_is_ignored_at_startup() {
     let folder = tempfile::tempdir().unwrap();
     let server = Served::new(|_| Act::Close).await;
     std::fs::write(folder.path().join("one.agents"), "gatepost agents 1\nhalf").unwrap();
     let desk = Desk::new();
     let _watch = start(&desk, vec![source("one", &server.url("/"), Some(folder.path()))]).await;
     assert!(desk.ids().is_empty());
-    assert!(desk.catalogue.sources()[0].warning().unwrap().contains("nothing is known"));
+    assert!(desk.catalogue.sources()[0].warning().unwrap().contains("no agents known"));
     server.now(|_| ok(&list(2)));
-    eventually("it is well", || desk.ids().len() == 2).await;
+    eventually("the source recovers", || desk.ids().len() == 2).await;
 }
 
 #[tokio::test]
-async fn a_feed_that_is_slow_at_the_start_holds_up_neither_the_start_nor_the_others() {
+async fn a_slow_source_delays_neither_startup_nor_other_sources() {
     let (slow, quick) = (Served::new(|_| Act::Hang).await, Served::saying(&list(2)).await);
     let desk = Desk::new();
     let began = Instant::now();
@@ -151,11 +151,11 @@ async fn a_feed_that_is_slow_at_the_start_holds_up_neither_the_start_nor_the_oth
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let late = agents(&["agent-00", "late"]);
     slow.now(move |_| ok(&late));
-    eventually("the slow one is taken in, and wins", || desk.ids().contains(&"late".to_owned())).await;
-    assert_eq!(desk.refused()[0].reasons, ["id: belongs to slow, which comes first"]);
+    eventually("the slow source is ingested, and has precedence", || desk.ids().contains(&"late".to_owned())).await;
+    assert_eq!(desk.refused()[0].reasons, ["id: belongs to source slow, which has precedence"]);
 }
 
-/// Panics every other time it is asked, whatever it is asked.
+/// A feed that panics in every second call.
 struct Panicking(usize);
 
 #[async_trait::async_trait]
@@ -169,27 +169,27 @@ impl Feed for Panicking {
     }
 
     async fn wake(&mut self) {
-        assert!(self.0 > 2, "a feed that panics while it sleeps");
+        assert!(self.0 > 2, "a feed that panics while waiting");
         std::future::pending().await
     }
 
     fn taken(&mut self) {
-        assert!(self.0 > 4, "a feed that panics when it is told something");
+        assert!(self.0 > 4, "a feed that panics when acknowledged");
     }
 }
 
 #[tokio::test]
-async fn a_feed_that_panics_is_told_asked_again_and_alone() {
+async fn a_panicking_feed_is_reported_and_polled_again() {
     let server = Served::saying(&list(2)).await;
     let desk = Desk::new();
     let sources = vec![opened("panics", Box::new(Panicking(0)), None), source("well", &server.url("/"), None)];
     let _watch = start(&desk, sources).await;
     assert!(desk.catalogue.sources()[0].trouble.as_ref().unwrap().contains("defect"));
-    eventually("it is asked again", || desk.ids().contains(&"p4".to_owned())).await;
+    eventually("the feed is polled again", || desk.ids().contains(&"p4".to_owned())).await;
     assert!(desk.ids().contains(&"agent-00".to_owned()));
 }
 
-/// Says another agent each time, and always has more.
+/// Reports another agent in each poll, and always wakes the poller.
 struct Restless(usize);
 
 #[async_trait::async_trait]
@@ -204,7 +204,7 @@ impl Feed for Restless {
 }
 
 #[tokio::test]
-async fn a_feed_that_always_has_more_keeps_neither_the_start_nor_another_from_its_turn() {
+async fn a_feed_with_constant_updates_does_not_starve_others() {
     let server = Served::saying(&list(2)).await;
     let desk = Desk::new();
     let restless = opened("restless", Box::new(Restless(0)), None);
@@ -212,24 +212,24 @@ async fn a_feed_that_always_has_more_keeps_neither_the_start_nor_another_from_it
     let _watch = start(&desk, sources).await;
     assert!(desk.ids().len() == 3, "{:?}", desk.ids());
     server.now(|_| ok(&list(3)));
-    eventually("the other has its turn", || desk.ids().len() == 4).await;
+    eventually("the other source is polled", || desk.ids().len() == 4).await;
     let before = *desk.catalogue.changed().borrow();
-    eventually("and the first goes on", || *desk.catalogue.changed().borrow() > before + 3).await;
+    eventually("the first source goes on", || *desk.catalogue.changed().borrow() > before + 3).await;
 }
 
 #[tokio::test]
-async fn what_is_measured_of_a_feed_is_named_after_it_and_goes_with_it() {
+async fn source_metrics_are_labelled_and_removed_with_the_source() {
     let server = Served::saying(&list(12)).await;
     let desk = Desk::new();
     let watch = start(&desk, vec![source("reg", &server.url("/"), None)]).await;
     let page = || desk.catalogue.metrics().exposition().unwrap();
-    for line in ["gatepost_feed_agents{feed=\"reg\"} 12", "gatepost_feed_held{feed=\"reg\"} 0"] {
+    for line in ["gatepost_source_agents{source=\"reg\"} 12", "gatepost_source_pending_removals{source=\"reg\"} 0"] {
         assert!(page().contains(line), "{line} is not in {}", page());
     }
-    assert!(page().contains("gatepost_feed_age_seconds{feed=\"reg\"}"));
-    assert!(page().contains("gatepost_feed_looks_total{feed=\"reg\",outcome=\"good\"} 1"), "{}", page());
+    assert!(page().contains("gatepost_source_age_seconds{source=\"reg\"}"));
+    assert!(page().contains("gatepost_source_polls_total{outcome=\"success\",source=\"reg\"} 1"), "{}", page());
     server.now(|_| ok("[]"));
-    eventually("the loss is measured", || page().contains("gatepost_feed_held{feed=\"reg\"} 12")).await;
+    eventually("the loss is measured", || page().contains("gatepost_source_pending_removals{source=\"reg\"} 12")).await;
     assert_eq!(desk.catalogue.confirm("reg"), Some(true));
     assert!(desk.ids().is_empty());
     drop(watch);
@@ -252,7 +252,7 @@ fn problems(change: impl FnOnce(&mut Remote)) -> Vec<String> {
 }
 
 #[test]
-fn every_setting_that_cannot_be_used_is_told_by_its_path() {
+fn every_invalid_setting_is_reported_by_its_path() {
     assert_eq!(problems(|_| {}), Vec::<String>::new());
     type Case = (fn(&mut Remote), &'static str);
     let cases: Vec<Case> = vec![
@@ -282,11 +282,11 @@ fn every_setting_that_cannot_be_used_is_told_by_its_path() {
     let twice = Config { from: vec![twice.clone(), twice], ..Config::default() };
     let network = net::Config::default();
     let means = Means { network: &network, policy: Arc::default(), registry: None };
-    assert!(Sources::open(&twice, means).err().unwrap_or_default()[0].contains("stands twice"));
+    assert!(Sources::open(&twice, means).err().unwrap_or_default()[0].contains("listed twice"));
 }
 
 #[tokio::test]
-async fn what_is_only_tried_asks_nobody_and_keeps_nothing() {
+async fn a_configuration_check_contacts_no_source_and_writes_nothing() {
     let (server, folder) = (Served::saying(&list(2)).await, tempfile::tempdir().unwrap());
     let config = Config {
         from: vec![Source::Remote(Box::new(remote(&server.url("/"))))],
@@ -303,7 +303,7 @@ async fn what_is_only_tried_asks_nobody_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn a_loss_that_was_confirmed_is_not_undone_by_what_is_on_disk() {
+async fn a_confirmed_loss_is_written_to_disk() {
     let (server, folder) = (Served::saying(&list(12)).await, tempfile::tempdir().unwrap());
     let desk = Desk::new();
     let watch = start(&desk, vec![source("reg", &server.url("/"), Some(folder.path()))]).await;
@@ -311,11 +311,11 @@ async fn a_loss_that_was_confirmed_is_not_undone_by_what_is_on_disk() {
         let (_, parts) = Keeper::new(folder.path().to_owned(), "reg", "test", "reg").load().ok().flatten()?;
         Some(parts.iter().map(|part| if let News::Whole(found) = &part.news { found.len() } else { 0 }).sum::<usize>())
     };
-    eventually("it is kept", || kept() == Some(12)).await;
+    eventually("the agents are stored", || kept() == Some(12)).await;
     server.now(|_| ok(&list(1)));
-    eventually("the loss is held", || desk.catalogue.sources()[0].losing == Some(11)).await;
+    eventually("the loss is withheld", || desk.catalogue.sources()[0].losing == Some(11)).await;
     assert_eq!(kept(), Some(12));
     assert_eq!(desk.catalogue.confirm("reg"), Some(true));
-    eventually("the file says so too", || kept() == Some(1)).await;
+    eventually("the confirmed loss is stored", || kept() == Some(1)).await;
     drop(watch);
 }

@@ -1,4 +1,4 @@
-//! Files and folders as they change under a running gateway.
+//! File feed: files and folders that change while the gateway runs.
 
 use super::*;
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
@@ -22,7 +22,7 @@ async fn watch(desk: &Desk, paths: &[PathBuf]) -> Watch {
     Watch::start(&desk.catalogue, open(&config(paths, Span::millis(50))).ok().unwrap()).await
 }
 
-/// Writes aside and renames, as careful tools do.
+/// Writes a temporary file and renames it.
 fn replace(path: &Path, text: &str) {
     let aside = path.with_extension("tmp");
     fs::write(&aside, text).unwrap();
@@ -30,13 +30,13 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn a_change_of_a_file_is_in_force_within_a_second_and_in_both_ways_of_writing() {
+async fn a_file_change_is_in_force_soon_for_renames_and_in_place_writes() {
     let (desk, place) = (Desk::new(), folder());
     let path = place.path().join("agents.json");
     fs::write(&path, agents(&["a"])).unwrap();
     let config = config(std::slice::from_ref(&path), Span::millis(500));
     let _watch = Watch::start(&desk.catalogue, open(&config).ok().unwrap()).await;
-    assert_eq!(desk.ids(), ["a"], "what is there is read before start returns");
+    assert_eq!(desk.ids(), ["a"], "existing files are read before start returns");
     let began = Instant::now();
     replace(&path, &agents(&["a", "b"]));
     desk.until(&["a", "b"]).await;
@@ -47,7 +47,7 @@ async fn a_change_of_a_file_is_in_force_within_a_second_and_in_both_ways_of_writ
 }
 
 #[tokio::test]
-async fn a_folder_gains_changes_and_loses_files() {
+async fn added_changed_and_removed_files_of_a_folder_are_noticed() {
     let (desk, place) = (Desk::new(), folder());
     let at = |name: &str| place.path().join(name);
     fs::write(at("a.json"), agents(&["a"])).unwrap();
@@ -69,7 +69,7 @@ async fn a_folder_gains_changes_and_loses_files() {
 }
 
 #[tokio::test]
-async fn a_swapped_link_is_seen_as_kubernetes_swaps_it() {
+async fn a_swapped_symlink_is_noticed_as_kubernetes_swaps_it() {
     let (desk, place) = (Desk::new(), folder());
     let at = |name: &str| place.path().join(name);
     for (version, ids) in [("..1", ["a"]), ("..2", ["b"])] {
@@ -86,7 +86,7 @@ async fn a_swapped_link_is_seen_as_kubernetes_swaps_it() {
 }
 
 #[tokio::test]
-async fn a_file_that_turns_bad_or_unreadable_keeps_its_agents_and_says_so() {
+async fn an_invalid_or_unreadable_file_keeps_its_agents_and_is_reported() {
     let (desk, place) = (Desk::new(), folder());
     let path = place.path().join("agents.json");
     fs::write(&path, agents(&["a", "b"])).unwrap();
@@ -119,7 +119,7 @@ async fn troubled(desk: &Desk, wanted: bool) {
 }
 
 #[tokio::test]
-async fn a_folder_that_vanishes_keeps_its_agents_until_it_is_back() {
+async fn a_missing_folder_keeps_its_agents() {
     let (desk, place) = (Desk::new(), folder());
     let root = place.path().join("mounted");
     fs::create_dir(&root).unwrap();
@@ -135,7 +135,7 @@ async fn a_folder_that_vanishes_keeps_its_agents_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_deleted_takes_its_agents_and_brings_them_back() {
+async fn a_deleted_file_removes_its_agents_until_it_is_back() {
     let (desk, place) = (Desk::new(), folder());
     let path = place.path().join("agents.json");
     fs::write(&path, agents(&["a"])).unwrap();
@@ -148,14 +148,14 @@ async fn a_file_that_is_deleted_takes_its_agents_and_brings_them_back() {
 }
 
 #[tokio::test]
-async fn a_file_in_the_middle_of_being_written_is_left_alone() {
+async fn a_file_that_is_being_written_is_left_for_the_next_poll() {
     let place = folder();
     let path = place.path().join("agents.yaml");
     let entry = |id: &str| format!("- id: {id}\n  name: {id}\n  endpoint: https://{id}.example/\n");
     fs::write(&path, entry("a") + &entry("b")).unwrap();
     let mut feed = Files::new(path.clone());
     assert_eq!(feed.next().await.parts.len(), 1);
-    // Half of it is a whole YAML text too: only its age tells.
+    // Half of it is valid YAML too: only the modification time tells.
     fs::write(&path, entry("a")).unwrap();
     let change = feed.next().await;
     assert!(change.parts.is_empty() && change.soon);
@@ -166,11 +166,11 @@ async fn a_file_in_the_middle_of_being_written_is_left_alone() {
         assert!(Instant::now() < deadline);
         tick.tick().await;
     }
-    assert!(feed.next().await.parts.is_empty(), "it holds what it held");
+    assert!(feed.next().await.parts.is_empty(), "the content is unchanged");
 }
 
 #[tokio::test]
-async fn another_configuration_drops_what_it_does_not_name_and_keeps_the_rest() {
+async fn a_new_configuration_drops_sources_that_it_does_not_name() {
     let (desk, place) = (Desk::new(), folder());
     let (one, two) = (place.path().join("one.json"), place.path().join("two.json"));
     fs::write(&one, agents(&["a"])).unwrap();

@@ -1,10 +1,10 @@
-//! Agents that are looked up when they are called: asked for once, remembered, and kept while their registry is down.
+//! Lazy lookup: agents are looked up once, cached, and kept while their registry is down.
 
 use super::*;
 use crate::{agent::AgentId, fault::Code};
 use std::collections::HashMap;
 
-/// A registry in the test's hands.
+/// A registry that the test controls.
 #[derive(Default)]
 struct Book {
     pages: Mutex<HashMap<String, String>>,
@@ -51,7 +51,7 @@ fn id(text: &str) -> AgentId {
 }
 
 #[tokio::test]
-async fn a_miss_asks_once_however_many_wait_for_it() {
+async fn concurrent_misses_share_one_lookup() {
     let (book, lazy) = lazy(&Desk::new(), long());
     book.write("a", &agent("a"));
     let callers: Vec<_> = (0..50)
@@ -68,7 +68,7 @@ async fn a_miss_asks_once_however_many_wait_for_it() {
 }
 
 #[tokio::test]
-async fn an_id_that_no_registry_has_is_remembered_too() {
+async fn unknown_ids_are_cached_too() {
     let (book, lazy) = lazy(&Desk::new(), long());
     for _ in 0..10 {
         assert!(lazy.find(&id("nobody")).await.unwrap().is_none());
@@ -78,25 +78,25 @@ async fn an_id_that_no_registry_has_is_remembered_too() {
     let (book, lazy) = self::lazy(&Desk::new(), short);
     assert!(lazy.find(&id("late")).await.unwrap().is_none());
     book.write("late", &agent("late"));
-    assert!(lazy.find(&id("late")).await.unwrap().is_some(), "what is new is found once the memory of its lack ends");
+    assert!(lazy.find(&id("late")).await.unwrap().is_some(), "a new agent is found once the negative entry expires");
 }
 
 #[tokio::test]
-async fn a_registry_that_is_down_costs_only_those_who_were_never_found() {
+async fn agents_found_before_stay_while_the_registry_is_down() {
     let memory = Memory { found: Duration::ZERO, ..long() };
     let desk = Desk::new();
     let (book, lazy) = lazy(&desk, memory);
     book.write("a", &agent("a"));
     assert!(lazy.find(&id("a")).await.unwrap().is_some());
     *book.down.lock().unwrap() = true;
-    assert!(lazy.find(&id("a")).await.unwrap().is_some(), "what was found stays");
+    assert!(lazy.find(&id("a")).await.unwrap().is_some(), "an agent found before stays");
     let fault = lazy.find(&id("b")).await.unwrap_err();
     assert_eq!(fault.code(), Code::Overloaded);
     assert!(fault.retry_after_secs().is_some());
 }
 
 #[tokio::test]
-async fn documents_that_are_refused_or_anothers_are_no_agents() {
+async fn rejected_documents_and_documents_of_other_agents_are_not_found() {
     let (book, lazy) = lazy(&Desk::new(), long());
     book.write("a", &agent("b"));
     book.write("c", &json!({"id": "c"}));
@@ -108,7 +108,7 @@ async fn documents_that_are_refused_or_anothers_are_no_agents() {
 }
 
 #[tokio::test]
-async fn another_compiler_makes_every_route_anew_even_while_the_registry_is_down() {
+async fn a_new_compiler_recompiles_cached_routes_while_the_registry_is_down() {
     let desk = Desk::new();
     let (book, lazy) = lazy(&desk, long());
     book.write("a", &agent("a"));
@@ -120,7 +120,7 @@ async fn another_compiler_makes_every_route_anew_even_while_the_registry_is_down
 }
 
 #[tokio::test]
-async fn one_registry_never_takes_over_what_another_may_have() {
+async fn a_later_registry_is_not_asked_while_an_earlier_one_is_down() {
     let desk = Desk::new();
     let (first, second) = (Arc::new(Book::default()), Arc::new(Book::default()));
     second.write("a", &agent("a"));
@@ -130,11 +130,11 @@ async fn one_registry_never_takes_over_what_another_may_have() {
     assert_eq!(lazy.find(&id("a")).await.unwrap_err().code(), Code::Overloaded);
     assert_eq!(second.asked(), 0);
     *first.down.lock().unwrap() = false;
-    assert!(lazy.find(&id("a")).await.unwrap().is_some(), "the first says that it has none");
+    assert!(lazy.find(&id("a")).await.unwrap().is_some(), "the first registry does not have it");
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_replaces_nothing_that_is_known() {
+async fn an_invalid_document_never_replaces_a_cached_agent() {
     let desk = Desk::new();
     let (book, lazy) = lazy(&desk, Memory { found: Duration::ZERO, ..long() });
     book.write("a", &agent("a"));
@@ -145,5 +145,5 @@ async fn what_cannot_be_used_replaces_nothing_that_is_known() {
     }
     book.pages.lock().unwrap().remove("a");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert!(lazy.find(&id("a")).await.unwrap().is_none(), "a clean no is believed");
+    assert!(lazy.find(&id("a")).await.unwrap().is_none(), "a 404 removes the agent");
 }

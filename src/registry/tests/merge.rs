@@ -1,9 +1,9 @@
-//! Several sources: who wins, what is held back, and what is too old.
+//! Several sources: precedence, the loss guard, and staleness.
 
 use super::*;
 use std::time::SystemTime;
 
-/// A catalogue with these sources, and its era.
+/// A catalogue with these sources, and its generation.
 fn desk(origins: Vec<Origin>) -> Desk {
     let desk = Desk::new();
     let (era, _) = desk.catalogue.begin(origins, Vec::new(), Vec::new());
@@ -44,25 +44,28 @@ fn many(from: usize, to: usize) -> Part {
 }
 
 #[test]
-fn r16_the_earlier_source_wins_an_id_and_the_other_document_is_reported_with_the_winners_name() {
+fn r16_the_earlier_source_wins_an_id_and_the_other_is_reported_with_the_winners_name() {
     let desk = desk(vec![origin("first"), origin("second"), origin("third")]);
     desk.says(2, vec![whole("3", &["same", "c"])]);
     desk.says(1, vec![whole("2", &["same", "b"])]);
     let third = desk.refused();
-    assert_eq!(third[0].reasons, ["id: belongs to second, which comes first"]);
+    assert_eq!(third[0].reasons, ["id: belongs to source second, which has precedence"]);
     desk.says(0, vec![whole("1", &["same"])]);
     assert_eq!(desk.ids(), ["b", "c", "same"]);
     assert_eq!(desk.catalogue.load().get("same").unwrap().agent.name, "same");
     let refused = desk.refused();
     assert_eq!(refused.iter().map(|one| &*one.source).collect::<Vec<_>>(), ["2", "3"]);
-    assert!(refused.iter().all(|one| one.reasons == ["id: belongs to first, which comes first"]), "{refused:?}");
+    assert!(
+        refused.iter().all(|one| one.reasons == ["id: belongs to source first, which has precedence"]),
+        "{refused:?}"
+    );
     let compiled = desk.compiler.count();
     desk.says(0, vec![Part { name: "1".into(), news: News::Gone }]);
     assert_eq!((desk.ids().len(), desk.refused().len(), desk.compiler.count()), (3, 1, compiled));
 }
 
 #[test]
-fn r10_twice_within_the_earlier_source_is_neither_and_a_later_source_does_not_profit() {
+fn r10_a_duplicate_id_in_one_source_is_served_by_no_source() {
     let desk = desk(vec![origin("first"), origin("second")]);
     desk.says(0, vec![whole("1", &["same"]), whole("2", &["same"])]);
     desk.says(1, vec![whole("3", &["same"])]);
@@ -71,7 +74,7 @@ fn r10_twice_within_the_earlier_source_is_neither_and_a_later_source_does_not_pr
 }
 
 #[test]
-fn another_order_of_sources_changes_the_winner_and_compiles_nothing() {
+fn reordering_sources_changes_the_winner_without_recompiling() {
     let desk = desk(vec![origin("first"), origin("second")]);
     desk.says(0, vec![whole("1", &["same"])]);
     desk.says(1, vec![whole("2", &["same", "b"])]);
@@ -81,11 +84,11 @@ fn another_order_of_sources_changes_the_winner_and_compiles_nothing() {
     assert_eq!(&*desk.refused()[0].source, "1");
     let elsewhere = Origin { place: "elsewhere".into(), ..origin("second") };
     let _ = desk.catalogue.begin(vec![elsewhere], Vec::new(), Vec::new());
-    assert!(desk.ids().is_empty(), "a source at another place is another source");
+    assert!(desk.ids().is_empty(), "a source at another location is another source");
 }
 
 #[test]
-fn each_new_snapshot_ticks_and_a_look_without_news_does_not() {
+fn a_new_snapshot_notifies_and_an_empty_poll_does_not() {
     let desk = desk(vec![origin("only")]);
     let mut changed = desk.catalogue.changed();
     changed.mark_unchanged();
@@ -99,25 +102,25 @@ fn each_new_snapshot_ticks_and_a_look_without_news_does_not() {
 }
 
 #[test]
-fn a_look_that_loses_most_agents_is_held_until_three_looks_over_a_while_agree() {
+fn a_great_loss_is_withheld_until_three_polls_over_the_hold_time_agree() {
     let desk = desk(vec![careful("a", Duration::from_millis(300)), origin("b")]);
-    assert_eq!(desk.says(0, vec![many(0, 20)]), Verdict::Taken { changed: true }, "gaining is never held");
+    assert_eq!(desk.says(0, vec![many(0, 20)]), Verdict::Taken { changed: true }, "a gain is never withheld");
     assert_eq!(desk.says(0, vec![many(0, 10)]), Verdict::Taken { changed: true }, "half is not more than half");
     assert_eq!(desk.says(0, vec![many(0, 4)]), Verdict::Held);
     assert_eq!((desk.ids().len(), desk.health(0).losing), (10, Some(6)));
     assert!(desk.health(0).warning().unwrap().contains("6 of 10 agents"));
     for _ in 0..5 {
-        assert_eq!(desk.says(0, Vec::new()), Verdict::Held, "often is not for long");
+        assert_eq!(desk.says(0, Vec::new()), Verdict::Held, "many polls do not replace the hold time");
     }
     let began = Instant::now();
     while desk.says(0, Vec::new()) == Verdict::Held {
-        assert!(began.elapsed() < Duration::from_secs(20), "it is held for ever");
+        assert!(began.elapsed() < Duration::from_secs(20), "the update is withheld for ever");
     }
     assert_eq!((desk.ids().len(), desk.health(0).losing), (4, None));
 }
 
 #[test]
-fn an_empty_list_other_agents_and_documents_gone_bad_are_losses_too() {
+fn an_empty_list_replaced_agents_and_invalid_documents_count_as_losses() {
     let bad = |count: usize| {
         let text = format!("[{}]", vec![r#"{"id": "agent-00", "version": 1}"#; count].join(","));
         let documents = read::documents(Path::new("a.json"), text.into()).unwrap();
@@ -139,11 +142,11 @@ fn an_empty_list_other_agents_and_documents_gone_bad_are_losses_too() {
     }
     let desk = desk(vec![careful("a", Duration::from_secs(60))]);
     desk.says(0, vec![whole("list", &["only"])]);
-    assert_eq!(desk.says(0, vec![whole("list", &[])]), Verdict::Taken { changed: true }, "one of one is no storm");
+    assert_eq!(desk.says(0, vec![whole("list", &[])]), Verdict::Taken { changed: true }, "the only agent may go");
 }
 
 #[test]
-fn a_source_that_recovers_is_believed_at_once_and_trouble_starts_the_count_anew() {
+fn recovery_is_accepted_at_once_and_a_failed_poll_restarts_the_count() {
     let desk = desk(vec![careful("a", Duration::ZERO)]);
     desk.says(0, vec![many(0, 20)]);
     for _ in 0..4 {
@@ -156,7 +159,7 @@ fn a_source_that_recovers_is_believed_at_once_and_trouble_starts_the_count_anew(
 }
 
 #[test]
-fn an_operator_confirms_what_is_held_and_nothing_else() {
+fn an_operator_can_confirm_a_withheld_loss_only() {
     let desk = desk(vec![careful("a", Duration::from_secs(60)), origin("b")]);
     desk.says(0, vec![many(0, 20)]);
     assert_eq!(desk.catalogue.confirm("a"), Some(false));
@@ -168,13 +171,13 @@ fn an_operator_confirms_what_is_held_and_nothing_else() {
 }
 
 #[test]
-fn a_new_era_keeps_what_is_held_back_and_a_restart_compares_with_what_was_remembered() {
+fn the_loss_guard_survives_a_new_generation_and_a_restart() {
     let desk = desk(vec![careful("a", Duration::from_secs(60))]);
     desk.says(0, vec![many(0, 20)]);
     desk.says(0, vec![many(0, 2)]);
     let (era, _) = desk.catalogue.begin(vec![careful("a", Duration::from_secs(60))], Vec::new(), vec![look(0, vec![])]);
     let desk = Desk { era, ..desk };
-    assert_eq!((desk.ids().len(), desk.health(0).losing), (20, Some(20)), "it says nothing at all now");
+    assert_eq!((desk.ids().len(), desk.health(0).losing), (20, Some(20)), "the first poll now reports nothing");
 
     let desk = Desk::new();
     let change = Change { parts: vec![many(0, 20)], ..Change::default() };
@@ -187,21 +190,21 @@ fn a_new_era_keeps_what_is_held_back_and_a_restart_compares_with_what_was_rememb
 }
 
 #[test]
-fn a_first_look_of_an_era_forgets_what_it_does_not_mention() {
+fn the_first_poll_of_a_generation_removes_parts_it_does_not_report() {
     let desk = desk(vec![origin("a")]);
     desk.says(0, vec![whole("1", &["a"]), whole("2", &["b"])]);
     desk.says(0, vec![whole("1", &["a", "c"])]);
-    assert_eq!(desk.ids(), ["a", "b", "c"], "later looks mention what changed");
+    assert_eq!(desk.ids(), ["a", "b", "c"], "later polls report changes only");
     let (era, _) = desk.catalogue.begin(vec![origin("a")], Vec::new(), Vec::new());
     let desk = Desk { era, ..desk };
     assert_eq!(desk.fails(0), Verdict::Failed);
-    assert_eq!(desk.ids().len(), 3, "a look that failed says nothing");
+    assert_eq!(desk.ids().len(), 3, "a failed poll removes nothing");
     desk.says(0, vec![whole("1", &["a", "c"])]);
     assert_eq!(desk.ids(), ["a", "c"]);
 }
 
 #[test]
-fn what_is_well_too_long_ago_is_taken_out_and_comes_back_with_a_look_that_has_no_news() {
+fn stale_agents_are_removed_and_return_with_an_empty_successful_poll() {
     let stale = Origin { stale_after: Some(Duration::from_millis(200)), ..origin("a") };
     let desk = desk(vec![stale, origin("b")]);
     desk.says(0, vec![whole("1", &["same", "a"])]);
@@ -210,11 +213,11 @@ fn what_is_well_too_long_ago_is_taken_out_and_comes_back_with_a_look_that_has_no
     assert_eq!(desk.ids().len(), 3);
     let began = Instant::now();
     while !desk.health(0).stale {
-        assert!(began.elapsed() < Duration::from_secs(20), "it is never too old");
+        assert!(began.elapsed() < Duration::from_secs(20), "the source never becomes stale");
         desk.fails(0);
         desk.catalogue.expire(desk.era);
     }
-    assert_eq!(desk.ids(), ["b", "same"], "the later source's is served instead");
+    assert_eq!(desk.ids(), ["b", "same"], "the later source's agent is served instead");
     let health = desk.health(0);
     assert!(health.stale && health.warning().unwrap().contains("not served (down)"), "{health:?}");
     let compiled = desk.compiler.count();
@@ -223,11 +226,11 @@ fn what_is_well_too_long_ago_is_taken_out_and_comes_back_with_a_look_that_has_no
 }
 
 #[test]
-fn more_agents_than_a_source_may_have_are_refused_as_a_whole() {
+fn a_poll_with_more_than_max_agents_is_rejected_as_a_whole() {
     let desk = desk(vec![Origin { most: 5, ..origin("a") }]);
     desk.says(0, vec![many(0, 4)]);
     assert_eq!(desk.says(0, vec![many(0, 6)]), Verdict::Refused);
-    assert_eq!(desk.says(0, vec![whole("another", &["x", "y"])]), Verdict::Refused, "all parts count");
+    assert_eq!(desk.says(0, vec![whole("another", &["x", "y"])]), Verdict::Refused, "the parts count together");
     assert!(desk.health(0).trouble.unwrap().contains("at most 5"));
     assert_eq!(desk.ids().len(), 4);
     assert_eq!(desk.says(0, vec![many(0, 5)]), Verdict::Taken { changed: true });

@@ -1,4 +1,4 @@
-//! Feeds that are well, and feeds that are broken in every way.
+//! Tests of the registry: healthy sources, and every kind of failure.
 
 mod broken;
 mod catalogue;
@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A route that remembers which compiler made it, and a compiler that counts.
+/// A route that records which compiler made it, and a compiler that counts.
 #[derive(Debug)]
 struct Route {
     agent: Arc<Agent>,
@@ -62,7 +62,7 @@ struct Desk {
     era: Era,
 }
 
-/// A source that is believed whatever it says.
+/// A source without a loss guard.
 fn origin(name: &str) -> Origin {
     Origin { name: name.into(), kind: "test", place: name.into(), hold: None, stale_after: None, most: usize::MAX }
 }
@@ -85,7 +85,7 @@ impl Desk {
         ids
     }
 
-    /// Takes in `bytes` as the content of a file called `name`.
+    /// Ingests `bytes` as the content of a file called `name`.
     fn put(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<(), String> {
         let documents = read::documents(Path::new(name), bytes.into().into());
         let (news, told) = match documents {
@@ -104,7 +104,7 @@ impl Desk {
         self.catalogue.load().refused.clone()
     }
 
-    /// Waits until the agents are these.
+    /// Waits until the catalogue has exactly these agents.
     async fn until(&self, ids: &[&str]) {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut tick = tokio::time::interval(Duration::from_millis(5));

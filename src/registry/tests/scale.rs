@@ -1,8 +1,8 @@
-//! A hundred thousand agents.
+//! Scale: a hundred thousand agents.
 
 use super::*;
 
-/// AIDIP's translator, many times over.
+/// Returns copies of AIDIP's translator document.
 fn translators(count: usize, changed: impl Fn(usize) -> bool) -> String {
     let template = json!({
         "id": "translator-NUMBER", "name": "Chinese-English Translator", "version": "VERSION",
@@ -45,11 +45,11 @@ fn a_hundred_thousand_agents_load_and_one_change_compiles_one() {
     let (began, before) = (Instant::now(), resident());
     desk.put("agents.json", text).unwrap();
     let (took, after) = (began.elapsed(), resident());
-    // The text was resident before, and is gone after.
+    // The text was resident before, and is freed after.
     let each = (after + size).saturating_sub(before) / 100_000;
     println!("100,000 agents ({size} bytes): {took:?}, {each} bytes each");
     assert_eq!((desk.catalogue.load().len(), desk.compiler.count()), (100_000, 100_000));
-    // Far more than it takes, even unoptimised and beside other work.
+    // Much more than it takes, even unoptimised and on a busy machine.
     assert!(took < Duration::from_secs(240), "{took:?}");
     let began = Instant::now();
     desk.put("agents.json", changed).unwrap();
@@ -69,7 +69,7 @@ fn a_hundred_thousand_agents_load_and_one_change_compiles_one() {
 }
 
 #[test]
-fn more_agents_than_the_bound_are_refused_and_those_before_stay() {
+fn a_part_beyond_the_maximum_number_of_agents_is_rejected() {
     let desk = Desk::new();
     desk.put("a.json", agents(&["a"])).unwrap();
     let many = format!("[{}]", vec!["{}"; MOST_AGENTS].join(","));

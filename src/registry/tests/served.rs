@@ -1,4 +1,4 @@
-//! A server that says what it is told to say, byte for byte, and remembers what it was asked.
+//! Scripted HTTP server: responds byte for byte as told, and records the requests.
 
 use std::{
     net::SocketAddr,
@@ -11,14 +11,14 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What it does with a request.
+/// Response to a request.
 #[derive(Clone)]
 pub(super) enum Act {
-    /// Says this, and closes.
+    /// Sends these bytes, and closes.
     Say(Vec<u8>),
-    /// Says this a byte at a time, for ever slower than anybody waits.
+    /// Sends these bytes one at a time, more slowly than any client waits.
     Drip(Vec<u8>),
-    /// Says nothing.
+    /// Sends nothing and keeps the connection open.
     Hang,
     /// Closes at once.
     Close,
@@ -33,7 +33,7 @@ pub(super) struct Served {
     task: JoinHandle<()>,
 }
 
-/// A complete answer.
+/// Returns a complete response.
 pub(super) fn answer(status: &str, fields: &str, body: &str) -> Act {
     let length = body.len();
     Act::Say(format!("HTTP/1.1 {status}\r\n{fields}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into())
@@ -63,7 +63,7 @@ impl Served {
         Self::new(move |_| ok(&body)).await
     }
 
-    /// From now on it does this.
+    /// Replaces the script.
     pub(super) fn now(&self, script: impl FnMut(&str) -> Act + Send + 'static) {
         *self.script.lock().unwrap() = Box::new(script);
     }
@@ -72,7 +72,7 @@ impl Served {
         format!("http://{}{path}", self.at)
     }
 
-    /// The heads of all requests so far.
+    /// Returns the heads of all requests so far.
     pub(super) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }

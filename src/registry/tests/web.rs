@@ -1,4 +1,4 @@
-//! Fetching for a source: what is asked, what is sent along, and what is not followed.
+//! Conditional GET: requests, credentials, redirects and failures.
 
 use super::{
     super::{
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A way to `url` under a policy that refuses this machine to everybody but the operator.
+/// A client of `url` under a policy that refuses this machine's addresses except the configured one.
 fn strict(url: &str, credential: Option<&Credential>) -> Web {
     let config = net::Config::default();
     let other = Client::build(&config, Arc::new(AddressPolicy::default())).unwrap();
@@ -42,7 +42,7 @@ fn secret(folder: &Path, text: &str) -> SecretRef {
 }
 
 #[tokio::test]
-async fn r62_what_did_not_change_is_not_fetched_again_and_each_validator_is_sent_back() {
+async fn r62_unchanged_content_is_revalidated_with_every_validator() {
     let fields = "etag: \"one\"\r\nlast-modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n";
     let server = Served::new(move |head| match head.contains("if-none-match: \"one\"") {
         true => answer("304 Not Modified", "", ""),
@@ -55,13 +55,13 @@ async fn r62_what_did_not_change_is_not_fetched_again_and_each_validator_is_sent
     let asked = server.asked();
     assert!(!asked[0].contains("if-"), "{asked:?}");
     assert!(asked[1].contains("if-modified-since: sat, 21 nov 2026 10:00:00 gmt"), "{asked:?}");
-    assert!(web.whole(web.url()).await.is_ok(), "the whole is asked for without conditions");
+    assert!(web.whole(web.url()).await.is_ok(), "the unconditional request succeeds");
     web.forget();
-    assert!(get(&web).await.unwrap().is_some(), "what was forgotten is fresh");
+    assert!(get(&web).await.unwrap().is_some(), "after clearing the cache, the content counts as changed");
 }
 
 #[tokio::test]
-async fn r62_a_tag_that_flips_over_the_same_bytes_is_no_change() {
+async fn r62_a_new_etag_for_the_same_bytes_is_no_change() {
     let count = AtomicUsize::new(0);
     let server = Served::new(move |_| {
         let tag = count.fetch_add(1, Ordering::SeqCst);
@@ -74,11 +74,11 @@ async fn r62_a_tag_that_flips_over_the_same_bytes_is_no_change() {
         assert!(get(&web).await.unwrap().is_none());
     }
     server.now(|_| answer("200 OK", "etag: \"3\"\r\n", "[2]"));
-    assert!(get(&web).await.unwrap().is_some(), "a tag that stays over other bytes is a change");
+    assert!(get(&web).await.unwrap().is_some(), "other bytes under the same ETag are a change");
 }
 
 #[tokio::test]
-async fn r62_what_may_still_be_used_is_not_asked_for_and_the_bounds_hold() {
+async fn r62_fresh_responses_are_not_fetched_again_within_the_configured_bounds() {
     for (fields, asked, again) in [
         ("cache-control: max-age=60\r\n", 1, Some(60)),
         ("cache-control: public, max-age=999999\r\n", 1, Some(3_600)),
@@ -99,7 +99,7 @@ async fn r62_what_may_still_be_used_is_not_asked_for_and_the_bounds_hold() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_to_be_left_alone_is_heard_within_bounds() {
+async fn retry_after_is_respected_within_bounds() {
     let server = Served::new(|_| answer("503 Service Unavailable", "retry-after: 120\r\n", "")).await;
     let web = strict(&server.url("/"), None);
     assert!(get(&web).await.unwrap_err().contains("503"));
@@ -110,7 +110,7 @@ async fn a_server_that_asks_to_be_left_alone_is_heard_within_bounds() {
 }
 
 #[tokio::test]
-async fn whatever_a_server_does_ends_in_bounds_with_a_reason() {
+async fn every_server_failure_is_an_error_within_bounded_time() {
     let long = "x".repeat(5_000);
     let endless = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{long}");
     let cases: Vec<(&str, Act, &str)> = vec![
@@ -155,12 +155,12 @@ async fn whatever_a_server_does_ends_in_bounds_with_a_reason() {
         assert!(why.contains(words), "{name}: {why}");
         assert!(began.elapsed() < Duration::from_secs(5), "{name}");
         server.now(|_| ok("[1]"));
-        assert!(get(&web).await.unwrap().is_some(), "{name}: it is well again");
+        assert!(get(&web).await.unwrap().is_some(), "{name}: it recovers");
     }
 }
 
 #[tokio::test]
-async fn a_redirect_within_the_source_is_followed_and_its_end_is_told() {
+async fn a_redirect_within_the_source_is_followed_and_its_target_returned() {
     let server = Served::new(|head| match head.starts_with("get /feed") {
         true => answer("307 Temporary Redirect", "location: v2/list?a=b\r\n", ""),
         false => ok("[1]"),
@@ -171,7 +171,7 @@ async fn a_redirect_within_the_source_is_followed_and_its_end_is_told() {
 }
 
 #[tokio::test]
-async fn a_credential_goes_to_the_source_and_to_nobody_else() {
+async fn a_credential_is_sent_to_the_source_only() {
     let folder = tempfile::tempdir().unwrap();
     let other = Served::saying("[]").await;
     let place = other.url("/stolen");
@@ -200,7 +200,7 @@ async fn a_credential_goes_to_the_source_and_to_nobody_else() {
     assert!(elsewhere.len() == 4 && elsewhere.iter().all(|head| !head.contains("hunter2")), "{elsewhere:?}");
 }
 
-/// A token endpoint whose tokens are numbered, and the source that believes the newest only.
+/// A token endpoint that numbers its tokens, and a source that accepts the newest only.
 async fn issuer(expires: &'static str) -> (Served, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -219,7 +219,7 @@ async fn issuer(expires: &'static str) -> (Served, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn client_credentials_are_asked_for_once_and_again_when_they_end_or_are_withdrawn() {
+async fn client_credentials_tokens_are_cached_and_renewed_on_expiry_or_401() {
     let folder = tempfile::tempdir().unwrap();
     for (expires, asked) in
         [(r#", "expires_in": 3600"#, 1), (r#", "expires_in": "3600""#, 1), ("", 1), (r#", "expires_in": 0"#, 3)]
@@ -246,13 +246,13 @@ async fn client_credentials_are_asked_for_once_and_again_when_they_end_or_are_wi
             server.asked()
         );
         count.fetch_add(1, Ordering::SeqCst);
-        web.whole(web.url()).await.expect("a token that was withdrawn is renewed once");
+        web.whole(web.url()).await.expect("a revoked token is renewed once");
         let newest = count.load(Ordering::SeqCst);
         server.now(|head| match head.starts_with("post") {
             true => ok(r#"{"access_token": "useless"}"#),
             false => answer("401 Unauthorized", "", ""),
         });
-        assert!(web.whole(web.url()).await.unwrap_err().contains("401"), "and no more than once ({newest})");
+        assert!(web.whole(web.url()).await.unwrap_err().contains("401"), "renewed only once ({newest})");
         server.now(|_| answer("400 Bad Request", "", r#"{"error": "invalid_client"}"#));
         let why = web.whole(web.url()).await.unwrap_err();
         assert!(!why.contains("hunter2"), "{why}");
@@ -260,7 +260,7 @@ async fn client_credentials_are_asked_for_once_and_again_when_they_end_or_are_wi
 }
 
 #[test]
-fn a_credential_that_cannot_be_used_is_told_by_its_name() {
+fn an_invalid_credential_is_reported_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let (good, missing) = (secret(folder.path(), "x"), "env:GATEPOST_TEST_NOT_SET".parse::<SecretRef>().unwrap());
     let header = |name: &str| Some(net::Header { name: name.to_owned(), value: good.clone() });

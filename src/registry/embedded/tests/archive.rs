@@ -1,4 +1,4 @@
-//! The registry as plain files, there and back.
+//! Export and import.
 
 use super::{
     super::super::{
@@ -10,7 +10,7 @@ use super::{
 use std::fs;
 
 #[tokio::test]
-async fn r16_what_is_exported_is_a_feed_and_comes_back_with_its_owners() {
+async fn r16_an_export_is_a_readable_feed_and_imports_with_its_owners() {
     let desk = desk().await;
     let first = desk.created(ONE, document("a")).await;
     desk.created(TEAM, document("team-b")).await;
@@ -21,7 +21,7 @@ async fn r16_what_is_exported_is_a_feed_and_comes_back_with_its_owners() {
     assert_eq!(desk.registry.export(&out).await.unwrap(), 2);
     assert_eq!(fs::read_to_string(out.join("a.json")).unwrap(), *first.document);
     let parts = Files::new(out.clone()).next().await.parts;
-    assert_eq!(parts.len(), 2, "the list of owners is no document");
+    assert_eq!(parts.len(), 2, "the owners' file is not a document");
     assert!(parts.iter().all(|part| matches!(&part.news, News::Whole(documents) if documents.len() == 1)));
 
     let other = super::desk().await;
@@ -37,7 +37,7 @@ async fn r16_what_is_exported_is_a_feed_and_comes_back_with_its_owners() {
 }
 
 #[tokio::test]
-async fn r18_what_comes_back_is_judged_like_anything_else() {
+async fn r18_imported_documents_are_validated() {
     let desk = desk().await;
     let folder = TempDir::new().unwrap();
     let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
@@ -47,7 +47,7 @@ async fn r18_what_comes_back_is_judged_like_anything_else() {
     put("large.json", &" ".repeat((1 << 20) + 1));
     put("notes.txt", "not looked at");
     let restored = desk.registry.import(folder.path(), None).await.unwrap();
-    assert_eq!((restored.kept, restored.refused.len()), (0, 4), "whose they are is not told");
+    assert_eq!((restored.kept, restored.refused.len()), (0, 4), "their owner is unknown");
     let restored = desk.registry.import(folder.path(), Some("key:two")).await.unwrap();
     assert_eq!((restored.kept, restored.refused.len()), (1, 3), "{restored:?}");
     assert_eq!(&*desk.registry.own(TWO, &id("good")).await.unwrap().unwrap().owner, "key:two");

@@ -1,4 +1,4 @@
-//! What the feed says of what is published, and how long a publisher waits for it.
+//! Feed of published documents: what it reports, and how long a publisher waits for it.
 
 use super::{
     super::super::feed::{Body, Feed, News, Part},
@@ -20,7 +20,7 @@ fn told(parts: &[Part]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn r16_the_first_look_is_everything_and_later_ones_what_changed() {
+async fn r16_the_first_poll_reports_everything_and_later_polls_changes() {
     let desk = desk().await;
     let stored = desk.created(ONE, document("a")).await;
     desk.created(ONE, document("b")).await;
@@ -42,7 +42,7 @@ async fn r16_the_first_look_is_everything_and_later_ones_what_changed() {
 }
 
 #[tokio::test]
-async fn r17_a_publisher_has_its_answer_once_the_agent_is_in_force() {
+async fn r17_publishing_returns_once_the_agent_is_in_force() {
     let desk = Arc::new(desk().await);
     let mut feed = desk.registry.feed();
     feed.next().await;
@@ -53,22 +53,22 @@ async fn r17_a_publisher_has_its_answer_once_the_agent_is_in_force() {
     });
     feed.wake().await;
     assert_eq!(told(&feed.next().await.parts), ["+registry/a"]);
-    assert!(!publishing.is_finished(), "it is not in force yet");
+    assert!(!publishing.is_finished(), "the agent is not in force yet");
     feed.taken();
     publishing.await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
-    // A feed that takes nothing in holds a publisher up for a second, and no longer.
+    // A feed that is never acknowledged delays a publisher for a second, and no longer.
     let began = Instant::now();
     desk.created(ONE, document("b")).await;
     assert!(began.elapsed() >= Duration::from_secs(1) && began.elapsed() < Duration::from_secs(5));
     drop(feed);
     let began = Instant::now();
     desk.created(ONE, document("c")).await;
-    assert!(began.elapsed() < Duration::from_secs(1), "nobody would bring it in force");
+    assert!(began.elapsed() < Duration::from_secs(1), "without a feed there is nothing to wait for");
 }
 
 #[tokio::test]
-async fn r16_changes_that_nobody_told_of_are_looked_for() {
+async fn r16_changes_without_a_notification_are_polled() {
     let desk = desk_with(|config| config.poll = crate::unit::Span::millis(500), &[]).await;
     let beside = Registry::open(&desk.config, Arc::default()).await.unwrap();
     let mut feed = desk.registry.feed();
@@ -79,7 +79,7 @@ async fn r16_changes_that_nobody_told_of_are_looked_for() {
 }
 
 #[tokio::test]
-async fn r16_documents_of_another_store_replace_those_that_were_there() {
+async fn r16_a_replaced_store_replaces_all_documents() {
     let desk = desk().await;
     for name in ["a", "b"] {
         desk.created(ONE, document(name)).await;
@@ -93,7 +93,7 @@ async fn r16_documents_of_another_store_replace_those_that_were_there() {
 }
 
 #[tokio::test]
-async fn r16_a_store_that_cannot_be_read_keeps_what_was_read_and_says_so() {
+async fn r16_an_unreadable_store_keeps_its_documents_and_is_reported() {
     let desk = desk().await;
     desk.created(ONE, document("a")).await;
     let mut feed = desk.registry.feed();
@@ -107,7 +107,7 @@ async fn r16_a_store_that_cannot_be_read_keeps_what_was_read_and_says_so() {
     assert_eq!(desk.registry.remove(ONE, &id("a"), &When::Always).await.unwrap_err().code(), Code::Overloaded);
     file.execute_batch("alter table hidden rename to gatepost_removed").unwrap();
     let look = feed.next().await;
-    assert!(look.parts.is_empty() && look.trouble.is_none(), "the trouble is gone, and nothing else: {look:?}");
+    assert!(look.parts.is_empty() && look.trouble.is_none(), "only the error is over: {look:?}");
     desk.registry.store.get("a").await.unwrap().unwrap();
 }
 

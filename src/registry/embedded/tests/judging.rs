@@ -1,9 +1,9 @@
-//! Documents that are kept exactly, and documents that are refused with every reason.
+//! Validation: documents that are stored unchanged, and documents that are rejected with every reason.
 
 use super::*;
 
 #[tokio::test]
-async fn r17_r20_a_document_is_kept_as_it_is_with_an_id_where_it_had_none() {
+async fn r17_r20_a_document_is_stored_unchanged_except_for_a_missing_id() {
     let desk = desk().await;
     let mut sent = document("a");
     sent["pricing"] = json!({"per_call": 0.001, "note": "你好"});
@@ -21,12 +21,12 @@ async fn r17_r20_a_document_is_kept_as_it_is_with_an_id_where_it_had_none() {
         let stored = desk.created(ONE, sent).await;
         assert_eq!(stored.id.as_str().parse::<uuid::Uuid>().unwrap().get_version_num(), 7);
         let kept: Value = serde_json::from_str(&stored.document).unwrap();
-        assert_eq!(kept["id"], stored.id.as_str(), "the assigned id stands in the document");
+        assert_eq!(kept["id"], stored.id.as_str(), "the assigned id is in the document");
     }
 }
 
 #[tokio::test]
-async fn r15_r103_what_the_schema_does_not_know_is_kept() {
+async fn r15_r103_unknown_members_are_kept() {
     let desk = desk().await;
     let mut sent = with("x-vendor", json!({"deep": [1, {"er": null}]}));
     sent["capabilities"] = json!(["vendor.example/ocr", "translation"]);
@@ -37,7 +37,7 @@ async fn r15_r103_what_the_schema_does_not_know_is_kept() {
 }
 
 #[tokio::test]
-async fn r18_the_published_schema_is_one_and_accepts_what_the_draft_shows() {
+async fn r18_the_metadata_schema_is_valid_and_accepts_the_drafts_example() {
     let schema = crate::contract::Schema::compile(metadata()).unwrap();
     assert_eq!(metadata()["$schema"], "https://json-schema.org/draft/2020-12/schema");
     let translator = json!({
@@ -57,7 +57,7 @@ fn metadata() -> &'static Value {
 }
 
 #[tokio::test]
-async fn r17_r18_every_problem_of_a_document_is_told_once_with_its_place() {
+async fn r17_r18_every_problem_of_a_document_is_reported_once_with_its_pointer() {
     let desk = desk().await;
     let told = desk
         .told(json!({
@@ -85,7 +85,7 @@ async fn r17_r18_every_problem_of_a_document_is_told_once_with_its_place() {
 }
 
 #[tokio::test]
-async fn r74_a_version_that_is_a_number_is_refused_with_the_cure() {
+async fn r74_a_numeric_version_is_rejected_with_a_hint() {
     let desk = desk().await;
     let told = desk.told(with("version", json!(3.1))).await;
     assert_eq!(told.len(), 1, "{told:?}");
@@ -98,7 +98,7 @@ async fn r74_a_version_that_is_a_number_is_refused_with_the_cure() {
 }
 
 #[tokio::test]
-async fn r13_r18_operations_whose_schemas_cannot_be_used_are_refused_with_their_place() {
+async fn r13_r18_invalid_operation_schemas_are_rejected_with_their_pointer() {
     let desk = desk().await;
     let remote = json!({"$ref": "https://example.com/schema.json"});
     let endless = json!({"$ref": "#"});
@@ -112,7 +112,7 @@ async fn r13_r18_operations_whose_schemas_cannot_be_used_are_refused_with_their_
 }
 
 #[tokio::test]
-async fn r17_what_is_no_document_or_too_much_of_one_is_refused() {
+async fn r17_non_documents_and_oversized_documents_are_rejected() {
     let desk = desk().await;
     for nothing in [json!(null), json!([]), json!("a"), json!(1), json!({})] {
         assert!(!desk.told(nothing).await.is_empty());
@@ -128,7 +128,7 @@ async fn r17_what_is_no_document_or_too_much_of_one_is_refused() {
 }
 
 #[tokio::test]
-async fn r18_endpoints_that_the_gateway_may_not_reach_are_refused() {
+async fn r18_endpoints_that_the_gateway_must_not_reach_are_rejected() {
     let desk = desk().await;
     for endpoint in [
         "https://127.0.0.1/",
@@ -157,7 +157,7 @@ async fn r18_endpoints_that_the_gateway_may_not_reach_are_refused() {
 }
 
 #[tokio::test]
-async fn r18_what_an_operator_allows_may_be_published() {
+async fn r18_endpoints_that_an_operator_allows_can_be_published() {
     let own = "127.0.0.1:9999".parse().unwrap();
     let desk = desk_with(
         |config| {
@@ -177,7 +177,7 @@ async fn r18_what_an_operator_allows_may_be_published() {
 }
 
 #[test]
-fn r19_a_patch_is_merged_as_rfc_7396_shows() {
+fn r19_merge_patch_follows_the_examples_of_rfc_7396() {
     for (target, patch, merged) in [
         (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
         (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),

@@ -1,4 +1,4 @@
-//! Publishing: what is kept, and the many ways in which it is refused.
+//! Publishing: what is stored, and what is refused.
 
 mod archive;
 mod feed;
@@ -10,8 +10,8 @@ use crate::net::Cidr;
 use serde_json::json;
 use tempfile::TempDir;
 
-/// A registry in a file of its own; `key:one` and `key:two` may publish everything, `key:team` what begins with
-/// `team-`, and who is in the group `wardens` may change what others published.
+/// A registry in its own file; `key:one` and `key:two` may publish everything, `key:team` ids that begin with `team-`,
+/// and group `wardens` may change the agents of other publishers.
 struct Desk {
     registry: Registry,
     config: PublishConfig,
@@ -78,7 +78,7 @@ impl Desk {
         }
     }
 
-    /// What is said of a document that is refused, as `pointer: message`.
+    /// Returns the violations of a document that is rejected, as `pointer: message`.
     async fn told(&self, document: Value) -> Vec<String> {
         let why = self.registry.publish(ONE, document).await.unwrap_err();
         assert_eq!(why.code(), Code::InvalidInput, "{why}");

@@ -1,16 +1,16 @@
-//! Who may write what, and which state it must find.
+//! Authorization and preconditions of writes.
 
 use super::*;
 use crate::unit::etag;
 
 #[tokio::test]
-async fn r3_nobody_publishes_who_is_not_listed() {
+async fn r3_callers_that_are_not_listed_cannot_publish() {
     let desk = desk().await;
     for by in [NOBODY, Publisher { id: "anonymous", groups: &[] }] {
         assert!(!desk.registry.admits(by));
         for sent in [document("a"), json!("broken")] {
             let why = desk.registry.publish(by, sent).await.unwrap_err();
-            assert_eq!((why.code(), why.broken().len()), (Code::PermissionDenied, 0), "before the document is judged");
+            assert_eq!((why.code(), why.broken().len()), (Code::PermissionDenied, 0), "checked before the document");
         }
         let put = desk.registry.put(by, &id("a"), document("a"), &When::Always).await;
         assert_eq!(put.unwrap_err().code(), Code::PermissionDenied);
@@ -24,7 +24,7 @@ async fn r3_nobody_publishes_who_is_not_listed() {
 }
 
 #[tokio::test]
-async fn r3_a_pattern_never_means_who_has_no_credential() {
+async fn r3_a_pattern_never_matches_anonymous_callers() {
     let anonymous = Publisher { id: "anonymous", groups: &[] };
     for (pattern, may) in [("*", false), ("anon*", false), ("anonymous", true)] {
         let rules = json!([{"callers": [pattern]}]);
@@ -34,7 +34,7 @@ async fn r3_a_pattern_never_means_who_has_no_credential() {
 }
 
 #[tokio::test]
-async fn r17_each_publisher_changes_only_its_own() {
+async fn r17_each_publisher_changes_only_its_own_documents() {
     let desk = desk().await;
     let first = desk.created(ONE, document("a")).await;
     let mut other = document("a");
@@ -55,7 +55,7 @@ async fn r17_each_publisher_changes_only_its_own() {
 }
 
 #[tokio::test]
-async fn r3_who_may_change_all_does_so_without_becoming_the_owner() {
+async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
     let desk = desk().await;
     desk.created(ONE, document("a")).await;
     let groups = wardens();
@@ -70,7 +70,7 @@ async fn r3_who_may_change_all_does_so_without_becoming_the_owner() {
 }
 
 #[tokio::test]
-async fn r3_who_takes_an_id_that_was_given_up_does_not_read_what_stood_there() {
+async fn r3_a_new_owner_of_an_id_cannot_read_the_history_before_it() {
     let desk = desk().await;
     desk.created(ONE, document("a")).await;
     desk.registry.remove(ONE, &id("a"), &When::Always).await.unwrap();
@@ -80,7 +80,7 @@ async fn r3_who_takes_an_id_that_was_given_up_does_not_read_what_stood_there() {
 }
 
 #[tokio::test]
-async fn r3_ids_beyond_a_publishers_own_are_refused_with_its_patterns() {
+async fn r3_ids_outside_a_publishers_patterns_are_refused_with_the_patterns() {
     let desk = desk().await;
     desk.created(TEAM, document("team-a")).await;
     let why = desk.registry.publish(TEAM, document("other")).await.unwrap_err();
@@ -94,7 +94,7 @@ async fn r3_ids_beyond_a_publishers_own_are_refused_with_its_patterns() {
 }
 
 #[tokio::test]
-async fn r19_a_put_makes_or_replaces_and_its_path_names_the_agent() {
+async fn r19_put_creates_or_replaces_the_agent_of_its_path() {
     let desk = desk().await;
     let mut sent = document("x");
     sent.as_object_mut().unwrap().remove("id");
@@ -107,7 +107,7 @@ async fn r19_a_put_makes_or_replaces_and_its_path_names_the_agent() {
 }
 
 #[tokio::test]
-async fn r19_writes_that_expect_another_state_do_not_happen() {
+async fn r19_writes_with_a_failed_precondition_are_refused() {
     let desk = desk().await;
     let tag = etag(desk.created(ONE, document("a")).await.document.as_bytes());
     let matches = |tag: &str| When::Matches(vec![tag.to_owned()]);
@@ -122,7 +122,7 @@ async fn r19_writes_that_expect_another_state_do_not_happen() {
     }
     let patched = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &matches(&tag)).await.unwrap();
     assert!(patched.document.contains("\"name\":\"B\""));
-    assert!(desk.registry.remove(ONE, &id("a"), &matches(&tag)).await.is_err(), "it has another tag now");
+    assert!(desk.registry.remove(ONE, &id("a"), &matches(&tag)).await.is_err(), "the ETag has changed");
     desk.registry.remove(ONE, &id("a"), &matches("*")).await.unwrap();
     for when in [When::Always, When::Absent, matches("*")] {
         let patch = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &when).await;
@@ -136,7 +136,7 @@ async fn r19_writes_that_expect_another_state_do_not_happen() {
 }
 
 #[tokio::test]
-async fn r19_a_patch_is_judged_as_the_whole_that_it_makes() {
+async fn r19_a_patch_is_validated_as_the_patched_document() {
     let desk = desk().await;
     let before = desk.created(ONE, with("description", json!("old"))).await;
     for patch in [
@@ -161,7 +161,7 @@ async fn r19_a_patch_is_judged_as_the_whole_that_it_makes() {
 }
 
 #[tokio::test]
-async fn r19_patches_at_the_same_time_all_happen() {
+async fn r19_concurrent_patches_are_all_applied() {
     let desk = desk().await;
     desk.created(ONE, document("a")).await;
     let names = ["x-a", "x-b", "x-c"];
@@ -175,7 +175,7 @@ async fn r19_patches_at_the_same_time_all_happen() {
 }
 
 #[tokio::test]
-async fn r10_an_id_that_another_feed_serves_is_a_conflict_unless_it_is_here_already() {
+async fn r10_an_id_of_another_source_is_a_conflict_unless_published_before() {
     let desk = desk().await;
     desk.created(ONE, document("both")).await;
     desk.registry.reserve(Arc::new(|id| matches!(id.as_str(), "elsewhere" | "both")));
@@ -187,7 +187,7 @@ async fn r10_an_id_that_another_feed_serves_is_a_conflict_unless_it_is_here_alre
 }
 
 #[tokio::test]
-async fn r16_who_has_enough_documents_gets_no_more() {
+async fn r16_document_limits_are_enforced() {
     let desk = desk_with(|config| (config.most_documents, config.most_in_all) = (1, 2), &[]).await;
     desk.created(ONE, document("a")).await;
     let why = desk.registry.publish(ONE, document("b")).await.unwrap_err();
@@ -200,7 +200,7 @@ async fn r16_who_has_enough_documents_gets_no_more() {
 }
 
 #[tokio::test]
-async fn r3_changed_rules_hold_at_once() {
+async fn r3_changed_rules_apply_at_once() {
     let desk = desk().await;
     let mut config = desk.config.clone();
     config.publishers.clear();
@@ -211,7 +211,7 @@ async fn r3_changed_rules_hold_at_once() {
 }
 
 #[test]
-fn a_check_tells_what_is_wrong_with_the_store_and_makes_none() {
+fn check_reports_store_problems_and_creates_no_store() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| PublishConfig { store: folder.path().join(name).into(), ..PublishConfig::default() };
     std::fs::write(folder.path().join("text"), "no database").unwrap();
@@ -233,7 +233,7 @@ fn a_check_tells_what_is_wrong_with_the_store_and_makes_none() {
 }
 
 #[test]
-fn every_setting_out_of_bounds_is_told_by_its_path() {
+fn every_setting_out_of_bounds_is_reported_by_its_path() {
     let config: PublishConfig = serde_json::from_value(json!({
         "poll": "1ms", "most_documents": 0, "most_in_all": 300000, "database_ca": "ca.pem",
         "publishers": [{}, {"callers": ["*"], "ids": []}],

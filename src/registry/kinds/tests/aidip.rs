@@ -1,9 +1,9 @@
-//! AIDIP registries: the shapes of their lists, their pages, and documents that are fetched only where they must be.
+//! AIDIP registries: the shapes of lists, pagination, and fetching only the documents that must be fetched.
 
 use super::*;
 
 #[tokio::test]
-async fn r16_r22_every_shape_of_a_list_is_read() {
+async fn r16_r22_every_shape_of_a_list_is_parsed() {
     let server = Server::start().await;
     server.json("/a.json", agent("a")).json("/b.json", agent("b"));
     let mut feed = server.feed(Kind::Aidip, "");
@@ -25,7 +25,7 @@ async fn r16_r22_every_shape_of_a_list_is_read() {
 }
 
 #[tokio::test]
-async fn r16_the_shapes_of_registries_in_use_are_read() {
+async fn r16_entries_of_existing_registries_are_converted() {
     let server = Server::start().await;
     let snake = json!({
         "name": "Snake Card", "description": "", "version": "1", "protocol_version": "0.3.0",
@@ -46,7 +46,7 @@ async fn r16_the_shapes_of_registries_in_use_are_read() {
 }
 
 #[tokio::test]
-async fn r20_summaries_are_followed_and_documents_are_not() {
+async fn r20_summaries_are_fetched_and_documents_are_not() {
     let server = Server::start().await;
     server.json("/agents", json!([summary("a"), agent("b")])).json("/agents/a", agent("a"));
     let mut feed = server.feed(Kind::Aidip, "");
@@ -57,7 +57,7 @@ async fn r20_summaries_are_followed_and_documents_are_not() {
 }
 
 #[tokio::test]
-async fn r62_documents_are_asked_for_conditionally_and_told_when_they_change() {
+async fn r62_documents_are_revalidated_and_reported_when_they_change() {
     let server = Server::start().await;
     let later = |version: &str| {
         let mut agent = agent("a");
@@ -71,7 +71,7 @@ async fn r62_documents_are_asked_for_conditionally_and_told_when_they_change() {
     server.asked();
     assert!(look(&mut feed).await.parts.is_empty());
     assert_eq!(server.asked(), ["/agents (same)", "/agents/a (same)", "/agents/b (same)"]);
-    // The document changed and its summary did not.
+    // The document changed, and its summary did not.
     server.put("/agents/a", Cached("\"a2\"", later("2")));
     let change = look(&mut feed).await;
     assert_eq!(found(&change)[0].as_ref().unwrap()["version"], "2");
@@ -79,7 +79,7 @@ async fn r62_documents_are_asked_for_conditionally_and_told_when_they_change() {
 }
 
 #[tokio::test]
-async fn r62_what_was_not_taken_is_told_again() {
+async fn r62_an_unacknowledged_result_is_reported_again() {
     let server = Server::start().await;
     server.json("/agents", json!([agent("a")]));
     let mut feed = server.feed(Kind::Aidip, "");
@@ -111,7 +111,7 @@ async fn r16_pages_are_followed_by_each_kind_of_cursor() {
 }
 
 #[tokio::test]
-async fn r62_a_page_that_did_not_change_keeps_its_place_beside_one_that_did() {
+async fn r62_an_unchanged_page_keeps_its_entries_beside_a_changed_page() {
     let server = Server::start().await;
     server.put("/agents", Cached("\"1\"", json!({"agents": [agent("a")], "nextCursor": "2"})));
     server.put("/agents?cursor=2", Cached("\"2\"", json!({"agents": [agent("b")]})));
@@ -122,7 +122,7 @@ async fn r62_a_page_that_did_not_change_keeps_its_place_beside_one_that_did() {
 }
 
 #[tokio::test]
-async fn r11_a_relative_endpoint_is_the_registrys_own() {
+async fn r11_a_relative_endpoint_is_resolved_against_the_registry() {
     let server = Server::start().await;
     let mut own = agent("a");
     own["endpoint"] = json!("/agents/a/invoke");
@@ -132,7 +132,7 @@ async fn r11_a_relative_endpoint_is_the_registrys_own() {
 }
 
 #[tokio::test]
-async fn r103_unknown_fields_are_kept_to_the_letter() {
+async fn r103_unknown_members_are_kept_verbatim() {
     let server = Server::start().await;
     let text = r#"{"id": "a",  "name": "a", "endpoint": "https://a.example/", "x-odd": [1.50, {"y": null}]}"#;
     server.put("/agents", Text(format!("[{text}]")));
@@ -142,7 +142,7 @@ async fn r103_unknown_fields_are_kept_to_the_letter() {
 }
 
 #[tokio::test]
-async fn r10_only_so_many_documents_are_asked_for_again_in_one_look() {
+async fn r10_revalidations_of_one_poll_are_bounded() {
     let server = Server::start().await;
     let ids: Vec<String> = (0..300).map(|each| format!("a{each}")).collect();
     server.json("/agents", ids.iter().map(|id| summary(id)).collect());
@@ -159,5 +159,5 @@ async fn r10_only_so_many_documents_are_asked_for_again_in_one_look() {
         assert_eq!(asked.len(), 1 + 256);
         seen.extend(asked);
     }
-    assert_eq!(seen.len(), 1 + 300, "each had its turn");
+    assert_eq!(seen.len(), 1 + 300, "each document was revalidated");
 }

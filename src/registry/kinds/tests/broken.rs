@@ -1,4 +1,4 @@
-//! Servers that misbehave: the look fails or one entry is refused, and nothing that was known is lost.
+//! Servers that misbehave: the poll fails or one entry is rejected, and known agents stay.
 
 use super::*;
 
@@ -10,13 +10,13 @@ const KINDS: [(Kind, &str); 5] = [
     (Kind::Ard, "/agents"),
 ];
 
-/// A list that every kind reads.
+/// Returns a list that every kind accepts.
 fn good() -> Value {
     json!({"agents": {"a": agent("a"), "b": agent("b")}})
 }
 
 #[tokio::test]
-async fn r62_a_list_that_cannot_be_read_fails_the_look_for_every_kind() {
+async fn r62_an_unreadable_list_fails_the_poll_of_every_kind() {
     for (kind, path) in KINDS {
         let server = Server::start().await;
         let whole = good().to_string();
@@ -28,7 +28,7 @@ async fn r62_a_list_that_cannot_be_read_fails_the_look_for_every_kind() {
             (Status(404), "404"),
             (Status(204), "204"),
             (Half(whole.clone()), ""),
-            (Text(whole[..whole.len() / 2].to_owned()), "half written"),
+            (Text(whole[..whole.len() / 2].to_owned()), "truncated"),
             (Text("<html>".to_owned()), "neither"),
             (Text(String::new()), "empty"),
             (Text("null".to_owned()), "neither"),
@@ -55,7 +55,7 @@ async fn r62_a_list_that_cannot_be_read_fails_the_look_for_every_kind() {
 }
 
 #[tokio::test]
-async fn r51_no_document_from_elsewhere_is_a_second_door_to_a_runtime_of_this_machine() {
+async fn r51_remote_documents_cannot_expose_a_local_runtime() {
     for (kind, path) in KINDS {
         let server = Server::start().await;
         let at = |endpoint: &str| {
@@ -79,7 +79,7 @@ async fn r51_no_document_from_elsewhere_is_a_second_door_to_a_runtime_of_this_ma
 }
 
 #[tokio::test]
-async fn r74_one_broken_entry_costs_only_itself_for_every_kind() {
+async fn r74_an_invalid_entry_affects_only_itself_in_every_kind() {
     for (kind, path) in KINDS {
         let server = Server::start().await;
         let mut feed = server.feed(kind, "");
@@ -91,16 +91,19 @@ async fn r74_one_broken_entry_costs_only_itself_for_every_kind() {
             (r#"{"id": "x", "version": 3.1.4}"#, "'x': version: 3.1.4 is not JSON; write it in quotes: \"3.1.4\""),
             (r#"{"id": "x", "id": "y", "endpoint": ""}"#, "'x': "),
             (r#"{"name": "n", "skills": [], "url": "https://n.example/", "preferredTransport": "GRPC"}"#, "'n': "),
-            (r#""ftp://x.example/card""#, "no URL over HTTP"),
-            (r#""http://""#, "no URL over HTTP"),
-            (r#"{"identifier": "urn:air:x:y", "type": "application/mcp-server-card+json", "url": "/x"}"#, "no agent"),
+            (r#""ftp://x.example/card""#, "not a URL over HTTP"),
+            (r#""http://""#, "not a URL over HTTP"),
+            (
+                r#"{"identifier": "urn:air:x:y", "type": "application/mcp-server-card+json", "url": "/x"}"#,
+                "not an agent",
+            ),
             (r#"{"name": "u", "skills": [7], "url": "https://u.example/"}"#, "skills[0]: must be an object"),
         ] {
             let list = format!(r#"{{"agents": [{}, {entry}, {}]}}"#, agent("a"), agent("b"));
             server.put(path, Text(list));
             let change = feed.next().await;
             if entry == "{" {
-                assert!(change.trouble.is_some(), "an open bracket breaks the whole list");
+                assert!(change.trouble.is_some(), "an open bracket makes the whole list malformed");
                 continue;
             }
             assert_eq!(ids(&change), ["a", "b"], "{kind:?} {entry}");
@@ -111,7 +114,7 @@ async fn r74_one_broken_entry_costs_only_itself_for_every_kind() {
 }
 
 #[tokio::test]
-async fn r62_one_page_that_fails_fails_the_look() {
+async fn r62_a_failed_page_fails_the_poll() {
     for (kind, path) in KINDS {
         let server = Server::start().await;
         server.json(path, json!({"agents": [agent("a")], "nextCursor": "2"}));
@@ -128,7 +131,7 @@ async fn r62_one_page_that_fails_fails_the_look() {
 }
 
 #[tokio::test]
-async fn r62_cursors_that_go_round_or_on_for_ever_end_the_look() {
+async fn r62_cyclic_and_endless_cursors_fail_the_poll() {
     let server = Server::start().await;
     let page = |next: &str| json!({"agents": [agent("a")], "nextCursor": next});
     server.json("/agents", page("2")).json("/agents?cursor=2", page("3")).json("/agents?cursor=3", page("2"));
@@ -150,7 +153,7 @@ async fn r62_cursors_that_go_round_or_on_for_ever_end_the_look() {
 }
 
 #[tokio::test]
-async fn r62_a_document_that_cannot_be_read_again_stays_and_is_told() {
+async fn r62_a_document_that_fails_to_refresh_stays_and_is_reported() {
     let server = Server::start().await;
     server.json("/agents", json!([summary("a"), summary("b")]));
     server.json("/agents/a", agent("a")).json("/agents/b", agent("b"));
@@ -167,13 +170,13 @@ async fn r62_a_document_that_cannot_be_read_again_stays_and_is_told() {
         let told = matches!(kept.as_slice(), [(name, News::Kept(why))] if name.ends_with("(documents)") && why.contains("1 documents"));
         assert!(told, "{kept:?}");
     }
-    assert_eq!(look(&mut feed).await.parts.len(), 0, "told once");
+    assert_eq!(look(&mut feed).await.parts.len(), 0, "reported once");
     server.json("/agents/a", agent("a"));
     assert!(matches!(look(&mut feed).await.parts.as_slice(), [part] if matches!(part.news, News::Gone)));
 }
 
 #[tokio::test]
-async fn r12_a_document_that_changed_into_one_that_is_refused_is_not_served_as_it_was() {
+async fn r12_a_document_that_becomes_invalid_is_not_served_as_before() {
     let server = Server::start().await;
     server.json("/.well-known/agents.json", json!({"agents": {"a": "/a.json", "b": "/b.json"}}));
     server.json("/a.json", card("A")).json("/b.json", card("B"));
@@ -188,7 +191,7 @@ async fn r12_a_document_that_changed_into_one_that_is_refused_is_not_served_as_i
 }
 
 #[test]
-fn r62_a_list_of_nothing_but_commas_is_counted_before_it_is_kept() {
+fn r62_entries_are_counted_before_they_are_stored() {
     let commas = |most: usize| listing::read(&base(), &format!("[{}]", ",".repeat(most)).into()).unwrap_err();
     assert!(commas(300_000).contains("at most 200000"), "{}", commas(300_000));
     assert!(commas(2_000_000).contains("more than 1000000"));
@@ -197,7 +200,7 @@ fn r62_a_list_of_nothing_but_commas_is_counted_before_it_is_kept() {
 }
 
 #[tokio::test]
-async fn r74_a_document_that_was_never_read_is_refused_by_name() {
+async fn r74_a_document_that_was_never_fetched_is_rejected_by_name() {
     let server = Server::start().await;
     server.json("/agents", json!([summary("a"), summary("b"), summary("c"), summary("d")]));
     server.json("/agents/b", agent("b")).put("/agents/c", Text("{\"version\": 1.2.3}".to_owned()));
@@ -211,7 +214,7 @@ async fn r74_a_document_that_was_never_read_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn r61_links_to_refused_addresses_are_never_followed() {
+async fn r61_links_to_forbidden_addresses_are_never_followed() {
     let server = Server::start().await;
     let links = ["http://169.254.169.254/card", "http://10.0.0.1/card", "https://[fe80::1]/card", "file:///etc/passwd"];
     let map: serde_json::Map<_, _> = links.iter().map(|url| ((*url).to_owned(), json!(url))).collect();
@@ -221,22 +224,22 @@ async fn r61_links_to_refused_addresses_are_never_followed() {
 }
 
 #[tokio::test]
-async fn r74_a_list_in_which_nothing_is_usable_any_more_keeps_what_was() {
+async fn r74_a_list_without_usable_entries_keeps_previous_agents() {
     let server = Server::start().await;
     server.json("/agents", json!([1, 2]));
     let mut feed = server.feed(Kind::Aidip, "");
-    assert_eq!(refused(&look(&mut feed).await).len(), 2, "each reason is told while there is nothing to keep");
+    assert_eq!(refused(&look(&mut feed).await).len(), 2, "without previous agents, every reason is reported");
     server.json("/agents", json!([agent("a")]));
     look(&mut feed).await;
     server.json("/agents", json!([1, 2]));
     let change = look(&mut feed).await;
-    assert!(change.parts.is_empty() && change.trouble.unwrap().contains("none of its 2 entries"));
+    assert!(change.parts.is_empty() && change.trouble.unwrap().contains("none of the 2 entries"));
     server.json("/agents", json!([]));
-    assert_eq!(found(&look(&mut feed).await).len(), 0, "an empty list says what it says");
+    assert_eq!(found(&look(&mut feed).await).len(), 0, "an empty list is accepted");
 }
 
 #[tokio::test]
-async fn r10_an_id_or_a_name_that_stands_twice_reaches_the_catalogue_twice_or_is_refused() {
+async fn r10_duplicate_ids_are_kept_and_duplicate_map_keys_rejected() {
     let server = Server::start().await;
     server.json("/agents", json!([agent("a"), agent("a")]));
     assert_eq!(ids(&server.feed(Kind::Aidip, "").next().await), ["a", "a"]);
@@ -244,11 +247,11 @@ async fn r10_an_id_or_a_name_that_stands_twice_reaches_the_catalogue_twice_or_is
     server.put("/agents", Text(format!(r#"{{"agents": {{"x": {one}, "x": {other}, "y": {one}}}}}"#)));
     let change = server.feed(Kind::Aidip, "").next().await;
     assert_eq!(ids(&change), ["a"]);
-    assert!(refused(&change).iter().all(|why| why.contains("'x': the name stands twice")));
+    assert!(refused(&change).iter().all(|why| why.contains("'x': the name appears twice")));
 }
 
 #[tokio::test]
-async fn r74_a_hostile_id_cannot_climb_out_of_its_registry() {
+async fn r74_a_hostile_id_cannot_escape_the_registrys_path() {
     let server = Server::start().await;
     server.json("/agents", json!([summary("../admin"), summary(".."), summary("a?b#c"), summary("%2e%2e")]));
     let change = server.feed(Kind::Aidip, "").next().await;

@@ -1,4 +1,4 @@
-//! A2A cards of both versions as metadata documents.
+//! Conversion of A2A cards of both versions.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn with(pointer: &str, value: Value) -> Value {
 }
 
 #[test]
-fn r59_a_card_of_0_3_becomes_a_document() {
+fn r59_a_0_3_card_becomes_a_document() {
     let document = read(&with("provider", json!({"organization": "Example", "url": "https://example.com"}))).unwrap();
     assert_eq!(document["id"], "Translator");
     assert_eq!(document["endpoint"], "https://card.example/a2a");
@@ -29,7 +29,7 @@ fn r59_a_card_of_0_3_becomes_a_document() {
 }
 
 #[test]
-fn r59_a_card_of_1_0_becomes_a_document() {
+fn r59_a_1_0_card_becomes_a_document() {
     let card = json!({
         "name": "Route Planner", "description": "Plans", "version": "2.1.0",
         "supportedInterfaces": [
@@ -49,7 +49,7 @@ fn r59_a_card_of_1_0_becomes_a_document() {
 }
 
 #[test]
-fn r59_the_interface_is_one_that_can_be_called() {
+fn r59_the_first_callable_interface_is_used() {
     let rest = json!([{"url": "https://c.example/rest", "transport": "HTTP+JSON"}]);
     let mut card = with("preferredTransport", json!("GRPC"));
     assert!(read(&card).unwrap_err().contains("'GRPC' only"));
@@ -60,11 +60,11 @@ fn r59_the_interface_is_one_that_can_be_called() {
     let mut card = with("url", json!("/a2a"));
     assert_eq!(read(&card).unwrap()["endpoint"], "https://registry.example/a2a");
     card.as_object_mut().unwrap().remove("preferredTransport");
-    assert!(read(&card).is_ok(), "JSON-RPC is what is meant where nothing is said");
+    assert!(read(&card).is_ok(), "JSON-RPC is the default");
 }
 
 #[test]
-fn r13_skills_become_operations_that_do_not_clash() {
+fn r13_skills_become_operations_with_distinct_names() {
     let skill = |id: &str| json!({"id": id, "name": id});
     let names = |skills: Value| {
         let document = read(&with("skills", skills))?;
@@ -91,14 +91,14 @@ fn r13_skills_become_operations_that_do_not_clash() {
 }
 
 #[test]
-fn r74_a_card_whose_version_is_a_number_is_refused_with_the_cure() {
+fn r74_a_card_with_a_numeric_version_is_rejected_with_a_hint() {
     assert!(read(&with("version", json!(1.2))).unwrap_err().contains("write \"1.2\" in quotes"));
     assert!(read(&with("name", json!(""))).unwrap_err().contains("name: is required"));
     assert!(read(&with("url", json!("ftp://x.example/"))).unwrap_err().contains("endpoint"));
 }
 
 #[test]
-fn r59_what_is_no_card_is_not_taken_for_one() {
+fn r59_other_documents_are_not_taken_for_cards() {
     let is = |value: Value| crate::names::hints::is_card(value.as_object().unwrap());
     assert!(is(card("a")));
     assert!(!is(agent("a")));

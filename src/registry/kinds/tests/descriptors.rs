@@ -1,8 +1,8 @@
-//! Descriptors of agent:// and documents of Agent Framework as metadata documents.
+//! Conversion of agent:// descriptors and Agent Framework documents.
 
 use super::*;
 
-/// The example of the agent:// draft, its version in quotes.
+/// The example of the agent:// draft, with its version in quotes.
 fn planner() -> Value {
     json!({
         "@context": "https://example.org/agent-context.jsonld",
@@ -37,7 +37,7 @@ fn with(field: &str, value: Value) -> Value {
 }
 
 #[test]
-fn r65_r67_r73_the_example_of_the_draft_becomes_a_document_and_keeps_its_fields() {
+fn r65_r67_r73_the_drafts_example_becomes_a_document_and_keeps_its_members() {
     let document = read(&planner()).unwrap();
     assert_eq!(document["id"], "planner.example.com");
     assert_eq!(document["endpoint"], "https://planner.example.com/");
@@ -47,14 +47,14 @@ fn r65_r67_r73_the_example_of_the_draft_becomes_a_document_and_keeps_its_fields(
     let operation = &document["operations"][0];
     assert_eq!(operation["name"], "gen-iti");
     assert_eq!(operation["isDeterministic"], false);
-    assert_eq!(operation.get("inputs"), None, "a shorthand is no schema");
+    assert_eq!(operation.get("inputs"), None, "a shorthand is not a schema");
     for kept in ["@context", "supportedVersions", "interactionModel", "orchestration", "envelopeSchemas", "skills"] {
         assert_eq!(document[kept], planner()[kept]);
     }
 }
 
 #[test]
-fn r70_r71_schemas_of_capabilities_become_those_of_operations() {
+fn r70_r71_capability_schemas_become_operation_schemas() {
     let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
     for field in ["input", "inputSchema", "input_schema", "inputs"] {
         let document = read(&with("capabilities", json!([{"name": "a", field: schema}]))).unwrap();
@@ -86,18 +86,18 @@ fn r53_r54_the_endpoint_is_the_plainest_hint() {
         assert_eq!(read(&descriptor).unwrap()["endpoint"], endpoint);
     }
     for (url, told) in [
-        ("agent+pigeon://a.example", "'agent+pigeon' are not supported"),
+        ("agent+pigeon://a.example", "'agent+pigeon' is not supported"),
         ("agent://did:web:a.example:b", "endpoint"),
         ("agent://user@a.example/", "user or password"),
     ] {
         let why = read(&with("url", json!(url))).unwrap_err();
         assert!(why.contains(told), "{url}: {why}");
     }
-    assert!(read(&with("url", json!(null))).unwrap_err().contains("names no endpoint"));
+    assert!(read(&with("url", json!(null))).unwrap_err().contains("(endpoint, transport.endpoint or url)"));
 }
 
 #[test]
-fn r65_r74_a_broken_descriptor_is_refused_with_the_reason() {
+fn r65_r74_an_invalid_descriptor_is_rejected_with_the_reason() {
     for (field, value, told) in [
         ("name", json!(7), "name: is required"),
         ("version", json!(3.1), "write \"3.1\" in quotes"),
@@ -133,7 +133,7 @@ fn annotator() -> Value {
 }
 
 #[test]
-fn r142_r143_r145_a_document_of_agent_framework_becomes_one_of_aidip() {
+fn r142_r143_r145_an_agent_framework_document_becomes_an_aidip_document() {
     let at = "https://app.example/.well-known/agentframework/v1/agents/image-annotator".parse().unwrap();
     let document = framework::document(annotator().as_object().unwrap().clone(), &at).unwrap();
     assert!(Agent::from_document(&document, [0; 32]).is_ok());
@@ -146,9 +146,9 @@ fn r142_r143_r145_a_document_of_agent_framework_becomes_one_of_aidip() {
         assert_eq!(document[kept], annotator()[kept]);
     }
     for (endpoints, told) in [
-        (json!([]), "one is needed"),
-        (json!([{"method": "GET", "path": "/x"}]), "one is needed"),
-        (json!([{"transport": "HTTP", "httpMethod": "POST"}]), "one is needed"),
+        (json!([]), "must have one"),
+        (json!([{"method": "GET", "path": "/x"}]), "must have one"),
+        (json!([{"transport": "HTTP", "httpMethod": "POST"}]), "must have one"),
         (json!({}), "must be an array"),
     ] {
         let mut document = annotator();

@@ -1,9 +1,9 @@
-//! Agent Framework, agent:// domains, AI Catalogs and ARD, as their servers behave.
+//! Agent Framework, agent:// domains, AI Catalogs and ARD, as their servers respond.
 
 use super::*;
 
 #[tokio::test]
-async fn r135_r138_agent_framework_is_listed_and_each_document_read_in_full() {
+async fn r135_r138_agent_framework_documents_are_fetched_in_full() {
     let server = Server::start().await;
     let list = "/.well-known/agentframework/v1/agents";
     server.json(list, json!({"agents": [{"id": "a", "name": "A", "summary": "s", "version": "1.0", "tags": []}]}));
@@ -15,7 +15,7 @@ async fn r135_r138_agent_framework_is_listed_and_each_document_read_in_full() {
 }
 
 #[tokio::test]
-async fn r139_numbered_pages_are_followed_where_the_server_tells_them() {
+async fn r139_numbered_pages_are_followed() {
     let entry = |id: &str| json!({"id": id, "name": id, "endpoints": [{"method": "POST", "path": "/x"}]});
     let server = Server::start().await;
     let list = "/custom/agents";
@@ -44,7 +44,7 @@ async fn r139_numbered_pages_are_followed_where_the_server_tells_them() {
 }
 
 #[tokio::test]
-async fn r58_r60_a_domain_is_read_by_its_map_of_agents() {
+async fn r58_r60_a_domain_is_read_from_its_map_of_agents() {
     let server = Server::start().await;
     let descriptor =
         json!({"name": "Planner", "version": "1.0", "url": "https://p.example/", "capabilities": [{"name": "plan"}]});
@@ -57,14 +57,14 @@ async fn r58_r60_a_domain_is_read_by_its_map_of_agents() {
 }
 
 #[tokio::test]
-async fn r57_r153_a_domain_of_one_agent_is_read_by_its_descriptor_or_card() {
+async fn r57_r153_a_single_agent_domain_is_read_from_its_descriptor_or_card() {
     for path in ["/.well-known/agent.json", "/.well-known/agent-card.json"] {
         let server = Server::start().await;
         server.json(path, card("Alone"));
         let mut feed = server.feed(Kind::AgentUri, "");
         assert_eq!(ids(&look(&mut feed).await), ["Alone"], "{path}");
         server.json("/.well-known/agents.json", json!({"agents": {"other": card("Other")}}));
-        assert_eq!(ids(&look(&mut feed).await), ["other"], "a map comes first, whenever it comes");
+        assert_eq!(ids(&look(&mut feed).await), ["other"], "a map has precedence, even if it appears later");
     }
     let server = Server::start().await;
     server.json("/x/agent.json", card("Deep"));
@@ -72,7 +72,7 @@ async fn r57_r153_a_domain_of_one_agent_is_read_by_its_descriptor_or_card() {
 }
 
 #[tokio::test]
-async fn r58_a_map_that_fails_for_a_moment_is_not_given_up_for_a_single_card() {
+async fn r58_a_failing_map_does_not_fall_back_to_a_single_card() {
     let server = Server::start().await;
     server.json("/.well-known/agents.json", json!({"agents": {"a": card("A"), "b": card("B")}}));
     server.json("/.well-known/agent.json", card("Alone"));
@@ -84,7 +84,7 @@ async fn r58_a_map_that_fails_for_a_moment_is_not_given_up_for_a_single_card() {
 }
 
 #[tokio::test]
-async fn r58_a_domain_without_agents_says_where_it_was_looked_for() {
+async fn r58_a_domain_without_agents_reports_every_url_tried() {
     let server = Server::start().await;
     let why = server.feed(Kind::AgentUri, "").next().await.trouble.unwrap();
     for path in ["agents.json", "agent.json", "agent-card.json"] {
@@ -93,7 +93,7 @@ async fn r58_a_domain_without_agents_says_where_it_was_looked_for() {
 }
 
 #[tokio::test]
-async fn r59_an_ai_catalog_holds_cards_by_url_and_inline() {
+async fn r59_an_ai_catalog_has_cards_by_url_and_inline() {
     let server = Server::start().await;
     let media = "application/a2a-agent-card+json";
     let urn = "urn:air:example.com:agent:inline";
@@ -116,7 +116,7 @@ async fn r59_an_ai_catalog_holds_cards_by_url_and_inline() {
 }
 
 #[tokio::test]
-async fn r59_ard_is_read_page_by_page() {
+async fn r59_ard_pages_are_followed() {
     let server = Server::start().await;
     let item = |name: &str| json!({"identifier": format!("urn:air:x:{name}"), "type": "application/a2a-agent-card+json", "data": card(name)});
     server.json("/agents", json!({"items": [item("a")], "total": 2, "pageToken": "next"}));
@@ -126,7 +126,7 @@ async fn r59_ard_is_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn r108_names_that_become_one_identifier_reach_the_catalogue_as_two() {
+async fn r108_names_with_the_same_slug_reach_the_catalogue_as_two_documents() {
     let server = Server::start().await;
     server.json("/.well-known/agents.json", json!({"agents": {"a b": card("A"), "a/b": card("B")}}));
     assert_eq!(ids(&look(&mut server.feed(Kind::AgentUri, "")).await), ["a-b", "a-b"]);

@@ -1,4 +1,4 @@
-//! Each kind of registry against a server that plays it, well or badly.
+//! Each kind of registry against a test server, well-behaved or not.
 
 mod aidip;
 mod broken;
@@ -24,15 +24,15 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What a server answers at one path.
+/// Response of the server at one path.
 #[derive(Clone)]
 enum Answer {
     Json(Value),
     Text(String),
     Status(u16),
-    /// Half of what it promises.
+    /// Half of the declared content length.
     Half(String),
-    /// So many bytes.
+    /// This many bytes.
     Huge(usize),
     Moved(String),
     Cached(&'static str, Value),
@@ -40,7 +40,7 @@ enum Answer {
 
 use Answer::{Cached, Half, Huge, Json, Moved, Status, Text};
 
-/// A server whose answers are written down, and that remembers what it was asked.
+/// A server with a table of responses, which records the requests.
 struct Server {
     url: String,
     answers: Arc<Mutex<HashMap<String, Answer>>>,
@@ -77,7 +77,7 @@ impl Server {
         open(kind, Web::local(&format!("{}{path}", self.url)), Proof::default())
     }
 
-    /// What was asked since the last time.
+    /// Returns the requests since the last call.
     fn asked(&self) -> Vec<String> {
         let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
         asked.sort();
@@ -119,11 +119,11 @@ async fn serve(mut stream: TcpStream, answers: Arc<Mutex<HashMap<String, Answer>
         }
     };
     asked.lock().unwrap().push(note);
-    // A reader that had enough hangs up; that is its right.
+    // The client may hang up early.
     let _ = stream.write_all(bytes.as_bytes()).await;
 }
 
-/// The documents of a look: each the value that the catalogue would read, or the reason.
+/// Returns the documents of a poll: each the value that the catalogue would parse, or the reason of its rejection.
 fn found(change: &Change) -> Vec<Result<Value, String>> {
     assert_eq!(change.trouble, None);
     let whole = change.parts.iter().find_map(|part| match &part.news {
@@ -138,13 +138,13 @@ fn found(change: &Change) -> Vec<Result<Value, String>> {
     whole.expect("documents").iter().map(|document| body(&document.body)).collect()
 }
 
-/// The ids of a look's agents; every one of them is an agent to the catalogue too.
+/// Returns the ids of the agents of a poll, each of which the catalogue accepts.
 fn ids(change: &Change) -> Vec<String> {
     let agents = found(change).into_iter().filter_map(Result::ok);
     agents.map(|document| Agent::from_document(&document, [0; 32]).unwrap().id.to_string()).collect()
 }
 
-/// The reasons of what a look refuses.
+/// Returns the reasons of the rejected entries of a poll.
 fn refused(change: &Change) -> Vec<String> {
     found(change).into_iter().filter_map(Result::err).collect()
 }
@@ -155,19 +155,19 @@ async fn look(feed: &mut Box<dyn Feed>) -> Change {
     change
 }
 
-/// A document of AIDIP.
+/// Returns an AIDIP document.
 fn agent(id: &str) -> Value {
     json!({"id": id, "name": id, "endpoint": format!("https://{id}.example/invoke"), "operations": [{"name": "run"}]})
 }
 
-/// Its summary.
+/// Returns its summary.
 fn summary(id: &str) -> Value {
     json!({
         "id": id, "name": id, "description": "", "endpoint": format!("https://{id}.example/invoke"), "capabilities": []
     })
 }
 
-/// A card of A2A 0.3.
+/// Returns an A2A 0.3 card.
 fn card(name: &str) -> Value {
     json!({
         "name": name,

@@ -1,4 +1,4 @@
-//! Identifiers from names: path-safe, stable, and never one that means something else.
+//! Slugs: path-safe, stable, and never a reserved word.
 
 use super::{
     name::{operation, slug},
@@ -8,7 +8,7 @@ use crate::agent::AgentId;
 use proptest::prelude::*;
 
 #[test]
-fn r10_r108_names_become_identifiers_by_one_rule() {
+fn r10_r108_names_become_slugs() {
     for (name, id) in [
         ("planner", "planner"),
         ("A.b-c_9", "A.b-c_9"),
@@ -29,7 +29,7 @@ fn r10_r108_names_become_identifiers_by_one_rule() {
 }
 
 #[test]
-fn r13_reserved_words_are_told_apart() {
+fn r13_reserved_path_segments_get_a_suffix() {
     for name in ["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"] {
         let document = |operation: &str| {
             json!({
@@ -43,19 +43,19 @@ fn r13_reserved_words_are_told_apart() {
 
 proptest! {
     #[test]
-    fn r108_any_name_becomes_an_identifier(name in ".{0,200}") {
+    fn r108_every_name_becomes_a_valid_identifier(name in ".{0,200}") {
         prop_assert!(AgentId::fits(&slug(&name)), "{}", slug(&name));
         prop_assert!(AgentId::fits(&operation(&name)));
         prop_assert_eq!(slug(&slug(&name)), slug(&name));
     }
 
     #[test]
-    fn r74_no_bytes_break_the_reading_of_a_list(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn r74_arbitrary_bytes_do_not_panic_the_list_parser(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = listing::read(&base(), &bytes.into());
     }
 
     #[test]
-    fn r74_no_text_near_json_breaks_the_reading_of_a_list(text in r#"[\[\]{}",:\\agents0-9 nextCursor]{0,120}"#) {
+    fn r74_text_near_json_does_not_panic_the_list_parser(text in r#"[\[\]{}",:\\agents0-9 nextCursor]{0,120}"#) {
         let _ = listing::read(&base(), &text.into());
     }
 }

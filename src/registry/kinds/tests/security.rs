@@ -1,4 +1,4 @@
-//! What a card closes stays closed.
+//! Conversion of security requirements: what a card protects stays protected.
 
 use super::*;
 use crate::registry::kinds::security::of_card;
@@ -18,7 +18,7 @@ fn newer(scheme: &Value, required: &Value) -> Value {
 }
 
 #[test]
-fn r12_r73_schemes_become_kinds_of_credentials() {
+fn r12_r73_security_schemes_become_authentication_types() {
     let flat = json!([{"s": []}]);
     let wrapped = json!([{"schemes": {"s": {"list": []}}}]);
     for (scheme, kind) in [
@@ -51,13 +51,13 @@ fn r12_r73_schemes_become_kinds_of_credentials() {
 }
 
 #[test]
-fn r12_what_cannot_be_asked_for_is_refused_rather_than_opened() {
+fn r12_unsupported_requirements_are_rejected_rather_than_opened() {
     let key = json!({"type": "apiKey"});
     for (extra, told) in [
         (older(&json!({"type": "http", "scheme": "basic"}), &json!([{"s": []}])), "basic"),
-        (older(&json!({"type": "http"}), &json!([{"s": []}])), "cannot be asked for"),
+        (older(&json!({"type": "http"}), &json!([{"s": []}])), "unsupported scheme"),
         (older(&json!({"type": "quantum"}), &json!([{"s": []}])), "'quantum'"),
-        (older(&json!({}), &json!([{"s": []}])), "not known"),
+        (older(&json!({}), &json!([{"s": []}])), "unknown type"),
         (older(&json!(7), &json!([{"s": []}])), "not declared"),
         (older(&key, &json!([{"u": []}])), "not declared"),
         (older(&key, &json!([{"s": [], "t": []}])), "2 schemes at once"),
@@ -65,7 +65,7 @@ fn r12_what_cannot_be_asked_for_is_refused_rather_than_opened() {
         (older(&key, &json!(["s"])), "security[0]: must be an object"),
         (older(&key, &json!("s")), "security: must be an array"),
         (json!({"securitySchemes": []}), "must be an object"),
-        (newer(&json!({"newSecurityScheme": {}}), &json!([{"schemes": {"s": {}}}])), "not known"),
+        (newer(&json!({"newSecurityScheme": {}}), &json!([{"schemes": {"s": {}}}])), "unknown type"),
         (json!({"authentication": {"schemes": ["Kerberos"]}}), "'Kerberos'"),
     ] {
         let why = asked(&extra).unwrap_err();
@@ -74,7 +74,7 @@ fn r12_what_cannot_be_asked_for_is_refused_rather_than_opened() {
 }
 
 #[test]
-fn r12_of_several_ways_the_first_that_can_be_asked_for_counts() {
+fn r12_the_first_supported_alternative_is_used() {
     let basic = json!({"type": "http", "scheme": "basic"});
     assert_eq!(asked(&older(&basic, &json!([{"s": []}, {"t": []}]))), Ok(Some(json!({"type": "mtls"}))));
     let schemes = json!({"authentication": {"schemes": ["none", "Kerberos", "ApiKey"]}});
@@ -82,7 +82,7 @@ fn r12_of_several_ways_the_first_that_can_be_asked_for_counts() {
 }
 
 #[test]
-fn r12_an_empty_way_in_or_none_at_all_does_not_open_what_schemes_close() {
+fn r12_empty_or_missing_requirements_do_not_open_a_card_with_schemes() {
     let key = json!({"type": "apiKey"});
     for required in [json!([]), json!([{}]), json!(null), json!([{}, {"s": []}])] {
         assert_eq!(asked(&older(&key, &required)), Ok(Some(json!({"type": "api_key"}))), "{required}");
@@ -99,7 +99,7 @@ fn r12_an_empty_way_in_or_none_at_all_does_not_open_what_schemes_close() {
 }
 
 #[test]
-fn r12_a_skill_that_asks_for_more_than_its_card_is_refused() {
+fn r12_a_skill_with_other_requirements_than_its_card_is_rejected() {
     let skills = |own: Value| {
         json!({
             "securitySchemes": {"s": {"type": "oauth2"}},
@@ -107,7 +107,7 @@ fn r12_a_skill_that_asks_for_more_than_its_card_is_refused() {
             "skills": [{"id": "x", "security": own}]
         })
     };
-    assert!(asked(&skills(json!([{"s": ["admin"]}]))).unwrap_err().contains("skills[0]: asks for other"));
+    assert!(asked(&skills(json!([{"s": ["admin"]}]))).unwrap_err().contains("skills[0]: requires other"));
     assert!(asked(&skills(json!([{"s": ["read"]}]))).is_ok());
     assert!(asked(&skills(json!([]))).is_ok());
     let open = json!({"skills": [{"id": "x", "security": [{"s": []}]}]});

@@ -1,4 +1,4 @@
-//! Signed cards on their way in: what does not hold is refused, what is not covered is not believed.
+//! Verification of signed cards: invalid signatures are rejected, members outside the signature dropped.
 
 use super::*;
 use crate::seal::{Signer, Trusted};
@@ -26,7 +26,7 @@ async fn seen(server: &Server, proof: Proof, cards: Value) -> Change {
 }
 
 #[tokio::test]
-async fn r59_only_cards_whose_signature_holds_are_taken() {
+async fn r59_only_cards_with_a_valid_signature_are_accepted() {
     let (signer, stranger, server) = (signer(), signer(), Server::start().await);
     let trusted = Some(Arc::new(Trusted::from_jwks(&signer.jwks()).unwrap()));
     let mut forged = signed(&signer, modern("forged"));
@@ -49,7 +49,7 @@ async fn r59_only_cards_whose_signature_holds_are_taken() {
 }
 
 #[tokio::test]
-async fn r59_a_card_whose_signatures_were_stripped_is_refused_where_they_are_required() {
+async fn r59_a_card_with_stripped_signatures_is_rejected_where_required() {
     let (signer, server) = (signer(), Server::start().await);
     let trusted = Some(Arc::new(Trusted::from_jwks(&signer.jwks()).unwrap()));
     for signatures in [Value::Null, json!([])] {
@@ -61,7 +61,7 @@ async fn r59_a_card_whose_signatures_were_stripped_is_refused_where_they_are_req
 }
 
 #[tokio::test]
-async fn r59_what_a_signature_does_not_cover_reaches_no_document() {
+async fn r59_members_outside_the_signature_are_dropped() {
     let (signer, server) = (signer(), Server::start().await);
     let trusted = Some(Arc::new(Trusted::from_jwks(&signer.jwks()).unwrap()));
     let mut card = signed(&signer, modern("a"));
@@ -74,7 +74,7 @@ async fn r59_what_a_signature_does_not_cover_reaches_no_document() {
 }
 
 #[tokio::test]
-async fn r59_without_keys_signatures_are_passed_on_and_not_judged() {
+async fn r59_without_keys_signatures_are_kept_and_not_verified() {
     let server = Server::start().await;
     let card = signed(&signer(), modern("a"));
     let change = seen(&server, Proof::default(), json!({"a": card.clone()})).await;

@@ -1,4 +1,4 @@
-//! What the registry is told, and when.
+//! The status table: what it reports, and when.
 
 use super::*;
 use crate::registry::mqtt::board::Board;
@@ -6,7 +6,7 @@ use crate::registry::mqtt::board::Board;
 const BEYOND: &str = "/control/agents/+/status";
 const LONG: Duration = Duration::from_secs(10);
 
-/// A board whose broker has told everything that it keeps.
+/// A table whose retained statuses are complete.
 async fn connected(most: usize) -> Board {
     let board = Board::new("mqtt://127.0.0.1:1883".to_owned(), most);
     board.begin();
@@ -23,19 +23,19 @@ fn put(board: &Board, id: &str, payload: &[u8]) {
     board.hear(format!("/control/agents/{id}/status").as_bytes(), payload, false);
 }
 
-/// A status that the broker kept.
+/// Receives a retained status.
 fn kept(board: &Board, id: &str) {
     board.hear(format!("/control/agents/{id}/status").as_bytes(), says(id, "available").to_string().as_bytes(), true);
 }
 
-/// Looks, and says that it is in force.
+/// Polls, and acknowledges the result.
 fn look(board: &Board) -> Change {
     let change = board.change();
     board.taken();
     change
 }
 
-/// Connects again, as after a break.
+/// Reconnects.
 fn again(board: &Board) {
     board.lost("it went away".to_owned());
     board.begin();
@@ -52,7 +52,7 @@ async fn r134_retained_statuses_are_the_directory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r119_an_agent_that_goes_keeps_its_document_and_is_not_served() {
+async fn r119_an_unavailable_agent_keeps_its_document_and_is_inactive() {
     let board = connected(10).await;
     let mut payload = says("a", "available");
     payload["capabilities"] = json!(["plan"]);
@@ -69,7 +69,7 @@ async fn r119_an_agent_that_goes_keeps_its_document_and_is_not_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r118_what_arrives_last_counts_whatever_its_timestamp_says() {
+async fn r118_the_last_status_to_arrive_counts_whatever_its_timestamp() {
     let board = connected(10).await;
     put(&board, "a", br#"{"agent_id":"a","status":"available","timestamp":"2030-01-01T00:00:00Z"}"#);
     look(&board);
@@ -78,7 +78,7 @@ async fn r118_what_arrives_last_counts_whatever_its_timestamp_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_is_no_news() {
+async fn a_heartbeat_is_not_an_update() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     look(&board);
@@ -87,7 +87,7 @@ async fn a_heartbeat_is_no_news() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn flapping_between_two_looks_is_one_piece_of_news() {
+async fn flapping_between_two_polls_is_one_update() {
     let board = connected(10).await;
     for _ in 0..500 {
         hear(&board, "a", "available");
@@ -97,7 +97,7 @@ async fn flapping_between_two_looks_is_one_piece_of_news() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_cannot_be_read_costs_nobody_anything() {
+async fn an_invalid_status_keeps_the_agents_document() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     hear(&board, "b", "available");
@@ -113,7 +113,7 @@ async fn a_status_that_cannot_be_read_costs_nobody_anything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_document_and_the_garbage_after_it_are_both_told() {
+async fn a_document_and_a_later_invalid_status_are_both_reported() {
     let board = connected(10).await;
     look(&board);
     hear(&board, "a", "available");
@@ -126,24 +126,24 @@ async fn a_document_and_the_garbage_after_it_are_both_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r113_a_status_for_somebody_else_is_refused() {
+async fn r113_a_status_for_another_agent_is_rejected() {
     let board = connected(10).await;
     put(&board, "a", says("b", "available").to_string().as_bytes());
-    is(&look(&board), &[("a", "broken: agent_id: is 'b', but the topic is that of 'a'")]);
+    is(&look(&board), &[("a", "broken: agent_id: must be 'a', as in the topic, not 'b'")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn r108_ids_that_do_not_fit_are_told_by_a_name_that_is_short() {
+async fn r108_invalid_ids_are_reported_by_a_truncated_name() {
     let board = connected(10).await;
     let id = "ä".repeat(30_000);
     put(&board, &id, b"{}");
     let change = look(&board);
     assert!(change.parts[0].name.chars().count() <= 129);
-    assert!(word(&change.parts[0].news).starts_with("broken: the topic's agent id"));
+    assert!(word(&change.parts[0].news).starts_with("broken: the agent id in the topic"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cleared_status_takes_its_agent_out() {
+async fn a_cleared_status_removes_its_agent() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     look(&board);
@@ -155,7 +155,7 @@ async fn a_cleared_status_takes_its_agent_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn topics_of_other_kinds_and_bytes_that_are_no_topic_are_left_alone() {
+async fn other_topics_and_invalid_topics_are_ignored() {
     let board = connected(10).await;
     look(&board);
     board.hear(b"/control/agents/a/input", says("a", "available").to_string().as_bytes(), true);
@@ -165,7 +165,7 @@ async fn topics_of_other_kinds_and_bytes_that_are_no_topic_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_is_not_taken_in_is_told_again() {
+async fn an_unacknowledged_update_is_reported_again() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     hear(&board, "b", "available");
@@ -178,7 +178,7 @@ async fn a_look_that_is_not_taken_in_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_arrives_between_a_look_and_its_taking_is_told_next() {
+async fn updates_during_a_poll_are_delivered_by_the_next_poll() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     let _ = board.change();
@@ -188,7 +188,7 @@ async fn what_arrives_between_a_look_and_its_taking_is_told_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_look_that_is_relied_on_tells_everything() {
+async fn the_first_complete_poll_reports_everything() {
     let board = Board::new("mqtt://127.0.0.1:1883".to_owned(), 10);
     board.begin();
     kept(&board, "early");
@@ -205,7 +205,7 @@ async fn the_first_look_that_is_relied_on_tells_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_is_away_is_a_trouble_and_takes_nobody_out() {
+async fn a_lost_broker_is_an_error_and_removes_no_agent() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     look(&board);
@@ -220,7 +220,7 @@ async fn a_broker_that_is_away_is_a_trouble_and_takes_nobody_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_come_again_after_a_reconnection_is_gone_when_the_time_is_over() {
+async fn agents_missing_after_a_reconnect_are_removed_after_the_settle_time() {
     let board = connected(10).await;
     for id in ["a", "b", "broken"] {
         hear(&board, id, "available");
@@ -236,7 +236,7 @@ async fn who_does_not_come_again_after_a_reconnection_is_gone_when_the_time_is_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_break_before_the_time_is_over_starts_the_time_anew() {
+async fn a_second_reconnect_restarts_the_settle_time() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     look(&board);
@@ -248,7 +248,7 @@ async fn a_second_break_before_the_time_is_over_starts_the_time_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn agents_beyond_the_bound_are_refused_and_the_others_stay() {
+async fn agents_beyond_the_maximum_are_rejected_and_the_others_stay() {
     let board = connected(3).await;
     for id in ["a", "b", "c", "d", "e"] {
         hear(&board, id, "available");
@@ -257,7 +257,7 @@ async fn agents_beyond_the_bound_are_refused_and_the_others_stay() {
     let change = look(&board);
     assert_eq!(
         told(&change)[BEYOND],
-        "kept: more agents show a status than are taken in (3 agents of 256 MiB together)"
+        "kept: more agents publish a status than fit (at most 3 agents and 256 MiB together)"
     );
     assert_eq!(change.parts.len(), 4);
     hear(&board, "g", "available");
@@ -286,7 +286,7 @@ async fn bytes_are_bounded_over_all_agents() {
     let change = look(&board);
     assert!(told(&change)[BEYOND].starts_with("kept: more agents"));
     assert_eq!(change.parts.len(), 1 + 9, "nine documents of a little more than 1,000 bytes fit");
-    // One in force may not grow beyond the bound either, and stays as it was.
+    // A document in force may not grow beyond the bound either: the previous one stays.
     payload["agent_id"] = json!("a0");
     payload["x"] = json!("x".repeat(5_000));
     put(&board, "a0", payload.to_string().as_bytes());
@@ -299,20 +299,20 @@ async fn bytes_are_bounded_over_all_agents() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_wakes_and_a_heartbeat_does_not() {
+async fn an_update_wakes_the_poller_and_a_heartbeat_does_not() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     board.woken().await;
     look(&board);
     hear(&board, "a", "available");
     let woken = tokio::time::timeout(Duration::from_secs(60), board.woken()).await;
-    assert!(woken.is_err(), "a heartbeat woke");
+    assert!(woken.is_err(), "a heartbeat woke the poller");
     board.lost("it went away".to_owned());
     board.woken().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_came_too_early_wakes_when_everything_has_come() {
+async fn an_early_poll_wakes_the_poller_once_the_statuses_are_complete() {
     let board = Board::new("mqtt://127.0.0.1:1883".to_owned(), 10);
     board.begin();
     board.granted();
@@ -324,11 +324,11 @@ async fn a_look_that_came_too_early_wakes_when_everything_has_come() {
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert!(look(&board).trouble.is_none());
     let woken = tokio::time::timeout(Duration::from_secs(60), board.woken()).await;
-    assert!(woken.is_err(), "it wakes without news");
+    assert!(woken.is_err(), "the poller wakes without an update");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_lost_is_told_again_with_what_is_gone() {
+async fn discarded_updates_are_reported_again_with_removals() {
     let board = connected(10).await;
     hear(&board, "a", "available");
     hear(&board, "b", "available");
@@ -342,7 +342,7 @@ async fn what_was_lost_is_told_again_with_what_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_look_does_not_wait_for_ever() {
+async fn the_first_poll_waits_for_a_bounded_time() {
     let board = Board::new("mqtt://127.0.0.1:1883".to_owned(), 10);
     let began = tokio::time::Instant::now();
     board.first(LONG).await;
@@ -350,5 +350,5 @@ async fn the_first_look_does_not_wait_for_ever() {
     assert!(look(&board).trouble.is_some());
     board.lost("nobody there".to_owned());
     board.first(LONG).await;
-    assert_eq!(began.elapsed(), LONG, "a broker that is away is known at once");
+    assert_eq!(began.elapsed(), LONG, "a lost broker is known at once");
 }

@@ -1,4 +1,4 @@
-//! Brokers that do what no good broker does, written byte by byte.
+//! Misbehaving brokers, scripted byte by byte.
 
 use super::*;
 use crate::unit::Span;
@@ -9,7 +9,7 @@ use tokio::{
     time::Instant,
 };
 
-/// What a broker does with a connection: the greeting came in this version of MQTT.
+/// What a broker does with a connection, given the MQTT version of the CONNECT packet.
 type Part = Box<dyn Fn(TcpStream, u8) -> futures_util::future::BoxFuture<'static, ()> + Send + Sync>;
 
 async fn broker(part: Part) -> SocketAddr {
@@ -21,7 +21,7 @@ async fn broker(part: Part) -> SocketAddr {
             let part = Arc::clone(&part);
             tokio::spawn(async move {
                 let greeting = packet(&mut stream).await;
-                // The protocol's name, and after it its version.
+                // The protocol name is followed by the version.
                 part(stream, greeting.get(6).copied().unwrap_or_default()).await;
             });
         }
@@ -29,7 +29,7 @@ async fn broker(part: Part) -> SocketAddr {
     address
 }
 
-/// The body of the next packet.
+/// Reads the body of the next packet.
 async fn packet(stream: &mut TcpStream) -> Vec<u8> {
     let (_, mut length, mut shift) = (stream.read_u8().await.unwrap_or_default(), 0, 0);
     loop {
@@ -55,7 +55,7 @@ fn publish(id: &str, payload: &str) -> Vec<u8> {
     bytes
 }
 
-/// Greets in 3.1.1, grants, and says `messages`.
+/// Accepts the connection in MQTT 3.1.1, grants the subscription, and sends `messages`.
 async fn serve(stream: &mut TcpStream, messages: &[u8]) {
     stream.write_all(b"\x20\x02\x00\x00").await.unwrap();
     let asked = packet(stream).await;
@@ -69,7 +69,7 @@ fn feed(address: SocketAddr) -> Mqtt {
     Mqtt::new(&format!("mqtt://{address}"), settings, Duration::from_millis(500), 100).unwrap()
 }
 
-/// Looks until `holds`, and takes in what is found.
+/// Polls until `holds`, and acknowledges each result.
 async fn until(feed: &mut Mqtt, what: &str, holds: impl Fn(&Change) -> bool) -> Change {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -87,7 +87,7 @@ fn has(change: &Change, id: &str, begins: &str) -> bool {
     told(change).get(id).is_some_and(|word| word.starts_with(begins))
 }
 
-/// A broker that answers a greeting with `bytes` and hangs up, or not.
+/// A broker that answers CONNECT with `bytes`, and closes the connection or not.
 async fn answers(bytes: &'static [u8], hang_up: bool) -> Mqtt {
     let part: Part = Box::new(move |mut stream, _| {
         Box::pin(async move {
@@ -101,7 +101,7 @@ async fn answers(bytes: &'static [u8], hang_up: bool) -> Mqtt {
 }
 
 #[tokio::test]
-async fn r104_a_broker_that_knows_only_the_older_version_is_spoken_to_in_it() {
+async fn r104_the_client_falls_back_to_mqtt_3_1_1() {
     for refusal in [&b"\x20\x02\x00\x01"[..], b"\x20\x03\x00\x84\x00", b""] {
         let part: Part = Box::new(move |mut stream, version| {
             Box::pin(async move {
@@ -121,7 +121,7 @@ async fn r104_a_broker_that_knows_only_the_older_version_is_spoken_to_in_it() {
 }
 
 #[tokio::test]
-async fn r116_over_the_older_version_a_message_that_is_too_long_costs_itself_alone() {
+async fn r116_an_oversized_message_over_mqtt_3_1_1_is_rejected_alone() {
     let long = json!({"agent_id": "long", "status": "available", "x": "x".repeat(1_500_000)}).to_string();
     let messages = [
         publish("a", &says("a", "available").to_string()),
@@ -144,7 +144,7 @@ async fn r116_over_the_older_version_a_message_that_is_too_long_costs_itself_alo
 }
 
 #[tokio::test]
-async fn answers_that_are_none_are_troubles_of_the_broker() {
+async fn invalid_broker_responses_are_errors() {
     for (bytes, hang_up, reason) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], true, ""),
         (b"\x20\x02\x00\x05", true, "refuses the user name or the password"),
@@ -165,7 +165,7 @@ async fn answers_that_are_none_are_troubles_of_the_broker() {
 }
 
 #[tokio::test]
-async fn a_broker_that_refuses_the_subscription_is_a_trouble() {
+async fn a_refused_subscription_is_an_error() {
     let part: Part = Box::new(|mut stream, version| {
         Box::pin(async move {
             if version == 5 {
@@ -178,11 +178,11 @@ async fn a_broker_that_refuses_the_subscription_is_a_trouble() {
     });
     let mut feed = feed(broker(part).await);
     let why = feed.next().await.trouble.unwrap();
-    assert!(why.contains("does not let the gateway read"), "{why}");
+    assert!(why.contains("subscription to /control/agents/+/status refused"), "{why}");
 }
 
 #[tokio::test]
-async fn a_broker_that_never_answers_the_subscription_is_a_trouble() {
+async fn an_unacknowledged_subscription_is_an_error() {
     let part: Part = Box::new(|mut stream, version| {
         Box::pin(async move {
             if version == 4 {
@@ -194,11 +194,11 @@ async fn a_broker_that_never_answers_the_subscription_is_a_trouble() {
     });
     let mut feed = feed(broker(part).await);
     let why = feed.next().await.trouble.unwrap();
-    assert!(why.contains("no answer in time"), "{why}");
+    assert!(why.contains("no response in time"), "{why}");
 }
 
 #[tokio::test]
-async fn a_broker_that_falls_silent_is_given_up_and_its_agents_stay() {
+async fn a_silent_broker_is_disconnected_and_its_agents_stay() {
     let part: Part = Box::new(|mut stream, version| {
         Box::pin(async move {
             if version == 4 {
@@ -214,7 +214,7 @@ async fn a_broker_that_falls_silent_is_given_up_and_its_agents_stay() {
 }
 
 #[tokio::test]
-async fn a_broker_that_breaks_off_again_and_again_is_asked_less_and_less_often() {
+async fn reconnects_to_a_flapping_broker_back_off() {
     let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = Arc::clone(&count);
     let part: Part = Box::new(move |mut stream, version| {
@@ -222,7 +222,7 @@ async fn a_broker_that_breaks_off_again_and_again_is_asked_less_and_less_often()
         Box::pin(async move {
             if version == 4 {
                 serve(&mut stream, &publish("a", &says("a", "available").to_string())).await;
-                // The ping after a second of silence says that it has read everything.
+                // The ping after a second of silence means that the client has read everything.
                 packet(&mut stream).await;
             }
         })
@@ -241,7 +241,7 @@ async fn a_broker_that_breaks_off_again_and_again_is_asked_less_and_less_often()
 }
 
 #[tokio::test]
-async fn the_connection_ends_with_its_feed() {
+async fn dropping_the_feed_closes_the_connection() {
     let (told, mut hears) = tokio::sync::mpsc::channel(1);
     let part: Part = Box::new(move |mut stream, version| {
         let told = told.clone();

@@ -1,5 +1,5 @@
-//! Statuses that are well and statuses that are not; brokers that are scripted byte by byte. The real one is spoken
-//! to in `tests/it/mqtt_feed.rs`.
+//! The MQTT feed: valid and invalid statuses, and brokers that are scripted byte by byte. `tests/it/mqtt_feed.rs` uses
+//! a real broker.
 
 mod board;
 mod brokers;
@@ -11,12 +11,12 @@ use crate::registry::feed::{Body, News};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What a status says, as on the wire.
+/// Returns a status message.
 fn says(id: &str, status: &str) -> Value {
     json!({"agent_id": id, "status": status, "timestamp": "2026-11-22T03:00:00Z"})
 }
 
-/// What each part of a look says: `active`, `inactive`, `broken: why`, `kept: why`, `steady` or `gone`.
+/// Returns the update of each part: `active`, `inactive`, `broken: why`, `kept: why`, `steady` or `gone`.
 fn told(change: &Change) -> BTreeMap<String, String> {
     let part = |part: &crate::registry::Part| (part.name.to_string(), word(&part.news));
     change.parts.iter().map(part).collect()
@@ -43,7 +43,7 @@ fn word(news: &News) -> String {
     }
 }
 
-/// `told` with what is expected, for short.
+/// Asserts the updates of a poll result.
 fn is(change: &Change, expected: &[(&str, &str)]) {
     let expected: BTreeMap<String, String> =
         expected.iter().map(|(name, word)| ((*name).to_owned(), (*word).to_owned())).collect();

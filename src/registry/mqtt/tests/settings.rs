@@ -1,4 +1,4 @@
-//! Settings that cannot be used, each told by its path.
+//! Settings: invalid ones are reported by their path.
 
 use super::*;
 use crate::unit::Span;
@@ -42,7 +42,7 @@ fn r130_an_address_has_its_protocol_and_port() {
 }
 
 #[test]
-fn r129_plain_text_beyond_this_machine_must_be_spelled() {
+fn r129_plain_text_beyond_this_machine_needs_insecure() {
     for url in ["mqtt://broker.example", "mqtt://10.0.0.1", "mqtt://127.0.0.1.example", "mqtt://[2001:db8::1]"] {
         assert!(problems(url, json!({}))[0].contains("mqtt.insecure: true"), "{url}");
         assert!(problems(url, json!({"insecure": true})).is_empty(), "{url}");
@@ -50,7 +50,7 @@ fn r129_plain_text_beyond_this_machine_must_be_spelled() {
 }
 
 #[test]
-fn r130_r131_secrets_are_named_and_never_repeated() {
+fn r130_r131_secrets_are_references_and_never_printed() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"hunter2\n").unwrap();
     let named = format!("file:{}", file.path().display());
@@ -66,7 +66,7 @@ fn r130_r131_secrets_are_named_and_never_repeated() {
 }
 
 #[test]
-fn every_value_that_cannot_be_used_is_told_at_once() {
+fn every_invalid_value_is_reported_at_once() {
     let told = problems("tcp://x", json!({"keep_alive": "500ms", "settle": "2h", "ca": "/nowhere.pem"}));
     for field in ["url: ", "mqtt.keep_alive: ", "mqtt.settle: ", "mqtt.ca: "] {
         assert!(told.iter().any(|problem| problem.starts_with(field)), "{field} {told:?}");
@@ -79,7 +79,7 @@ fn every_value_that_cannot_be_used_is_told_at_once() {
 }
 
 #[test]
-fn a_broker_is_a_source_with_settings_of_its_own() {
+fn an_mqtt_source_has_its_own_settings() {
     let problems = |source: Value| {
         let from = vec![serde_json::from_value(source).unwrap()];
         crate::registry::Config { from, ..Default::default() }.problems()
@@ -91,9 +91,12 @@ fn a_broker_is_a_source_with_settings_of_its_own() {
         (json!({"kind": "mqtt", "url": "https://broker.example"}), "from[0].url: must begin with mqtts://"),
         (json!({"kind": "mqtt", "url": "mqtt://broker.example"}), "from[0].url: is plain text"),
         (json!({"kind": "mqtt", "url": url, "mqtt": {"settle": "1ms"}}), "from[0].mqtt.settle: "),
-        (json!({"kind": "mqtt", "url": url, "credential": {"bearer": "env:X"}}), "from[0].credential: a broker"),
+        (
+            json!({"kind": "mqtt", "url": url, "credential": {"bearer": "env:X"}}),
+            "from[0].credential: is not for kind mqtt",
+        ),
         (json!({"kind": "mqtt", "url": url, "publisher_keys": "keys.json"}), "from[0].publisher_keys: "),
-        (json!({"kind": "aidip", "url": "https://x.example", "mqtt": {}}), "from[0].mqtt: is for kind mqtt"),
+        (json!({"kind": "aidip", "url": "https://x.example", "mqtt": {}}), "from[0].mqtt: is only for kind mqtt"),
     ] {
         let told = problems(source.clone());
         assert!(told.len() == 1 && told[0].starts_with(reason), "{source}: {told:?}");

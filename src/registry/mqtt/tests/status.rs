@@ -1,4 +1,4 @@
-//! Topics and messages.
+//! Parsing of topics and status messages.
 
 use super::*;
 use crate::{
@@ -18,7 +18,7 @@ fn agent(payload: &Value, id: &str) -> Agent {
 }
 
 #[test]
-fn r109_topics_are_compared_in_one_spelling() {
+fn r109_topics_are_compared_in_canonical_form() {
     for spelling in [
         "/control/agents/a/status",
         "control/agents/a/status",
@@ -32,7 +32,7 @@ fn r109_topics_are_compared_in_one_spelling() {
 }
 
 #[test]
-fn r107_only_the_topic_of_a_status_is_one() {
+fn r107_other_topics_are_not_status_topics() {
     for other in [
         "",
         "/control/agents/status",
@@ -49,7 +49,7 @@ fn r107_only_the_topic_of_a_status_is_one() {
 }
 
 #[test]
-fn r113_the_reference_agents_status_is_a_document_that_is_served() {
+fn r113_the_reference_agents_status_becomes_a_valid_document() {
     let mut payload = says("planner", "available");
     payload["capabilities"] = json!(["plan", "write_file"]);
     payload["description"] = json!("Plans things");
@@ -63,7 +63,7 @@ fn r113_the_reference_agents_status_is_a_document_that_is_served() {
 }
 
 #[test]
-fn r114_fields_beyond_the_protocol_are_kept_and_disturb_nothing() {
+fn r114_fields_beyond_the_protocol_are_kept() {
     let mut payload = says("a", "available");
     payload["model"] = json!({"name": "x", "deep": [[[1]]]});
     payload["name"] = json!("The A");
@@ -74,7 +74,7 @@ fn r114_fields_beyond_the_protocol_are_kept_and_disturb_nothing() {
 }
 
 #[test]
-fn a_message_cannot_say_where_its_agent_is_or_that_it_is_another() {
+fn a_message_cannot_change_its_agents_id_or_endpoint() {
     let mut payload = says("a", "available");
     payload["endpoint"] = json!("http://169.254.169.254/");
     payload["id"] = json!("b");
@@ -86,19 +86,19 @@ fn a_message_cannot_say_where_its_agent_is_or_that_it_is_another() {
 }
 
 #[test]
-fn r113_what_is_no_status_is_refused_with_what_would_be_right() {
+fn r113_invalid_statuses_are_rejected_with_a_reason() {
     let large = json!({"agent_id": "a", "status": "available", "x": "x".repeat(LARGEST)}).to_string();
     let deep =
         format!("{{\"agent_id\": \"a\", \"status\": \"available\", \"x\": {}{}}}", "[".repeat(90), "]".repeat(90));
     for (payload, reason) in [
         ("available", "not JSON"),
         ("{\"agent_id\": \"a\", \"status\": \"avail", "not JSON"),
-        ("{\"agent_id\": \"a\", \"agent_id\": \"b\", \"status\": \"available\"}", "stands twice"),
+        ("{\"agent_id\": \"a\", \"agent_id\": \"b\", \"status\": \"available\"}", "appears twice"),
         ("[]", "must be a JSON object"),
         ("null", "must be a JSON object"),
         ("{}", "agent_id: is required"),
         ("{\"agent_id\": 5, \"status\": \"available\"}", "agent_id: is required"),
-        ("{\"agent_id\": \"b\", \"status\": \"available\"}", "agent_id: is 'b', but the topic is that of 'a'"),
+        ("{\"agent_id\": \"b\", \"status\": \"available\"}", "agent_id: must be 'a', as in the topic, not 'b'"),
         ("{\"agent_id\": \"a\"}", "status: must be available or unavailable"),
         ("{\"agent_id\": \"a\", \"status\": \"busy\"}", "status: must be"),
         ("{\"agent_id\": \"a\", \"status\": true}", "status: must be"),
@@ -114,7 +114,7 @@ fn r113_what_is_no_status_is_refused_with_what_would_be_right() {
 }
 
 #[test]
-fn r108_ids_that_no_path_can_hold_are_refused() {
+fn r108_ids_that_are_not_path_safe_are_rejected() {
     for id in ["", ".", "..", "a b", "ä", "a%2f", "a$", &"x".repeat(129)] {
         let payload = json!({"agent_id": id, "status": "available"}).to_string();
         assert!(read(id, payload.as_bytes()).unwrap_err().contains("A-Z a-z 0-9"), "{id}");
@@ -125,7 +125,7 @@ fn r108_ids_that_no_path_can_hold_are_refused() {
 }
 
 #[test]
-fn r114_an_odd_timestamp_is_noticed_and_refuses_nothing() {
+fn r114_an_invalid_timestamp_is_noticed_and_accepted() {
     for (timestamp, odd) in [
         (json!("2026-11-22T03:00:00Z"), false),
         (json!("2026-11-22T03:00:00.123456789Z"), false),
@@ -142,18 +142,18 @@ fn r114_an_odd_timestamp_is_noticed_and_refuses_nothing() {
 }
 
 #[test]
-fn an_empty_message_clears() {
+fn an_empty_payload_clears_the_status() {
     assert_eq!(read("a", b"").unwrap().status, Status::Cleared);
 }
 
 proptest! {
     #[test]
-    fn no_message_makes_reading_panic(id in ".{0,20}", payload in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn messages_do_not_panic_the_parser(id in ".{0,20}", payload in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = read(&id, &payload);
     }
 
     #[test]
-    fn r109_the_canonical_spelling_is_its_own(topic in "[/a-c+]{0,30}") {
+    fn r109_the_canonical_form_is_idempotent(topic in "[/a-c+]{0,30}") {
         let once = canonical(&topic);
         prop_assert_eq!(&canonical(&once), &once);
         prop_assert!(!once.contains("//") && !once.ends_with('/') && (once.is_empty() || once.starts_with('/')));
