@@ -1,5 +1,5 @@
-//! What goes to the agent: nothing, bytes that are already here, or pieces as the caller sends them.
-//! A body whose feeder disappears was cut, never finished: the agent must not take a part for the whole.
+//! The body of a request to an agent: empty, complete, or streamed in chunks as the caller sends them.
+//! A body whose sender is dropped counts as truncated, never as finished: the agent must not accept a partial body.
 
 use crate::fault::{Code, Fault};
 use bytes::{Bytes, BytesMut};
@@ -14,22 +14,22 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Pieces that may wait between the caller and the agent; a full queue stops the caller.
+/// Chunks that may be queued between the caller and the agent; a full queue applies back-pressure to the caller.
 const QUEUE: usize = 4;
 
 /// The body of a request.
 #[derive(Debug)]
 pub enum Body {
-    /// None.
+    /// No body.
     Empty,
-    /// All of it; may be sent again where a retry is safe.
+    /// A complete body; may be sent again where a retry is safe.
     Whole(Bytes),
-    /// Piece by piece; sent once.
+    /// A body in chunks; sent once.
     Stream(Intake),
 }
 
 impl Body {
-    /// A body that the returned [`Feed`] is to fill, of `length` bytes where that is known.
+    /// Creates a streamed body of `length` bytes, if the length is known, and the [`BodySender`] that fills it.
     pub fn stream(length: Option<u64>) -> (Feed, Self) {
         let (pieces, queue) = mpsc::channel(QUEUE);
         let course = Arc::new(Course::default());
@@ -37,13 +37,13 @@ impl Body {
         (feed, Self::Stream(Intake { queue, length, course, ended: false }))
     }
 
-    /// All of it, where a message has to hold it: at most `most` bytes.
+    /// Collects the body, for transports whose messages contain it whole: at most `most` bytes.
     ///
     /// # Errors
-    /// `PayloadTooLarge` beyond that; whatever kept a streamed body from being completed.
+    /// `PayloadTooLarge` beyond that; otherwise the fault that truncated a streamed body.
     pub async fn whole(self, most: usize) -> Result<Bytes, Fault> {
         let too_large = || {
-            Fault::new(Code::PayloadTooLarge, format!("the body is too large for this agent (at most {most} bytes)"))
+            Fault::new(Code::PayloadTooLarge, format!("The body is too large for this agent (at most {most} bytes)"))
         };
         match self {
             Self::Empty => Ok(Bytes::new()),
@@ -87,15 +87,15 @@ pub struct Feed {
     course: Arc<Course>,
 }
 
-/// The agent takes no more of the body: it has answered already, or the call has failed.
+/// The agent accepts no more of the body: it replied already, or the call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
 impl Feed {
-    /// Waits until the agent has taken enough, then hands over `piece`.
+    /// Waits for capacity, then queues `piece`.
     ///
     /// # Errors
-    /// Nobody takes any more; the call's own result says why.
+    /// The receiver is gone; the result of the call says why.
     pub async fn send(&self, piece: Bytes) -> Result<(), Closed> {
         if piece.is_empty() {
             return Ok(());
@@ -103,32 +103,32 @@ impl Feed {
         self.pieces.send(Piece::Data(piece)).await.map_err(|_| Closed)
     }
 
-    /// Waits until the agent has taken enough for one more piece. Nothing is lost when this is dropped.
+    /// Waits until the queue has capacity for one more chunk. Cancel-safe.
     ///
     /// # Errors
-    /// Nobody takes any more.
+    /// The receiver is gone.
     pub async fn ready(&self) -> Result<(), Closed> {
         self.pieces.reserve().await.map(drop).map_err(|_| Closed)
     }
 
-    /// Hands over `piece`, for which there is room since [`Feed::ready`]; the feed is its only user.
+    /// Queues `piece` in the capacity that [`BodySender::wait_for_capacity`] found; this sender is the only one.
     pub fn put(&self, piece: Bytes) {
-        // A closed queue is told by the call's own result.
+        // The result of the call reports a closed queue.
         drop(self.pieces.try_send(Piece::Data(piece)));
     }
 
-    /// The body is complete; there is room to say so since [`Feed::ready`].
+    /// Marks the body as complete, in the capacity that [`BodySender::wait_for_capacity`] found.
     pub fn end(&self) {
         drop(self.pieces.try_send(Piece::End));
     }
 
-    /// The body is complete.
+    /// Marks the body as complete.
     pub async fn finish(self) {
-        // An agent that has stopped listening does not need to hear it.
+        // An agent that has stopped reading does not need the end of the body.
         drop(self.pieces.send(Piece::End).await);
     }
 
-    /// The body will never be complete; the call ends with `fault`.
+    /// Aborts the body; the call ends with `fault`.
     pub fn fail(self, fault: Fault) {
         *self.course.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
     }
@@ -149,7 +149,7 @@ impl Intake {
     }
 }
 
-/// How a streamed body is doing, for those who wait for the answer to it.
+/// The progress of a streamed body, for the task that waits for the reply.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     moved: AtomicBool,
@@ -158,15 +158,15 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Whether something was sent since the last time this was asked.
+    /// Whether a chunk was sent since the last call of this function. Resets the flag.
     pub(super) fn has_moved(&self) -> bool {
         self.moved.swap(false, Ordering::Relaxed)
     }
 
-    /// Why the body was not completed, if that is what happened.
+    /// Takes the fault that truncated the body, if it was truncated.
     pub(super) fn fault(&self) -> Option<Fault> {
         let told = self.fault.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let cut = || Fault::new(Code::InvalidInput, "The request body ended before it was complete.");
+        let cut = || Fault::new(Code::InvalidInput, "The request body ended before it was complete");
         told.or_else(|| self.cut.load(Ordering::Relaxed).then(cut))
     }
 }
@@ -188,9 +188,9 @@ impl From<Body> for Outgoing {
     }
 }
 
-/// The body was cut off by its sender.
+/// The sender truncated the body.
 #[derive(Debug, thiserror::Error)]
-#[error("the request body was cut off by its sender")]
+#[error("the request body was truncated by its sender")]
 pub(super) struct CutOff;
 
 impl hyper::body::Body for Outgoing {

@@ -1,6 +1,6 @@
-//! Whether an endpoint is worth a call now. After so many failures in a row it is left alone, but for one call in a
-//! while that tries it; whatever it answers lets everybody in again.
-//! It takes no lock, never waits, and keeps nothing for a try that is never finished. It judges no answer.
+//! Circuit breakers: after several consecutive failures an endpoint receives no calls, except one probe per interval;
+//! any reply to the probe closes the breaker.
+//! A breaker takes no lock, never waits, and keeps no state for a probe that never ends. It does not judge replies.
 
 use super::settings::{Bounds, BreakerSettings};
 use crate::fault::{Code, Fault, Reach};
@@ -13,56 +13,56 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// When a breaker opens, and for how long.
+/// When a circuit breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// Failures in a row; 0 for never.
+    /// Consecutive failures that open the breaker; 0 disables it.
     pub(super) failures: u32,
     pub(super) open_for: Duration,
 }
 
 impl Rules {
-    /// The rules of `settings`.
+    /// Reads the policy from `settings`.
     ///
     /// # Errors
-    /// Every value out of its bounds.
+    /// Every value that is out of bounds.
     pub(super) fn of(settings: &BreakerSettings) -> Result<Self, Vec<String>> {
         let failures = settings.failures.unwrap_or(5);
         let open_for = settings.open_for.map_or(Duration::from_secs(2), |span| span.get());
         let mut problems = Vec::new();
         if failures > 1_000 {
-            problems.push(format!("breaker.failures: must be 0 to 1000, not {failures}"));
+            problems.push(format!("breaker.failures: is {failures} (must be 0 to 1000)"));
         }
         if !(Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&open_for) {
-            problems.push(format!("breaker.open_for: must be 100ms to 1h, not {open_for:?}"));
+            problems.push(format!("breaker.open_for: is {open_for:?} (must be 100ms to 1h)"));
         }
         if problems.is_empty() { Ok(Self { failures, open_for }) } else { Err(problems) }
     }
 }
 
-/// What is known of one endpoint. Shared by every route to it, under whichever configuration.
+/// The circuit breaker of one endpoint, shared by all upstream sets and configurations that contain the endpoint.
 #[derive(Debug)]
 pub(super) struct Breaker {
     since: Instant,
     failures: AtomicU32,
-    /// In milliseconds after `since`, when the next try may be made; 0 while it is closed.
+    /// Milliseconds after `since` at which the next probe is allowed; 0 while the breaker is closed.
     until: AtomicU64,
     in_flight: AtomicU32,
 }
 
-/// How a breaker stands.
+/// The state of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Calls pass.
     Closed,
     /// No call passes.
     Open,
-    /// The next call passes, to try it.
+    /// The next call passes, as a probe.
     HalfOpen,
 }
 
 impl Standing {
-    /// The word in logs and on pages.
+    /// The name in logs and on admin pages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -83,14 +83,14 @@ impl Breaker {
     }
 
     fn now(&self) -> u64 {
-        // Never 0, which stands for closed.
+        // Never 0, which means closed.
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX - 1).saturating_add(1)
     }
 
-    /// Whether a call may pass now.
+    /// Admits a call, or refuses it while the breaker is open.
     ///
     /// # Errors
-    /// When the next try may be made.
+    /// The time until the next probe is allowed.
     pub(super) fn admit(&self, rules: &Rules) -> Result<(), Duration> {
         let until = self.until.load(Relaxed);
         if until == 0 || rules.failures == 0 {
@@ -100,13 +100,13 @@ impl Breaker {
         if now < until {
             return Err(Duration::from_millis(until - now));
         }
-        // One of those who come now tries it. Should its caller leave, or it take long, another will.
+        // One of the concurrent calls becomes the probe. If its caller leaves or it hangs, a later call probes again.
         let next = now.saturating_add(millis(rules.open_for));
         let mine = self.until.compare_exchange(until, next, Relaxed, Relaxed).is_ok();
         if mine { Ok(()) } else { Err(rules.open_for) }
     }
 
-    /// The endpoint has answered; whether that closes the breaker.
+    /// Records a reply of the endpoint. Returns whether that closed the breaker.
     pub(super) fn answered(&self) -> bool {
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
@@ -114,13 +114,13 @@ impl Breaker {
         self.until.load(Relaxed) != 0 && self.until.swap(0, Relaxed) != 0
     }
 
-    /// The endpoint has failed; how often in a row, where that opens the breaker.
+    /// Records a failure of the endpoint. Returns the number of consecutive failures if that opened the breaker.
     pub(super) fn failed(&self, rules: &Rules) -> Option<u32> {
         let failures = self.failures.fetch_add(1, Relaxed).saturating_add(1);
         if rules.failures == 0 || failures < rules.failures {
             return None;
         }
-        // What is open already stays so only until its time: calls that began before say nothing new.
+        // An open breaker keeps its time: calls that began earlier add no information.
         let until = self.now().saturating_add(millis(rules.open_for));
         self.until.compare_exchange(0, until, Relaxed, Relaxed).is_ok().then_some(failures)
     }
@@ -133,16 +133,16 @@ impl Breaker {
         }
     }
 
-    /// Calls whose answers have not ended; counted only where there are several endpoints to choose from.
+    /// The number of calls whose replies have not ended; counted only for upstream sets with several endpoints.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight.load(Relaxed)
     }
 }
 
-/// The refusal while it is open.
+/// The fault of a call that the open breaker refuses.
 pub(super) fn shut(wait: Duration) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent has failed too often and is left alone for a moment.")
-        .detail("its breaker is open")
+    Fault::new(Code::AgentUnavailable, "The agent is temporarily unavailable after repeated failures")
+        .detail("circuit breaker open")
         .retry_after(wait)
 }
 
@@ -150,7 +150,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A call's place at an endpoint, until this goes.
+/// Counts a call as in flight at an endpoint until it is dropped.
 #[derive(Debug)]
 pub(super) struct InFlight(Arc<Breaker>);
 
@@ -167,26 +167,26 @@ impl Drop for InFlight {
     }
 }
 
-/// What a call gave its endpoint.
+/// The circumstances of one attempt at an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given {
     pub(super) began: Instant,
     pub(super) deadline: Instant,
-    /// The body comes as the caller sends it, who may be the slow one.
+    /// The caller streams the body, so a slow caller may be the cause of a timeout.
     pub(super) streamed: bool,
-    /// The endpoint's own bounds.
+    /// The endpoint's own timeouts.
     pub(super) bounds: Bounds,
 }
 
 impl Given {
-    /// Whether silence was the agent's: its own bound was waited for. What a caller cut short (`X-Request-Timeout`)
-    /// says nothing of the agent, or any caller could have it taken for dead.
+    /// Whether the attempt lasted the endpoint's full timeout. A timeout that the caller shortened
+    /// (`X-Request-Timeout`) says nothing of the agent; otherwise any caller could open the breaker.
     fn has_waited(&self, bound: Duration) -> bool {
         let asked_for_less = self.deadline.saturating_duration_since(self.began) < self.bounds.total.mul_f32(0.9);
         self.began.elapsed() >= bound || !asked_for_less
     }
 
-    /// What `made` says of the endpoint: that it is there, that it is not, or nothing.
+    /// Classifies the outcome: `Some(true)` if the endpoint is up, `Some(false)` if it is down, `None` if unknown.
     pub(super) fn verdict<T>(&self, made: &Result<T, Fault>) -> Option<bool> {
         let fault = match made {
             Ok(_) => return Some(true),
@@ -197,7 +197,7 @@ impl Given {
             (Some(Reach::Nowhere), _) => Some(false),
             (_, Code::Timeout) => (!self.streamed && self.has_waited(self.bounds.first_byte)).then_some(false),
             (Some(Reach::Unsure), _) => (!self.streamed).then_some(false),
-            // It has answered, if only badly.
+            // The endpoint replied, although the reply was invalid.
             (None, Code::AgentError) => Some(true),
             (None, _) => None,
         }

@@ -1,5 +1,6 @@
-//! The endpoints of one agent, and in which order a call is to try them: where its session is, else where the least is
-//! going on. It keeps nothing of sessions: equal gateways choose alike. What calls say of an endpoint is its breaker's.
+//! The upstream set: the endpoints of one agent and the order in which a call tries them: by session affinity, else
+//! by the fewest calls in flight. It stores no session: equal gateways choose the same endpoint. Call outcomes are
+//! recorded in each endpoint's circuit breaker.
 
 use super::{
     breaker::{Breaker, Given, Rules, Standing},
@@ -18,7 +19,7 @@ use std::{
     },
 };
 
-/// How one agent is reached, worked out when its record was read. Cheap to clone.
+/// The endpoints of one agent, compiled when its record is read. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Route(pub(super) Arc<Ends>);
 
@@ -33,26 +34,26 @@ pub(super) struct Ends {
     metrics: OnceLock<Arc<AgentMetrics>>,
 }
 
-/// One endpoint.
+/// One endpoint of an upstream set.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) lead: Lead,
     pub(super) breaker: Arc<Breaker>,
-    /// Its address.
+    /// The endpoint's address.
     pub(super) name: Box<str>,
 }
 
-/// What leads to an endpoint.
+/// The transport to one endpoint.
 #[derive(Clone, Debug)]
 pub enum Lead {
-    /// HTTP over TCP, TLS or a unix socket.
+    /// HTTP over TCP, TLS or a Unix socket.
     Http(Arc<Target>),
-    /// Anything else.
+    /// Any other transport.
     Other(Arc<dyn Way>),
 }
 
 impl Lead {
-    /// The bounds in time.
+    /// The timeouts in force.
     pub fn bounds(&self) -> &Bounds {
         match self {
             Self::Http(target) => target.bounds(),
@@ -85,43 +86,43 @@ impl Route {
         Self(Arc::new(Ends { agent: agent.clone(), first, further, near, rules, turn, metrics }))
     }
 
-    /// The agent's bounds in time.
+    /// The timeouts in force for the agent.
     pub fn bounds(&self) -> &Bounds {
         self.0.first.lead.bounds()
     }
 
-    /// How many calls the agent takes at once, where its kind of transport knows.
+    /// The number of concurrent calls that the agent accepts, if its transport knows it.
     pub fn at_once(&self) -> Option<NonZeroU32> {
         self.0.first.lead.at_once()
     }
 
-    /// Whether a request's instruction has a place of its own on its way, wherever the call goes.
+    /// Whether every endpoint's transport carries an instruction beside the input.
     pub fn takes_instructions(&self) -> bool {
         self.leads().all(|lead| matches!(lead, Lead::Other(way) if way.takes_instructions()))
     }
 
-    /// What leads to the agent's own endpoint.
+    /// The transport to the agent's primary endpoint.
     pub fn lead(&self) -> &Lead {
         &self.0.first.lead
     }
 
-    /// Whether any endpoint is on this machine, and reached without a port.
+    /// Whether any endpoint is a socket on this machine, reached without a port.
     pub fn is_near(&self) -> bool {
         self.0.near
     }
 
-    /// Where it is told how the breakers stand.
+    /// Sets the metrics to which circuit breaker states are reported.
     pub fn tells(&self, metrics: &Arc<AgentMetrics>) {
         metrics.breakers_are(self.open());
         drop(self.0.metrics.set(Arc::clone(metrics)));
     }
 
-    /// Every endpoint with its breaker, the agent's own first.
+    /// Returns every endpoint with the state of its circuit breaker, the primary endpoint first.
     pub fn standings(&self) -> impl Iterator<Item = (&str, Standing)> {
         self.ends().map(|end| (&*end.name, end.breaker.standing()))
     }
 
-    /// What leads to each endpoint.
+    /// Returns the transport to each endpoint.
     pub(super) fn leads(&self) -> impl Iterator<Item = &Lead> {
         self.ends().map(|end| &end.lead)
     }
@@ -134,12 +135,12 @@ impl Route {
         self.ends().filter(|end| end.breaker.standing() != Standing::Closed).count()
     }
 
-    /// Takes down what a call says of its endpoint.
+    /// Records in the circuit breaker what the outcome of a call says of the endpoint.
     pub(super) fn learn<T>(&self, end: &End, given: Given, made: &Result<T, Fault>) {
         let Ends { agent, rules, metrics, .. } = &*self.0;
         let changed = match given.verdict(made) {
             Some(true) if end.breaker.answered() => {
-                tracing::info!(%agent, endpoint = &*end.name, "it answers again");
+                tracing::info!(%agent, endpoint = &*end.name, "endpoint recovered: circuit breaker closed");
                 true
             }
             Some(false) => match end.breaker.failed(rules) {
@@ -148,7 +149,7 @@ impl Route {
                     tracing::warn!(
                         %agent,
                         endpoint = &*end.name,
-                        "it failed {failures} times in a row: calls are refused, and one every {every:?} tries it"
+                        "endpoint failed {failures} times in a row: circuit breaker open, one probe every {every:?}"
                     );
                     if let Some(metrics) = metrics.get() {
                         metrics.breaker_opened();
@@ -164,8 +165,8 @@ impl Route {
         }
     }
 
-    /// The endpoints in the order in which a call is to try them: the one that the tag of its session names, then by
-    /// the session (rendezvous hashing, so that the loss of one moves only its own), else by what is going on there.
+    /// Orders the endpoints for a call: first the endpoint that the session's tag names, then by rendezvous hashing of
+    /// the session (so that losing an endpoint moves only its own sessions), else by calls in flight.
     pub(super) fn order(&self, session: Option<u64>, tag: Option<u32>) -> Vec<&End> {
         let mut ends: Vec<&End> = self.ends().collect();
         match session {
@@ -173,7 +174,7 @@ impl Route {
             None => {
                 let turn = self.0.turn.fetch_add(1, Relaxed) % ends.len().max(1);
                 ends.rotate_left(turn);
-                // Cached: the numbers move while they are compared.
+                // Cached: the counters change during the sort.
                 ends.sort_by_cached_key(|end| end.breaker.in_flight());
             }
         }

@@ -1,5 +1,5 @@
-//! From a record to what leads to the agent's endpoints, worked out when the record is read. What is known of an
-//! endpoint outlives the route that leads to it.
+//! Compiles an agent's record and its settings into an upstream set, when the record is read. Circuit breakers
+//! outlive the upstream sets that use them.
 
 use super::{
     Settings, Transport,
@@ -13,11 +13,11 @@ use std::{
     sync::{Arc, PoisonError, Weak},
 };
 
-/// Further endpoints that an agent may have.
+/// The maximum number of additional endpoints of an agent.
 const MOST_FURTHER: usize = 15;
 
-/// What is known of the endpoints that any route leads to, by agent and address. What none leads to any more is
-/// forgotten when there are twice as many as were needed.
+/// The circuit breakers of all endpoints, by agent and address. Entries that no upstream set uses are removed when the
+/// map has twice the size it had after the last cleanup.
 #[derive(Debug, Default)]
 pub(super) struct Breakers {
     pub(super) known: HashMap<Box<str>, Weak<Breaker>>,
@@ -25,10 +25,10 @@ pub(super) struct Breakers {
 }
 
 impl Transport {
-    /// Works out how `agent` is reached. Reads the files and secrets that `settings` name.
+    /// Compiles the upstream set of `agent`. Reads the files and secrets that `settings` name.
     ///
     /// # Errors
-    /// Every reason why it cannot be reached like this, each with its field.
+    /// Every reason why the agent cannot be called as configured, each prefixed with its field.
     pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
         let mut problems = Vec::new();
         let rules = Rules::of(&settings.breaker).map_err(|whys| problems.extend(whys)).ok();
@@ -58,7 +58,7 @@ impl Transport {
         Ok(End { lead: self.lead(agent, settings)?, breaker: self.breaker(agent, &name), name })
     }
 
-    /// What leads to `agent`'s own endpoint.
+    /// Builds the transport to `agent`'s primary endpoint.
     pub(super) fn lead(&self, agent: &Agent, settings: &Settings) -> Result<Lead, Vec<String>> {
         match &agent.endpoint {
             Endpoint::Http(_) | Endpoint::Unix { .. } => self.http.target(agent, settings).map(Lead::Http),
@@ -74,7 +74,8 @@ impl Transport {
         }
     }
 
-    /// The breaker of one agent's endpoint: another agent at the same address has other bounds.
+    /// Returns the circuit breaker of one agent's endpoint. The key contains the agent, because another agent at the
+    /// same address has other timeouts.
     fn breaker(&self, agent: &Agent, name: &str) -> Arc<Breaker> {
         let mut breakers = self.breakers.lock().unwrap_or_else(PoisonError::into_inner);
         let key = format!("{} {name}", agent.id).into_boxed_str();
@@ -91,17 +92,17 @@ impl Transport {
     }
 }
 
-/// The further endpoints that `settings` name for the agent `id`.
+/// Parses the additional endpoints that `settings` name for the agent `id`.
 pub(super) fn further(settings: &Settings, id: &str) -> Result<Vec<Endpoint>, Vec<String>> {
     let texts = settings.endpoints.as_deref().unwrap_or_default();
     if texts.len() > MOST_FURTHER {
-        return Err(vec![format!("endpoints: there are {} (at most {MOST_FURTHER})", texts.len())]);
+        return Err(vec![format!("endpoints: has {} entries (at most {MOST_FURTHER})", texts.len())]);
     }
     let (mut seen, mut endpoints, mut problems) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (at, text) in texts.iter().enumerate() {
         match text.replace("{id}", id).parse::<Endpoint>() {
             Ok(endpoint) if seen.insert(endpoint.to_string()) => endpoints.push(endpoint),
-            Ok(_) => problems.push(format!("endpoints[{at}]: stands there twice")),
+            Ok(_) => problems.push(format!("endpoints[{at}]: is a duplicate (list each endpoint once)")),
             Err(why) => problems.push(format!("endpoints[{at}]: {why}")),
         }
     }

@@ -1,9 +1,9 @@
-//! The one way out: how an agent is reached. It strips the caller's credentials, adds the gateway's,
-//! keeps the call within its time, and tries again only where that is safe.
-//! It decides nothing about who may call, and writes no answer.
+//! Transports: how the gateway calls upstreams. This module strips the caller's credentials, adds the gateway's,
+//! enforces the deadline, and retries only where a retry is safe. It makes no access decision and writes no response.
 //!
-//! A kind of transport is a folder here, an implementation of [`Way`] and an arm of `Transport::lead`; HTTP alone is
-//! a variant of [`Lead`], so that it costs no allocation.
+//! Each kind of transport is one folder here: an implementation of [`Transport`] and an arm of
+//! `UpstreamClient::build_transport`. Only HTTP is a variant of [`EndpointTransport`], so that an HTTP call costs no
+//! allocation.
 
 mod body;
 mod breaker;
@@ -34,7 +34,7 @@ pub use reply::{Beginning, Reply, ReplyBody};
 pub use session::hash;
 pub use settings::{Bounds, BreakerSettings, Credential, MqttLogin, Settings, Timeouts, Tls};
 pub use way::Way;
-pub use websocket::{Came, Frames, Io, Leg, LegBounds, Lost, Opened, Peer, Settings as WebSocketSettings, Socket};
+pub use websocket::{Came, Frames, Io, Leg, LegBounds, Lost, Opened, Peer, Socket, UpstreamWebSocketConfig};
 
 use self::{breaker::Rules, http::Http, leads::Breakers};
 use crate::{fault::Fault, names::Resolver, net::AddressPolicy};
@@ -43,44 +43,44 @@ use arc_swap::ArcSwapOption;
 use std::sync::{Arc, Mutex};
 use tokio::time::Instant;
 
-/// The proof that a call was admitted. `gateway` has the one type that implements it and the one
-/// function that makes it, so what was not admitted cannot be sent.
+/// Proof that a call was admitted. Only one type in `gateway` implements this trait, and only one function there
+/// builds that type, so a call that was not admitted cannot be sent.
 pub trait Admission: Sync {
-    /// Where the call goes.
+    /// The upstream to call.
     fn route(&self) -> &Route;
 
-    /// When its time is over, all tries together.
+    /// The deadline of the call, all attempts included.
     fn deadline(&self) -> Instant;
 
-    /// What stands for the caller's session, where it has one: its calls go to one endpoint. See [`hash`].
+    /// A hash of the caller's session, if it has one: all calls of a session go to one endpoint. See [`stable_hash`].
     fn session(&self) -> Option<u64> {
         None
     }
 }
 
-/// A call for an agent.
+/// A call to an upstream.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The call's id, for peers that take it elsewhere than in a field.
+    /// The call's id, for transports that carry it outside of header fields.
     pub id: &'a str,
-    /// The operation's name; empty for the implied one.
+    /// The operation's name; empty for the agent's default operation.
     pub operation: &'a str,
     /// The method.
     pub method: Method,
-    /// Path and query, where they are not those of the agent's endpoint.
+    /// Path and query, if they differ from those of the agent's endpoint.
     pub path: Option<PathAndQuery>,
-    /// The caller's fields as they came; what may not pass is left out here.
+    /// The caller's header fields, unfiltered; the transport strips the fields that must not cross.
     pub headers: &'a HeaderMap,
     /// The body.
     pub body: Body,
-    /// What the agent is told about the caller.
+    /// The header fields that the gateway adds, replaces and removes.
     pub passage: Passage<'a>,
-    /// What the agent is to do, in words, for kinds that have room for it; nothing elsewhere.
+    /// The instruction for the agent in natural language, for transports that have a field for it; others ignore it.
     pub instruction: Option<&'a str>,
 }
 
-/// Every connection to agents. One for the life of the process: routes made under another
-/// configuration share its pools, and what is known of their endpoints.
+/// The client of all upstreams. It lives as long as the process: upstream sets that are compiled under a new
+/// configuration share its connection pools and circuit breakers.
 #[derive(Clone, Debug)]
 pub struct Transport {
     http: Arc<Http>,
@@ -92,7 +92,8 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A transport that reaches what `policy` permits. Needs a tokio runtime, in which it keeps house.
+    /// Creates a client that connects only to addresses that `policy` permits. Requires a tokio runtime, on which it
+    /// spawns its maintenance tasks.
     pub fn new(policy: Arc<AddressPolicy>) -> Self {
         Self {
             mqtt: mqtt::Mqtt::new(Arc::clone(&policy)),
@@ -104,42 +105,42 @@ impl Transport {
         }
     }
 
-    /// Puts whoever resolves names in force; without one, agents that only have a name are not available.
+    /// Sets the resolver of `agent://` names. Without a resolver, agents that have only a name are unavailable.
     pub fn set_names(&self, names: Arc<Resolver>) {
         self.names.store(Some(names));
     }
 
-    /// Whoever resolves names now.
+    /// The resolver in force.
     pub fn names(&self) -> Option<Arc<Resolver>> {
         self.names.load_full()
     }
 
-    /// Puts another policy in force; connections made under the old one are not used for another call.
+    /// Replaces the address policy. Connections that were opened under the old policy serve no further call.
     pub fn set_policy(&self, policy: Arc<AddressPolicy>) {
         self.mqtt.set_policy(Arc::clone(&policy));
         self.http.set_policy(policy);
     }
 
-    /// Puts in force where runtimes of this machine register; none do without it.
+    /// Sets where local runtimes register; with `None`, no runtime can register.
     pub fn set_local(&self, config: Option<LocalConfig>) {
         self.local.configure(config);
     }
 
-    /// Registers the runtime `name` for a while, or renews that: `wanted` is JSON with `socket`, `path` and `ttl`.
-    /// Blocks for a look at the socket.
+    /// Registers the local runtime `name` or renews its lease. `wanted` is JSON with `socket`, `path` and `ttl`.
+    /// Blocks while it checks the socket.
     ///
     /// # Errors
-    /// `NotFound` where none may register, `InvalidInput` for a socket that cannot be believed.
+    /// `NotFound` where no runtime may register, `InvalidInput` for a socket that is not trusted.
     pub fn lease(&self, name: &str, wanted: &[u8]) -> Result<Leased, Fault> {
         self.local.lease(name, wanted)
     }
 
-    /// Ends a registration; whether there was one.
+    /// Ends the registration of `name`. Returns whether there was one.
     pub fn release(&self, name: &str) -> bool {
         self.local.release(name)
     }
 
-    /// What keeps `settings` from being used for any agent: files and secrets that are not there.
+    /// Returns every reason why `settings` cannot be used for any agent, such as missing files and secrets.
     pub fn check(&self, settings: &Settings) -> Vec<String> {
         [
             http::problems(settings),
@@ -152,11 +153,10 @@ impl Transport {
         .concat()
     }
 
-    /// Makes the call and waits for the head of the answer.
+    /// Makes the call and waits for the head of the reply.
     ///
     /// # Errors
-    /// The agent cannot be reached, does not answer in time, or does not speak HTTP; or it has failed so often that
-    /// it is left alone.
+    /// The upstream cannot be reached, does not reply in time, or does not speak HTTP; or its circuit breaker is open.
     pub fn call<'a>(
         &'a self,
         admitted: &'a impl Admission,
@@ -165,15 +165,15 @@ impl Transport {
         self.at_ends(admitted.route(), request, (admitted.session(), admitted.deadline()))
     }
 
-    /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.
+    /// Opens the agent's own WebSocket. Returns `None` where the agent has no WebSocket and takes calls instead.
     ///
     /// # Errors
-    /// The agent cannot be reached, or does not shake hands in time; or it has failed so often that it is left alone.
+    /// The upstream cannot be reached, or does not complete the handshake in time; or its circuit breaker is open.
     pub async fn socket(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Option<Opened>, Fault> {
         self.socket_at(admitted.route(), request, admitted.deadline()).await
     }
 
-    /// Connections to agents that no call is using.
+    /// The number of idle upstream connections.
     pub fn idle(&self) -> usize {
         self.http.idle() + self.local.idle()
     }

@@ -1,7 +1,7 @@
-//! Agents by name: where an `agent://` name leads is asked when a call is made, kept as long as the answer holds, and
-//! then called through whichever transport that is, with the agent's own settings. However many calls wait for it, a
-//! name is asked for once. What cannot be resolved is never the caller's fault. A document elsewhere leads to HTTP and
-//! WebSockets only: everything else speaks with an account of the gateway's, or on its own machine.
+//! Agents by `agent://` name. A call resolves the name, caches the result for its lifetime, and calls the resulting
+//! endpoint over the matching transport with the agent's own settings. Concurrent calls share one resolution. A failed
+//! resolution is never blamed on the caller. A remote document may name only HTTP and WebSocket endpoints: the other
+//! transports use an account of the gateway or sockets of this machine.
 
 use super::{Bounds, Lead, Reply, Request, Settings, Transport, Way};
 use crate::{
@@ -15,27 +15,27 @@ use std::{
 };
 use tokio::sync::Mutex;
 
-/// How long the last good answer stands in where a name cannot be resolved again.
+/// How long the last good result is used while the name cannot be resolved again.
 const STALE: Duration = Duration::from_secs(600);
 
-/// How soon it is asked again then.
+/// How long to wait before the next attempt to resolve the name then.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The way to an agent by its name.
+/// The transport to an agent by its `agent://` name.
 #[derive(Debug)]
 pub(super) struct Named {
     uri: AgentUri,
-    /// The agent, for the transport that its name leads to.
+    /// The agent's record, for the transport of the resolved endpoint.
     agent: Agent,
     settings: Settings,
     bounds: Bounds,
     transport: Transport,
     led: ArcSwapOption<Led>,
-    /// Held by the call that asks; what the last one to fail was told, and when.
+    /// Held by the call that resolves the name; holds the time and fault of the last failed resolution.
     asking: Mutex<Option<(Instant, Fault)>>,
 }
 
-/// Where the name led the last time.
+/// The transport of the endpoint to which the name resolved last.
 #[derive(Debug)]
 struct Led {
     until: Instant,
@@ -62,18 +62,19 @@ impl Named {
             return Ok(lead);
         }
         let late =
-            |_| Fault::new(Code::Timeout, "the agent's name could not be resolved in time").reached(Reach::Nowhere);
+            |_| Fault::new(Code::Timeout, "The agent's name could not be resolved in time").reached(Reach::Nowhere);
         tokio::time::timeout_at(deadline, self.ask(came)).await.map_err(late).flatten()
     }
 
-    /// Where the name leads, for a call that came at `came`.
+    /// Returns the cached transport, for a call that began at `came`.
     fn known(&self, came: Instant) -> Option<Lead> {
         let led = self.led.load();
-        // What was learnt since it came is news, however short it holds.
+        // A result obtained after the call began is current, however short its lifetime is.
         led.as_ref().filter(|led| led.until > came || led.asked >= came).map(|led| led.lead.clone())
     }
 
-    /// Asks, or hears what whoever is asking hears: the calls of one agent take one place among all names.
+    /// Resolves the name, or waits for the call that is resolving it and takes its result: the calls of one agent use
+    /// one slot of the resolver.
     async fn ask(&self, came: Instant) -> Result<Lead, Fault> {
         let mut failed = self.asking.lock().await;
         if let Some(lead) = self.known(came) {
@@ -90,13 +91,13 @@ impl Named {
                 Ok(lead)
             }
             (Err(fault), Some(led)) if led.asked + STALE > now => {
-                tracing::warn!(agent = %self.agent.id, "its name cannot be resolved again, what it led to stays: {fault}");
+                tracing::warn!(agent = %self.agent.id, "agent name not resolved, last endpoint kept: {fault}");
                 let (asked, lead) = (led.asked, led.lead.clone());
                 self.led.store(Some(Arc::new(Led { until: now + AGAIN, asked, lead: lead.clone() })));
                 Ok(lead)
             }
             (Err(fault), _) => {
-                // Nobody was called: another endpoint may be. That the gateway is busy says nothing of this one.
+                // The agent was not called, so failover is safe. An overloaded gateway says nothing of this endpoint.
                 let fault = if fault.code() == Code::Overloaded { fault } else { fault.reached(Reach::Nowhere) };
                 *failed = Some((now, fault.clone()));
                 Err(fault)
@@ -105,20 +106,20 @@ impl Named {
     }
 
     async fn resolve(&self) -> Result<Led, Fault> {
-        let none = || Fault::new(Code::AgentUnavailable, UNAVAILABLE).detail("nobody resolves names");
+        let none = || Fault::new(Code::AgentUnavailable, UNAVAILABLE).detail("no resolver is configured");
         let names = self.transport.names().ok_or_else(none)?;
         let resolved = names.locate(&self.uri).await.map_err(not_the_callers)?;
         let unusable = |why: String| {
-            let told = format!("{} leads to {}: {why}", self.uri, resolved.endpoint);
-            Fault::new(Code::AgentError, "the agent's name leads to an address that cannot be called").detail(told)
+            let told = format!("{} resolves to {}: {why}", self.uri, resolved.endpoint);
+            Fault::new(Code::AgentError, "The agent's name resolves to an address that cannot be called").detail(told)
         };
         let endpoint: Endpoint = resolved.endpoint.parse().map_err(unusable)?;
         match endpoint {
             Endpoint::Http(_) | Endpoint::WebSocket(_) => {}
-            Endpoint::Name(_) => return Err(unusable("is a name still".to_owned())),
+            Endpoint::Name(_) => return Err(unusable("is another agent:// name".to_owned())),
             _ if resolved.is_operators_word() => {}
-            // Whoever writes a document elsewhere must not have the gateway's accounts speak, or be shown their secrets.
-            _ => return Err(unusable("only the operator's map may lead to this kind".to_owned())),
+            // The author of a remote document must not use the gateway's accounts or receive their secrets.
+            _ => return Err(unusable("only the operator's map may name an endpoint of this kind".to_owned())),
         }
         let agent = Agent { endpoint, ..self.agent.clone() };
         let lead = self.transport.lead(&agent, &self.settings).map_err(|whys| unusable(whys.join("; ")))?;
@@ -127,15 +128,15 @@ impl Named {
     }
 }
 
-const UNAVAILABLE: &str = "the agent's name cannot be resolved now";
+const UNAVAILABLE: &str = "The agent's name cannot be resolved now";
 
-/// The record names the agent, and the caller only named the record.
+/// Replaces a fault that blames the caller: the record names the agent, and the caller only named the record.
 fn not_the_callers(fault: Fault) -> Fault {
     let detail = fault.to_string();
     match fault.code() {
         Code::Overloaded | Code::AgentError | Code::Timeout => fault,
         code if code.row().blame == Blame::Caller && code != Code::NotFound => {
-            Fault::new(Code::AgentError, "the agent's name leads to an address that cannot be called").detail(detail)
+            Fault::new(Code::AgentError, "The agent's name resolves to an address that cannot be called").detail(detail)
         }
         _ => Fault::new(Code::AgentUnavailable, UNAVAILABLE).detail(detail),
     }
@@ -159,7 +160,7 @@ impl Way for Named {
         let called = self.transport.along(&lead, request, deadline).await;
         let gone = |fault: &Fault| fault.code() == Code::AgentUnavailable || fault.reach() == Some(Reach::Nowhere);
         if called.as_ref().is_err_and(gone) {
-            // It may have moved: the next call asks again, and comes back here if it has not.
+            // The agent may have moved: the next call resolves the name again.
             self.led.rcu(|led| {
                 let now = Instant::now();
                 led.as_ref()

@@ -1,10 +1,10 @@
-//! Whether an agent is there, as far as that can be told without calling it: somebody takes a connection.
-//! It decides about no call; what calls have shown of an endpoint is its breaker's.
+//! Reachability checks: whether an upstream accepts connections, tested without a call.
+//! The result affects no call; the outcomes of calls are recorded in the circuit breaker.
 
 use super::{Lead, Route, Transport};
 
 impl Transport {
-    /// Whether one of the agent's endpoints takes connections now. Kinds that cannot tell are taken to.
+    /// Whether any endpoint of the upstream accepts connections now. Transports that cannot tell count as reachable.
     pub async fn reaches(&self, route: &Route) -> bool {
         for lead in route.leads() {
             if self.reaches_along(lead).await {

@@ -1,4 +1,4 @@
-//! What came back: a head, and a body that is read piece by piece, at the reader's pace.
+//! The reply of an upstream: its head, and a body that is read in chunks at the reader's pace.
 
 use super::{breaker::InFlight, http::Answer};
 use crate::fault::Fault;
@@ -6,24 +6,24 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
 
-/// An agent's answer.
+/// An agent's reply.
 #[derive(Debug)]
 pub struct Reply {
     /// The status, 200 to 599.
     pub status: StatusCode,
-    /// The fields as the agent sent them; [`super::incoming_headers`] is what the caller may read.
+    /// The header fields as the agent sent them; [`super::filter_reply_headers`] selects those for the caller.
     pub headers: HeaderMap,
     /// The body.
     pub body: ReplyBody,
 }
 
-/// The body of an answer. Dropping it before its end ends the exchange.
+/// The body of a reply. Dropping it before its end cancels the exchange with the agent.
 #[derive(Debug)]
 pub struct ReplyBody {
-    /// Read already, and put back.
+    /// Bytes that were peeked at and are returned again.
     front: Option<Bytes>,
     rest: Rest,
-    /// The endpoint's place that the exchange takes until its end.
+    /// Counts the call as in flight at its endpoint until the body ends.
     held: Option<InFlight>,
 }
 
@@ -34,28 +34,28 @@ enum Rest {
     Http(Box<Answer>),
 }
 
-/// The beginning of a body, and whether it is all of it.
+/// The beginning of a body, and whether the body is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
-    /// What was read.
+    /// The bytes read.
     pub bytes: Bytes,
-    /// Whether nothing follows.
+    /// Whether the body ends here.
     pub complete: bool,
 }
 
 impl ReplyBody {
-    /// A body that comes piece by piece from elsewhere: pieces that are not empty, and at most one fault, at the end.
-    /// Whoever sends them bounds their time, and stops when nobody takes them any more.
+    /// Creates a body from a channel of non-empty chunks and at most one fault, at the end. The sender bounds the time
+    /// of each chunk, and stops when the receiver is dropped.
     pub fn pieces(pieces: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
         Self { front: None, rest: Rest::Pieces(pieces), held: None }
     }
 
-    /// Keeps the place at an endpoint until the body goes.
+    /// Counts the call as in flight until the body is dropped.
     pub(super) fn hold(&mut self, held: InFlight) {
         self.held = Some(held);
     }
 
-    /// How many bytes are to come, if the agent has said.
+    /// The number of bytes that remain, if the agent declared the length.
     pub fn length(&self) -> Option<u64> {
         let front = self.front.as_ref().map_or(0, |bytes| bytes.len() as u64);
         match &self.rest {
@@ -66,8 +66,8 @@ impl ReplyBody {
         }
     }
 
-    /// The next piece, never empty; `None` after the last. A body that ends early, or that is too slow,
-    /// ends with a fault.
+    /// Returns the next chunk, never empty; `None` after the last. A body that is truncated or too slow ends with a
+    /// fault.
     pub async fn chunk(&mut self) -> Option<Result<Bytes, Fault>> {
         if let Some(front) = self.front.take() {
             return Some(Ok(front));
@@ -79,11 +79,11 @@ impl ReplyBody {
         }
     }
 
-    /// Reads until the end, or until there is more than `most`. What was read then comes first from
-    /// [`ReplyBody::chunk`] again, so that a body too long to be looked at can still be passed on.
+    /// Reads to the end, or until more than `most` bytes are read. [`ReplyBody::next_chunk`] returns these bytes again,
+    /// so that a body too long for inspection can still be forwarded.
     ///
     /// # Errors
-    /// The body ends early, or comes too slowly.
+    /// The body is truncated, or too slow.
     pub async fn beginning(&mut self, most: usize) -> Result<Beginning, Fault> {
         let Some(first) = self.chunk().await.transpose()? else {
             return Ok(Beginning { bytes: Bytes::new(), complete: true });
@@ -94,7 +94,7 @@ impl ReplyBody {
         }
         let mut complete = true;
         let mut bytes = first;
-        // Most bodies are one piece, which is then not copied.
+        // Most bodies are one chunk, which is then not copied.
         if let Some(second) = self.chunk().await.transpose()? {
             let mut all = BytesMut::with_capacity((bytes.len() + second.len()).next_power_of_two());
             all.extend_from_slice(&bytes);

@@ -1,19 +1,20 @@
-//! How the calls of one session find one endpoint: by hashes that every gateway works out alike, and, where an agent
-//! names its sessions itself (MCP), by a tag on the name that it gives. Nothing is kept, and a session is no credential.
+//! Session affinity: the calls of one session go to one endpoint, chosen by hashes that every gateway computes alike,
+//! and, where an agent names its sessions itself (MCP), by a tag that the gateway appends to that name.
+//! No session state is stored, and a session is not a credential.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 const MCP: HeaderName = HeaderName::from_static("mcp-session-id");
-/// Before the eight digits of a tag; visible ASCII, as the whole has to be (MCP, "Session Management").
+/// Separates the name from the eight digits of the tag; visible ASCII, as the id must be (MCP, "Session Management").
 const BEFORE: u8 = b'~';
 const DIGITS: usize = 8;
 
-/// What stands for a session of one caller. The same in every process of every version: FNV-1a, whose weak last bits
-/// a finaliser spreads. Whoever finds a collision shares an endpoint, and nothing else.
+/// Hashes parts such as a caller's session. The hash is equal in every process of every version: FNV-1a, whose weak low
+/// bits a finaliser mixes. Callers whose sessions collide share an endpoint, and nothing else.
 pub fn hash(parts: &[&[u8]]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in parts {
-        // What ends a part is no byte that one may hold.
+        // The separator is a byte that no part contains.
         for byte in part.iter().chain(&[0xff]) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -21,12 +22,12 @@ pub fn hash(parts: &[&[u8]]) -> u64 {
     spread(hash)
 }
 
-/// How much a session belongs to an endpoint; it goes to the one with the most (rendezvous hashing).
+/// The weight of an endpoint for a session; the session goes to the heaviest endpoint (rendezvous hashing).
 pub(super) fn weight(session: u64, mark: u64) -> u64 {
     spread(session ^ mark.rotate_left(32))
 }
 
-/// splitmix64's finaliser.
+/// The finaliser of splitmix64.
 fn spread(mut hash: u64) -> u64 {
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -38,7 +39,7 @@ pub(super) fn tag(mark: u64) -> u32 {
     (mark >> 32) as u32
 }
 
-/// The tag of the session that an agent named, and the fields as the agent knows them.
+/// Splits the tag off the session id that a caller sends; returns it with the header fields as the agent knows them.
 pub(super) fn untagged(headers: &HeaderMap) -> Option<(u32, HeaderMap)> {
     let value = headers.get(MCP)?.as_bytes();
     let (name, end) = value.split_at_checked(value.len().checked_sub(DIGITS + 1)?)?;
@@ -51,7 +52,7 @@ pub(super) fn untagged(headers: &HeaderMap) -> Option<(u32, HeaderMap)> {
     Some((tag, headers))
 }
 
-/// Tags the session that an agent names in its answer.
+/// Appends the endpoint's tag to the session id that an agent sends in its reply.
 pub(super) fn tag_in(headers: &mut HeaderMap, mark: u64) {
     let Some(name) = headers.get(MCP) else { return };
     let tagged = [name.as_bytes(), &[BEFORE], format!("{:08x}", tag(mark)).as_bytes()].concat();

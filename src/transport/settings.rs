@@ -1,5 +1,5 @@
-//! How agents are called, as a person writes it: bounds in time, TLS, the gateway's own credential.
-//! Every field may be left out; what is left out comes from the more general settings, then from here.
+//! Configuration of upstream calls: timeouts, TLS, credentials, circuit breaking.
+//! Every key may be omitted; its value then comes from the more general settings, then from the defaults here.
 
 use super::MatrixSettings;
 use crate::unit::{FilePath, SecretRef, Span};
@@ -11,134 +11,134 @@ use std::time::Duration;
 pub struct Settings {
     /// How long each part of a call may take.
     pub timeouts: Timeouts,
-    /// TLS towards the agent.
+    /// TLS to the agent.
     pub tls: Tls,
-    /// How the brokers of agents over MQTT are spoken to. TLS is that of `tls`, and `insecure_plaintext` and the bounds
-    /// in time hold as elsewhere; `credential` is for HTTP.
+    /// The MQTT connections to the brokers of agents. They use `tls`, `insecure_plaintext` and `timeouts` as other
+    /// transports do; `credential` applies to HTTP only.
     pub mqtt: MqttLogin,
-    /// The credential that the gateway shows to the agent. Default: none.
+    /// The credential that the gateway sends to the agent. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<Credential>,
-    /// Whether plain `http` endpoints and sockets are spoken to in HTTP/2 without negotiation. Default: false.
+    /// Whether plain `http` endpoints and Unix sockets are called with HTTP/2 prior knowledge (h2c). Default: false.
     /// Over `https`, HTTP/2 is used wherever the agent offers it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub h2c: Option<bool>,
-    /// Whether plain `http` and `mqtt` may be used beyond this machine. Default: false.
+    /// Whether plain `http` and `mqtt` are allowed beyond this machine. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_plaintext: Option<bool>,
-    /// How long an unused connection is kept. Keep it below the agent's own bound (often 5s), or calls
-    /// race with the agent closing. A shorter `Keep-Alive: timeout` of the agent wins. Default: 4s.
+    /// How long an idle connection is kept. Keep it below the agent's own idle timeout (often 5s), or calls race with
+    /// the agent closing the connection. A shorter `Keep-Alive: timeout` of the agent wins. Default: 4s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<Span>,
-    /// How many unused connections are kept per host. Default: 256; 0 opens one for each call.
+    /// The maximum number of idle connections per host. Default: 256; 0 opens a connection for each call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_connections: Option<usize>,
-    /// How agents over WebSocket (`wss`, `agent+wss`) are spoken to.
+    /// The WebSocket connections to agents (`wss`, `agent+wss`).
     #[serde(skip_serializing_if = "is_default")]
-    pub websocket: super::WebSocketSettings,
-    /// The account with which agents on Matrix are spoken to. Default: none, and no such agent can be called.
+    pub websocket: super::UpstreamWebSocketConfig,
+    /// The account that sends calls to agents on Matrix. Default: none, and no agent on Matrix can be called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<MatrixSettings>,
-    /// When an endpoint that fails is left alone for a while.
+    /// When a failing endpoint is taken out of use for a while.
     pub breaker: BreakerSettings,
-    /// Further endpoints of the same agents, at most 15, in the forms that an agent's own endpoint has; `{id}` stands
-    /// for the agent's id. Calls go to the one with the least to do, and those of one session to one. Only in rules.
-    /// Default: none.
+    /// Additional endpoints of the same agents, at most 15, in the forms of an agent's own endpoint; `{id}` stands for
+    /// the agent's id. A call goes to the endpoint with the fewest calls in flight, and the calls of one session go to
+    /// one endpoint. Only in rules. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<Vec<String>>,
 }
 
-fn is_default(settings: &super::WebSocketSettings) -> bool {
-    *settings == super::WebSocketSettings::default()
+fn is_default(settings: &super::UpstreamWebSocketConfig) -> bool {
+    *settings == super::UpstreamWebSocketConfig::default()
 }
 
-/// When an endpoint that fails is left alone for a while. Only what says that it is not there counts: connections that
-/// are refused or die without an answer, and silence beyond the time bounds. Whatever an agent answers is an answer.
+/// When a failing endpoint is taken out of use for a while. Only failures to reach the endpoint count: connections that
+/// are refused or closed without a reply, and timeouts. Any reply of the agent, even an error, counts as success.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Breaker")]
 #[serde(deny_unknown_fields, default)]
 pub struct BreakerSettings {
-    /// Failures in a row after which calls are answered 503 at once; 0 to 1000, 0 never does so. Default: 5.
+    /// Consecutive failures after which calls are refused with 503 at once; 0 to 1000, 0 disables this. Default: 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<u32>,
-    /// How long until one call is let through to try it, and again between two such tries; 100ms to 1h. Default: 2s.
+    /// The time until one call is let through as a probe, and between two probes; 100ms to 1h. Default: 2s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for: Option<Span>,
 }
 
-/// How long each part of a call may take. What is exceeded ends the call with 504.
+/// How long each part of a call may take. A call that exceeds a timeout ends with 504.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
-    /// Finding the address, connecting and the TLS handshake together. Default: 5s.
+    /// Name resolution, connection and TLS handshake together. Default: 5s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<Span>,
-    /// From the request until the whole head of the answer is there. Default: 60s.
+    /// From the request to the complete head of the reply. Default: 60s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Span>,
-    /// Between two pieces of the answer's body. Default: 60s.
+    /// Between two chunks of the reply's body. Default: 60s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Span>,
-    /// The whole call, all tries together. `X-Request-Timeout` may shorten it. Default: 5m.
+    /// The whole call, all attempts together. `X-Request-Timeout` may shorten it. Default: 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<Span>,
 }
 
-/// TLS towards an agent. Certificates are always verified.
+/// TLS to an agent. Certificates are always verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "AgentTls")]
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
-    /// A PEM file of the certificate authorities that are believed, instead of the system's.
+    /// A PEM file with the trusted certificate authorities, instead of those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<FilePath>,
-    /// A PEM file with the gateway's own certificate chain, shown to the agent. Needs `key`.
+    /// A PEM file with the gateway's client certificate chain. Requires `key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<FilePath>,
-    /// A PEM file with the key of `certificate`.
+    /// A PEM file with the private key of `certificate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<FilePath>,
-    /// The name that the agent's certificate must hold. Default: the endpoint's host.
+    /// The name that the agent's certificate must contain. Default: the endpoint's host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
 }
 
-/// Who the gateway is to a broker. Agents of one broker share a connection where these settings are the same.
+/// The gateway's MQTT login. Agents of one broker share a connection if these settings are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MqttLogin {
     /// The user name. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub username: Option<SecretRef>,
-    /// The password; needs a username. Default: none.
+    /// The password; requires a username. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<SecretRef>,
-    /// After so long without a word the broker is asked whether it is still there; 1s to 10m. Default: 30s.
+    /// The MQTT keep-alive interval, after which an idle connection is probed with a ping; 1s to 10m. Default: 30s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<Span>,
 }
 
-/// The gateway's credential, as a header of the request.
+/// The credential that the gateway sends to the agent, as a header of the request.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// The header. Default: `Authorization`.
-    #[serde(default = "authorization")]
+    #[serde(default = "default_credential_header")]
     pub header: String,
-    /// The word before the secret. Default: `Bearer` with `Authorization`, otherwise none; "" for none.
+    /// The scheme before the secret. Default: `Bearer` with `Authorization`, otherwise none; "" for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<String>,
-    /// Where the secret is.
+    /// Where the secret is stored.
     pub value: SecretRef,
 }
 
-fn authorization() -> String {
+fn default_credential_header() -> String {
     "Authorization".to_owned()
 }
 
 impl Settings {
-    /// These settings, with what they leave open taken from `base`. A credential is taken whole, and so
-    /// is a client certificate with its key.
+    /// Returns these settings, with omitted values taken from `base`. A credential is taken whole, and so is a client
+    /// certificate with its key.
     #[must_use]
     pub fn over(&self, base: &Self) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl Settings {
 }
 
 impl MqttLogin {
-    /// User and password are taken together.
+    /// User name and password are taken together.
     fn over(&self, base: &Self) -> Self {
         let own = self.username.is_some() || self.password.is_some();
         let login = if own { self } else { base };
@@ -201,16 +201,16 @@ impl Tls {
     }
 }
 
-/// The bounds in force for one agent.
+/// The timeouts in force for one agent.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Address, connection and TLS.
+    /// Name resolution, connection and TLS handshake.
     pub connect: Duration,
-    /// Until the head of the answer.
+    /// Until the head of the reply.
     pub first_byte: Duration,
-    /// Between pieces of the body.
+    /// Between two chunks of the body.
     pub idle: Duration,
-    /// All of it.
+    /// The whole call.
     pub total: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! One call at one endpoint or another, never where the breaker is open. It goes on to the next one only where that
-//! cannot make an agent do a thing twice (R45).
+//! Failover: makes one call at one of the endpoints of an upstream, skipping endpoints whose circuit breaker is open.
+//! The call moves to the next endpoint only where the agent cannot execute it twice (R45).
 
 use super::{
     Request, Transport,
@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 impl Transport {
-    /// Makes the call at one endpoint or another. Like what it is made of it is no `async fn`, which would keep the
-    /// request once more than it is needed.
+    /// Makes the call at one of the endpoints. Neither this function nor the ones it calls are `async fn`: each would
+    /// hold the request one more time than necessary.
     pub(super) fn at_ends<'a>(
         &'a self,
         route: &'a Route,
@@ -49,7 +49,7 @@ impl Transport {
         self.along(&end.lead, request, deadline).inspect(move |made| route.learn(end, given, made))
     }
 
-    /// Makes the call there, whatever is known of the endpoint.
+    /// Makes the call over this transport, without asking the circuit breaker.
     pub(super) fn along<'a>(
         &'a self,
         lead: &'a Lead,
@@ -62,7 +62,7 @@ impl Transport {
         }
     }
 
-    /// Opens the WebSocket of the agent's own endpoint, if it has one.
+    /// Opens the WebSocket of the agent's primary endpoint, if it has one.
     pub(super) async fn socket_at(
         &self,
         route: &Route,
@@ -70,7 +70,7 @@ impl Transport {
         deadline: Instant,
     ) -> Result<Option<Opened>, Fault> {
         let end = &route.0.first;
-        // An agent without one is tried by its calls: what is asked here must not take their turn.
+        // Calls probe an agent that has no WebSocket: this request must not use up the half-open probe.
         let Lead::Other(way) = &end.lead else { return Ok(None) };
         if !way.has_socket() {
             return Ok(None);
@@ -82,7 +82,7 @@ impl Transport {
         made.map(Some)
     }
 
-    /// Goes from endpoint to endpoint. A body that is streamed was begun with the first one, and stays there.
+    /// Tries one endpoint after the other. A streamed body is sent to the first endpoint only.
     async fn at_one_of(
         &self,
         route: &Route,
@@ -125,7 +125,7 @@ impl Transport {
             if !again {
                 return Err(fault);
             }
-            // What one of them may have done is not made undone by another that cannot be reached.
+            // A later endpoint that is unreachable does not undo what an earlier one may have executed.
             let unsure = failed.filter(|failed: &Fault| failed.reach() == Some(Reach::Unsure));
             failed = Some(unsure.unwrap_or(fault));
         }

@@ -1,48 +1,48 @@
-//! What a kind of transport is: one agent, and how a call reaches it.
+//! The trait of a kind of transport: how calls reach one endpoint of one agent.
 
 use super::{Bounds, Opened, Reply, Request};
 use crate::fault::Fault;
 use std::{fmt, num::NonZeroU32};
 use tokio::time::Instant;
 
-/// A way to one agent, worked out when its record was read.
+/// A transport to one endpoint, built when the agent's record is read.
 #[async_trait::async_trait]
 pub trait Way: fmt::Debug + Send + Sync {
-    /// The agent's bounds in time.
+    /// The timeouts in force for the agent.
     fn bounds(&self) -> &Bounds;
 
-    /// How many calls the agent takes at once, where its kind of transport knows; the configuration's word for this very
-    /// agent comes first.
+    /// The number of concurrent calls that the agent accepts, if the transport knows it; the configured bound for the
+    /// agent takes precedence.
     fn at_once(&self) -> Option<NonZeroU32> {
         None
     }
 
-    /// Whether what the agent is to do, in words, has a place of its own beside the input.
+    /// Whether the transport carries an instruction beside the input.
     fn takes_instructions(&self) -> bool {
         false
     }
 
-    /// Whether the agent takes connections now; without a way to tell, it is taken to.
+    /// Whether the endpoint accepts connections now; `true` for transports that cannot tell.
     async fn reaches(&self) -> bool {
         true
     }
 
-    /// Makes the call and waits for the beginning of the answer. Dropping this, or the body of the reply, ends the
-    /// call: whatever is kept for it goes, and an answer that comes later reaches nobody.
+    /// Makes the call and waits for the beginning of the reply. Dropping the future, or the body of the reply, ends the
+    /// call and releases its resources; a reply that arrives later is discarded.
     ///
     /// # Errors
-    /// The agent cannot be reached, does not answer before `deadline`, or answers what is no answer.
+    /// The endpoint cannot be reached, does not reply before `deadline`, or sends an invalid reply.
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault>;
 
-    /// Whether [`Way::socket`] may open anything.
+    /// Whether [`Transport::open_websocket`] may open a WebSocket.
     fn has_socket(&self) -> bool {
         false
     }
 
-    /// Opens the agent's own WebSocket for a caller who has one. `None`: the agent has none, and takes calls.
+    /// Opens the agent's own WebSocket. Returns `None` where the agent has no WebSocket and takes calls instead.
     ///
     /// # Errors
-    /// The agent cannot be reached, or does not shake hands before `deadline`.
+    /// The endpoint cannot be reached, or does not complete the handshake before `deadline`.
     async fn socket(&self, _: Request<'_>, _: Instant) -> Option<Result<Opened, Fault>> {
         None
     }

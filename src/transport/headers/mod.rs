@@ -1,5 +1,5 @@
-//! Which header fields cross the gateway, in both directions (RFC 9110 §7.6.1).
-//! Credentials and hop-by-hop fields never cross; what is not named here is end-to-end and passes.
+//! Header filtering: which header fields cross the gateway, in both directions (RFC 9110 §7.6.1).
+//! Credentials and hop-by-hop fields never cross; fields that are not listed here are end-to-end and pass.
 
 mod names;
 mod reply;
@@ -11,34 +11,34 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use names::{ours, stays_here};
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr, time::Duration};
 
-/// What is told to the agent about the caller's connection, and how the caller showed its key.
+/// What the gateway changes in a caller's header fields for one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passage<'a> {
-    /// `Forwarded`, as [`forwarded`] writes it. `None` hides who the caller is.
+    /// The value of `Forwarded`, as [`build_forwarded`] writes it. `None` hides the caller's address.
     pub forwarded: Option<&'a HeaderValue>,
-    /// The header in which callers show API keys, besides `X-API-Key`.
+    /// The header in which callers send API keys, besides `X-API-Key`; it is stripped.
     pub key_header: Option<&'a HeaderName>,
-    /// Fields that the gateway says of this call, such as `X-Request-ID`; they replace the caller's.
+    /// Fields that the gateway sets for this call, such as `X-Request-ID`; they replace the caller's.
     pub fields: &'a [(HeaderName, HeaderValue)],
 }
 
-/// What the gateway itself says to one agent.
+/// The header fields that the gateway sets for every call to one agent.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) host: HeaderValue,
     pub(super) credential: Option<(HeaderName, HeaderValue)>,
 }
 
-/// How much of the time is left, in milliseconds with their unit: `29500ms`.
+/// The remaining time of the call, in milliseconds with their unit: `29500ms`.
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
-/// Of a caller of whom nothing is told (RFC 7239 §6.2).
+/// For a caller whose address is hidden (RFC 7239 §6.2).
 const UNKNOWN: HeaderValue = HeaderValue::from_static("for=unknown");
 
-/// The headers for the agent: the caller's end-to-end fields, then the gateway's own.
+/// Builds the header fields for the agent: the caller's end-to-end fields, then the gateway's own.
 pub(super) fn outgoing_headers(caller: &HeaderMap, own: &Own, passage: &Passage<'_>, left: Duration) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(caller.len() + 4);
-    // The order in which they are written; agents that log the first line see where it was meant for.
+    // `Host` is written first: agents that log the first header line see the intended host.
     headers.append(header::HOST, own.host.clone());
     let nominated = Nominated::of(caller);
     for (name, value) in caller {
@@ -46,10 +46,10 @@ pub(super) fn outgoing_headers(caller: &HeaderMap, own: &Own, passage: &Passage<
             headers.append(name, value.clone());
         }
     }
-    // An answer must be readable to be checked and normalised, so it comes uncompressed.
+    // The gateway must be able to read a reply to check and normalise it, so it asks for no compression.
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(header::FORWARDED, passage.forwarded.cloned().unwrap_or(UNKNOWN));
-    // RFC 9110 §7.6.3: a gateway names itself towards the inside.
+    // RFC 9110 §7.6.3: a gateway adds itself to `Via` towards the upstream.
     headers.append(header::VIA, HeaderValue::from_static("1.1 gatepost"));
     let mut text = String::with_capacity(16);
     text.push_str(itoa::Buffer::new().format(left.as_millis()));
@@ -66,14 +66,14 @@ pub(super) fn outgoing_headers(caller: &HeaderMap, own: &Own, passage: &Passage<
     headers
 }
 
-/// The fields that `Connection` names: they are for this hop only.
+/// The connection options: fields that `Connection` names, which apply to one hop only.
 struct Nominated<'a>(Vec<&'a str>);
 
 impl<'a> Nominated<'a> {
     fn of(headers: &'a HeaderMap) -> Self {
         let values = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
         let names = values.flat_map(|value| value.split(',')).map(str::trim);
-        // Neither is a field that could pass, and one of them stands in most requests.
+        // Most requests contain one of these two, and neither is the name of an end-to-end field.
         Self(
             names
                 .filter(|name| !name.eq_ignore_ascii_case("keep-alive") && !name.eq_ignore_ascii_case("close"))
@@ -86,8 +86,8 @@ impl<'a> Nominated<'a> {
     }
 }
 
-/// `Forwarded` (RFC 7239) for a caller at `peer`, over TLS or not, who asked for `host`. What the caller says itself
-/// of where it came from is not believed.
+/// Builds `Forwarded` (RFC 7239) for a caller at `peer`, over TLS or not, that requested `host`. The caller's own
+/// statements about its origin are not trusted.
 pub fn forwarded(peer: IpAddr, secure: bool, host: Option<&str>) -> HeaderValue {
     let mut text = String::with_capacity(96);
     let _ = match peer.to_canonical() {
@@ -102,7 +102,7 @@ pub fn forwarded(peer: IpAddr, secure: bool, host: Option<&str>) -> HeaderValue 
     HeaderValue::try_from(text).unwrap_or(UNKNOWN)
 }
 
-/// A token as it is, anything else as a quoted string (RFC 9110 §5.6.2, §5.6.4).
+/// Returns a token unchanged, and anything else as a quoted string (RFC 9110 §5.6.2, §5.6.4).
 fn quoted(text: &str) -> Cow<'_, str> {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if !text.is_empty() && text.bytes().all(is_token) {
@@ -120,7 +120,7 @@ fn quoted(text: &str) -> Cow<'_, str> {
     inner.into()
 }
 
-/// Whether the gateway may show its credential to agents in `name`.
+/// Whether the gateway may send its credential to agents in the header `name`.
 pub(super) fn may_carry_credential(name: &HeaderName) -> bool {
     !ours(name.as_str())
 }

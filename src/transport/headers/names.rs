@@ -1,7 +1,7 @@
-//! The fields by name. A name with underscores counts as the one with hyphens, because many agents'
-//! frameworks cannot tell them apart.
+//! The names of the header fields that are stripped. A name with underscores counts as its variant with hyphens,
+//! because many agents' frameworks cannot tell the two apart.
 
-/// Fields that only one hop may say, or that the gateway writes itself.
+/// Whether the field applies to one hop only, or is always written by the gateway itself.
 pub(super) fn ours(name: &str) -> bool {
     matches!(
         name,
@@ -23,15 +23,15 @@ pub(super) fn ours(name: &str) -> bool {
     ) || name.starts_with("sec-websocket-")
 }
 
-/// Whether a caller's field ends at the gateway.
+/// Whether a caller's field is stripped.
 pub(super) fn stays_here(name: &str) -> bool {
-    // Nearly every request has them.
+    // Fast path: nearly every request has these fields.
     if matches!(name, "content-type" | "user-agent" | "accept") {
         return false;
     }
     if name.contains('_') {
         let plain = name.replace('_', "-");
-        // The agent would read it for the chain that the gateway signs.
+        // The agent would take it for the delegation chain that the gateway signs.
         return judged(&plain) || plain == "x-delegation-chain";
     }
     judged(name)
@@ -41,8 +41,8 @@ fn judged(name: &str) -> bool {
     ours(name) || is_credential(name) || is_steering(name)
 }
 
-/// What proves, or claims, who the caller is. Claims that proxies make are no less dangerous than
-/// passwords: an agent may believe them.
+/// Whether the field proves, or claims, the caller's identity. Claims of proxies are as dangerous as passwords: an
+/// agent may trust them.
 fn is_credential(name: &str) -> bool {
     matches!(
         name,
@@ -85,8 +85,8 @@ fn is_credential(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// What would make the agent do another thing than the one that was checked, or answer with a part or
-/// with nothing (conditions and ranges).
+/// Whether the field would make the agent execute another request than the one that was checked, or reply with a part
+/// or with nothing (conditions and ranges).
 fn is_steering(name: &str) -> bool {
     matches!(
         name,
@@ -106,8 +106,8 @@ fn is_steering(name: &str) -> bool {
     )
 }
 
-/// Whether an agent's field ends at the gateway: hop-by-hop, the connection's security, credentials and
-/// cookies (which would cross from caller to caller), and what tells of the machinery behind.
+/// Whether an agent's field is stripped: hop-by-hop fields, connection security, credentials and cookies (which would
+/// cross from caller to caller), and fields that reveal the infrastructure behind the gateway.
 pub(super) fn ends_here(name: &str) -> bool {
     ours(name) || is_machinery(name) || is_policy(name)
 }
@@ -175,7 +175,7 @@ fn is_machinery(name: &str) -> bool {
     .any(|prefix| name.starts_with(prefix))
 }
 
-/// What is the gateway's to say to its callers: sessions, challenges, rates, browsers' policies.
+/// Whether only the gateway may send the field to callers: cookies, challenges, rate limits, browser policies.
 fn is_policy(name: &str) -> bool {
     matches!(
         name,

@@ -1,15 +1,15 @@
-//! What of an agent's header fields the caller may read.
+//! The header fields of an agent's reply that the caller receives.
 
 use super::{Nominated, names::ends_here};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use std::time::Duration;
 
-/// The agent's end-to-end fields. Content-Length is left out: the writer of the answer knows the length.
-/// `Location` stays where something was made (201) or begun (202), and only as a relative reference,
-/// which names no machine; `Retry-After` stays with 202, where it tells when to poll.
+/// Selects the agent's end-to-end fields. Content-Length is left out: the response writer knows the length.
+/// `Location` is kept for a resource that was created (201) or is pending (202), and only as a relative reference,
+/// which names no host; `Retry-After` is kept with 202, where it says when to poll.
 pub fn incoming_headers(agent: &HeaderMap, status: StatusCode) -> HeaderMap {
     let nominated = Nominated::of(agent);
-    // Room for what the gateway itself says to its callers.
+    // Extra capacity for the fields that the gateway adds for its callers.
     let mut headers = HeaderMap::with_capacity(agent.len() + 5);
     for (name, value) in agent {
         if !ends_here(name.as_str()) && !nominated.has(name.as_str()) {
@@ -29,7 +29,7 @@ pub fn incoming_headers(agent: &HeaderMap, status: StatusCode) -> HeaderMap {
     headers
 }
 
-/// RFC 3986 §4.2: neither a scheme nor an authority.
+/// Whether the location has neither a scheme nor an authority (RFC 3986 §4.2).
 fn is_relative(location: &HeaderValue) -> bool {
     let Ok(text) = location.to_str() else {
         return false;
@@ -40,8 +40,8 @@ fn is_relative(location: &HeaderValue) -> bool {
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// How long the agent says that it keeps the connection (`Keep-Alive: timeout=5`), less a second in
-/// which a request may be on its way.
+/// Returns how long the agent keeps the connection (`Keep-Alive: timeout=5`), less one second in which a request may be
+/// in transit.
 pub(in crate::transport) fn keeps_alive_for(agent: &HeaderMap) -> Option<Duration> {
     let text = agent.get(KEEP_ALIVE)?.to_str().ok()?;
     let secs = text.split(',').find_map(|part| part.trim().strip_prefix("timeout="))?;

@@ -1,5 +1,5 @@
-//! The body of an agent's answer. Nothing is read ahead of the reader: a slow caller slows the agent.
-//! A complete body gives its connection back to the pool.
+//! The body of an agent's reply over HTTP. Nothing is read ahead of the reader: a slow caller slows the agent down.
+//! After a complete body the connection returns to the pool.
 
 use super::{
     failure,
@@ -18,27 +18,27 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Where the pieces come from.
+/// The connection that the body comes from.
 pub(super) enum Source {
     Line(Box<Held>),
-    Stream(#[allow(dead_code, reason = "held so that the place on the connection stays taken")] Stream),
+    Stream(#[allow(dead_code, reason = "held so that the stream stays counted on its connection")] Stream),
     Spent,
 }
 
-/// A line, and where it is put back.
+/// An HTTP/1.1 connection, and the pool it returns to.
 pub(super) struct Held {
     pub(super) line: Line,
     pub(super) pool: Arc<Pool>,
     pub(super) hint: Option<Duration>,
 }
 
-/// An answer's body, as it comes.
+/// The body of a reply, read as it arrives.
 pub(in crate::transport) struct Answer {
     body: Incoming,
     source: Source,
     idle: Duration,
     deadline: Instant,
-    /// When the piece that is awaited now is too late, however often the waiting was taken up again.
+    /// The deadline of the chunk awaited now; it stays the same if waiting is interrupted and resumed.
     until: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -50,7 +50,7 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
-    /// Each piece has `idle` to come, all of them have until `deadline`.
+    /// Each chunk may take `idle`, the whole body until `deadline`.
     pub(super) fn new(body: Incoming, source: Source, (idle, deadline): (Duration, Instant)) -> Self {
         Self { body, source, idle, deadline, until: None, timer: None }
     }
@@ -63,14 +63,14 @@ impl Answer {
         matches!(self.source, Source::Spent)
     }
 
-    /// The next piece; `None` after the last. After an error there is nothing more.
+    /// Returns the next chunk; `None` after the last. Nothing follows an error.
     pub(in crate::transport) async fn chunk(&mut self) -> Option<Result<Bytes, Fault>> {
         std::future::poll_fn(|cx| {
             if let Poll::Ready(chunk) = self.poll_chunk(cx) {
                 self.until = None;
                 return Poll::Ready(chunk);
             }
-            // Most pieces are there already and never ask for the time.
+            // Most chunks are ready at once and need no timer.
             let latest = self.deadline.min(Instant::now() + self.idle);
             let until = *self.until.get_or_insert(latest);
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
@@ -85,8 +85,8 @@ impl Answer {
     fn late(&mut self, until: Instant) -> Fault {
         self.source = Source::Spent;
         match until < self.deadline {
-            true => failure::too_late(format_args!("nothing more of the answer within {:?}", self.idle)),
-            false => failure::too_late("the call's whole time was used before the answer was complete"),
+            true => failure::too_late(format_args!("no further chunk of the reply within {:?}", self.idle)),
+            false => failure::too_late("the call's deadline passed before the reply was complete"),
         }
     }
 
@@ -103,7 +103,7 @@ impl Answer {
                     self.source = Source::Spent;
                     return Poll::Ready(Some(Err(fault)));
                 }
-                // Trailers end here, and a piece of nothing tells nothing.
+                // Trailers are dropped, and empty chunks carry nothing.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
                     _ => {}
@@ -112,9 +112,9 @@ impl Answer {
         }
     }
 
-    /// The body is complete: the connection is free, unless one side wants it closed or the agent has
-    /// answered before it had the whole request. An HTTP/2 agent may also have reset the stream without
-    /// naming an error, which is no end of a body.
+    /// Ends a complete body: the connection returns to the pool, unless a side wants it closed or the agent replied
+    /// before it had the whole request. An HTTP/2 agent may also have reset the stream without naming an error, which
+    /// is not the end of a body.
     fn finish(&mut self) -> Result<(), Fault> {
         match std::mem::replace(&mut self.source, Source::Spent) {
             Source::Line(mut held) => {
@@ -124,7 +124,7 @@ impl Answer {
                 Ok(())
             }
             Source::Stream(_) if !self.body.is_end_stream() => {
-                Err(failure::unbelievable("the stream was reset inside the body"))
+                Err(failure::unbelievable("the stream was reset within the body"))
             }
             Source::Stream(_) | Source::Spent => Ok(()),
         }
@@ -133,8 +133,8 @@ impl Answer {
 
 type Frame = Option<Result<hyper::body::Frame<Bytes>, Fault>>;
 
-/// Takes what is there, else drives the line and looks again. The body needs no waker of its own: only
-/// this call drives the line that fills it.
+/// Takes a frame that is ready, else drives the connection and looks again. The body needs no waker of its own: only
+/// this call drives the connection that fills it.
 fn pull(body: &mut Incoming, line: &mut Line, cx: &mut Context<'_>) -> Poll<Frame> {
     let mut quiet = Context::from_waker(Waker::noop());
     if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(&mut quiet) {
@@ -142,7 +142,7 @@ fn pull(body: &mut Incoming, line: &mut Line, cx: &mut Context<'_>) -> Poll<Fram
     }
     let ended = line.drive(cx).is_ready();
     match Pin::new(body).poll_frame(&mut quiet) {
-        Poll::Pending if ended => Poll::Ready(Some(Err(failure::unbelievable("the connection ended inside the body")))),
+        Poll::Pending if ended => Poll::Ready(Some(Err(failure::unbelievable("the connection ended within the body")))),
         Poll::Pending => Poll::Pending,
         Poll::Ready(frame) => Poll::Ready(told(frame)),
     }

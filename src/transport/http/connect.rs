@@ -1,10 +1,10 @@
-//! A new connection: address, socket, TLS, protocol. All of it within the connect bound.
+//! Opens connections: name resolution, socket, TLS, HTTP handshake, all within the connect timeout.
 
 use super::{
     Http, Target, failure,
     line::{Line, Stream, Trunk},
     pool::{Place, Pool, Security},
-    wire::{Carrier, Wire},
+    wire::{TransportStream, Wire},
 };
 use crate::{
     fault::{Fault, Reach},
@@ -24,22 +24,22 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// What one stream may send before its reader has read; with the bound on streams, the connection's too.
+/// The flow-control window of a stream; together with the bound on streams, it bounds the buffers of a connection.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// A peer that went away without a word is noticed by these.
+/// HTTP/2 pings that detect a peer that is gone without closing the connection.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PING_ANSWER: Duration = Duration::from_secs(10);
 
-/// A connection that may carry one request now.
+/// A connection that can carry one request now.
 pub(super) enum Way {
     Line(Line),
-    Stream(Stream, /** Whether it carried others before. */ bool),
+    Stream(Stream, /** Whether the connection carried other requests before. */ bool),
 }
 
 impl Way {
-    /// Whether the agent may have closed it meanwhile.
+    /// Whether the connection was idle before, so that the agent may have closed it.
     pub(super) fn is_reused(&self) -> bool {
         match self {
             Self::Line(line) => line.reused,
@@ -48,13 +48,13 @@ impl Way {
     }
 }
 
-/// Connects, or waits for somebody who is connecting to a place that shares its connections.
+/// Opens a connection, or waits for a call that is connecting to an HTTP/2 upstream and shares its connection.
 pub(super) async fn connect(target: &Target, policy: &AddressPolicy, deadline: Instant) -> Result<Way, Fault> {
     let pool = &target.pool;
     let until = deadline.min(Instant::now() + target.bounds.connect);
     let late = || {
         let fault = failure::too_late(format_args!("connecting to {} took too long", pool.key.place));
-        // Where the caller gave less time than connecting may take, nothing is known of the agent.
+        // A timeout that the caller shortened says nothing of the agent.
         if until < deadline { fault.reached(Reach::Nowhere) } else { fault }
     };
     let work = async {
@@ -71,14 +71,14 @@ pub(super) async fn connect(target: &Target, policy: &AddressPolicy, deadline: I
 }
 
 impl Http {
-    /// Whether somebody takes a connection now, within the connect bound; TLS and its names included.
+    /// Whether the upstream accepts a connection within the connect timeout, TLS and its names included.
     pub(in crate::transport) async fn reaches(&self, target: &Target) -> bool {
         connect(target, &self.policy(), Instant::now() + target.bounds.connect).await.is_ok()
     }
 }
 
-/// A connection of its own, which is never shared, and on which TLS offers nothing but HTTP/1.1: only that can be left
-/// for another protocol.
+/// Opens a connection that is never shared. TLS offers HTTP/1.1 only, because only HTTP/1.1 can be upgraded to another
+/// protocol here.
 pub(super) async fn alone(target: &Target, policy: &AddressPolicy, deadline: Instant) -> Result<Wire, Fault> {
     let pool = &target.pool;
     let until = deadline.min(Instant::now() + target.bounds.connect);
@@ -89,19 +89,19 @@ pub(super) async fn alone(target: &Target, policy: &AddressPolicy, deadline: Ins
         };
         let socket = dial(host, *port, policy, until).await?;
         let Some(security) = &pool.security else {
-            return Ok(Wire::new(Carrier::Tcp(socket)).0);
+            return Ok(Wire::new(TransportStream::Tcp(socket)).0);
         };
         let mut config = ClientConfig::clone(&security.profile.live().config);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let stream = TlsConnector::from(Arc::new(config)).connect(security.name.clone(), socket).await;
         let stream = stream.map_err(|why| failure::securing(&pool.key.place, &why))?;
-        Ok(Wire::new(Carrier::Tls(Box::new(stream))).0)
+        Ok(Wire::new(TransportStream::Tls(Box::new(stream))).0)
     };
     timeout_at(until, work).await.map_err(late)?
 }
 
 async fn open(pool: &Arc<Pool>, policy: &AddressPolicy, until: Instant) -> Result<Way, Fault> {
-    // Marked first: what changes while connecting must not be missed.
+    // The generation is read first, so that a change while connecting is noticed.
     let plain = pool.mark(0);
     match &pool.key.place {
         Place::Unix(path) => {
@@ -109,19 +109,19 @@ async fn open(pool: &Arc<Pool>, policy: &AddressPolicy, until: Instant) -> Resul
                 return Err(failure::unreachable(&Unreachable::Socket { at: path.display().to_string() }));
             }
             let socket = UnixStream::connect(path).await.map_err(|why| failure::connecting(&pool.key.place, &why))?;
-            converse(pool, Carrier::Unix(socket), plain, pool.key.h2c).await
+            converse(pool, TransportStream::Unix(socket), plain, pool.key.h2c).await
         }
         Place::Tcp { host, port } => {
             let socket = dial(host, *port, policy, until).await?;
             match &pool.security {
-                None => converse(pool, Carrier::Tcp(socket), plain, pool.key.h2c).await,
+                None => converse(pool, TransportStream::Tcp(socket), plain, pool.key.h2c).await,
                 Some(security) => secure(pool, security, socket).await,
             }
         }
     }
 }
 
-/// Every address in turn, each with its share of the time that is left.
+/// Tries the addresses in order; each has its share of the remaining time.
 async fn dial(host: &str, port: u16, policy: &AddressPolicy, until: Instant) -> Result<TcpStream, Fault> {
     let addresses = net::resolve(host, port, policy).await.map_err(|why| failure::unreachable(&why))?;
     let mut left = addresses.len() as u32;
@@ -131,7 +131,7 @@ async fn dial(host: &str, port: u16, policy: &AddressPolicy, until: Instant) -> 
         let tried = timeout_at(Instant::now() + share, TcpStream::connect(at)).await;
         let why = match tried {
             Ok(Ok(socket)) => {
-                // Small writes must not wait for acknowledgements; where this fails, it is only slower.
+                // Small writes must not wait for acknowledgements; if this fails, the connection is only slower.
                 let _ = socket.set_nodelay(true);
                 return Ok(socket);
             }
@@ -151,10 +151,10 @@ async fn secure(pool: &Arc<Pool>, security: &Security, socket: TcpStream) -> Res
     let stream = connector.connect(security.name.clone(), socket).await;
     let stream = stream.map_err(|why| failure::securing(&pool.key.place, &why))?;
     let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    converse(pool, Carrier::Tls(Box::new(stream)), mark, h2).await
+    converse(pool, TransportStream::Tls(Box::new(stream)), mark, h2).await
 }
 
-async fn converse(pool: &Arc<Pool>, carrier: Carrier, generation: u64, h2: bool) -> Result<Way, Fault> {
+async fn converse(pool: &Arc<Pool>, carrier: TransportStream, generation: u64, h2: bool) -> Result<Way, Fault> {
     let (wire, ledger) = Wire::new(carrier);
     if !h2 {
         pool.shares.store(false, Ordering::Relaxed);
@@ -171,11 +171,11 @@ async fn converse(pool: &Arc<Pool>, carrier: Carrier, generation: u64, h2: bool)
         .handshake(TokioIo::new(wire))
         .await
         .map_err(|why| failure::unanswered(&why))?;
-    // It ends when the agent closes it, or when the last who may send on it is gone. What ended it
-    // reaches every call that it cut off.
+    // The task ends when the agent closes the connection, or when the last sender is dropped. Every call that the end
+    // interrupts receives its error.
     tokio::spawn(async move { drop(connection.await) });
     let stream = pool.put_trunk(Trunk::new(sender, generation));
     stream
         .map(|stream| Way::Stream(stream, false))
-        .ok_or_else(|| failure::unbelievable("a new connection had no place"))
+        .ok_or_else(|| failure::unbelievable("a new connection had no free stream"))
 }

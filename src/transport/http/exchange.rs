@@ -1,5 +1,5 @@
-//! One call over HTTP: a connection, the request, the head of the answer; tried once more only where
-//! that cannot make the agent do a thing twice (R45).
+//! One call over HTTP: a connection, the request, the head of the reply. The request is retried once, and only where
+//! the agent cannot execute it twice (R45).
 
 use super::{
     Http, Target,
@@ -31,22 +31,22 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// An exchange that came to nothing.
+/// A failed attempt.
 struct Failed {
     fault: Fault,
-    /// The request as it was, if nothing of it was sent.
+    /// The request, if no byte of it was sent.
     unsent: Option<Message>,
     reached: Reached,
 }
 
-/// How far a failed request has come.
+/// How far the request of a failed attempt got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reached {
-    /// Not a byte left, or the agent says that it has not looked at it.
+    /// No byte was sent, or the agent says that it has not processed the request.
     Nobody,
-    /// The agent may have read it, and has answered nothing.
+    /// The agent may have read the request, and sent no reply.
     Maybe,
-    /// The agent has read it.
+    /// The agent has read the request.
     Agent,
 }
 
@@ -78,11 +78,11 @@ impl Http {
         };
         let safe = reached == Reached::Nobody || (reached == Reached::Maybe && exchange.is_repeatable());
         let again = unsent.map(Message::into_body).or_else(|| copy.filter(|_| safe).map(Outgoing::Whole));
-        // On a fresh connection the same would happen again.
+        // A fresh connection would fail in the same way.
         let Some(again) = again.filter(|_| reused) else {
             return Err(fault);
         };
-        // Other unused connections are probably as dead as that one.
+        // The other idle connections are probably dead as well.
         let way = self.connect(target, deadline).await?;
         exchange.send(way, again, course.as_deref()).await.map_err(|failed| failed.fault)
     }
@@ -90,12 +90,12 @@ impl Http {
     async fn way(&self, target: &Arc<Target>, deadline: Instant) -> Result<Way, Fault> {
         let now = Instant::now();
         if deadline <= now {
-            return Err(failure::too_late("no time was left for the agent"));
+            return Err(failure::too_late("the call's deadline passed before the agent was called"));
         }
         if let Some(stream) = target.pool.take_trunk() {
             return Ok(Way::Stream(stream, true));
         }
-        // Should the agent have closed it, nothing will be sent on it, and a new one is made.
+        // If the agent has closed the connection, nothing is sent on it, and a new one is opened.
         if let Some(mut line) = target.pool.take_line(now) {
             line.reused = true;
             return Ok(Way::Line(line));
@@ -103,7 +103,7 @@ impl Http {
         self.connect(target, deadline).await
     }
 
-    /// Boxed, so that calls over a connection that is there do not carry the room for making one.
+    /// Opens a connection. Boxed, so that the futures of calls over an existing connection stay small.
     async fn connect(&self, target: &Target, deadline: Instant) -> Result<Way, Fault> {
         Box::pin(connect(target, &self.policy(), deadline)).await
     }
@@ -115,7 +115,7 @@ impl Exchange<'_> {
             Way::Line(line) => self.on_line(line, body, course).await,
             Way::Stream(stream, _) => self.on_stream(stream, body, course).await,
         };
-        // That the caller's own body broke off explains whatever else happened.
+        // A truncated request body explains every other failure.
         sent.map_err(|failed| match course.and_then(Course::fault) {
             Some(fault) => fault.into(),
             None => failed,
@@ -125,11 +125,11 @@ impl Exchange<'_> {
     async fn on_line(&self, mut line: Line, body: Outgoing, course: Option<&Course>) -> Result<Reply, Failed> {
         let message = self.message(body, Version::HTTP_11)?;
         let before = line.ledger.read();
-        // Only driving the line can bring the answer, so nothing else needs to wake this call. The answer
-        // is polled outside tokio's budget: put off for lack of it, it would wake nobody.
+        // Only driving the connection can bring the reply, so nothing else needs to wake this call. The reply is polled
+        // outside tokio's budget: a poll deferred for lack of budget would not be woken.
         let mut answer = pin!(unconstrained(line.sender.try_send_request(message)));
         let head = poll_fn(|cx| {
-            // An ended line has told the answer why.
+            // If the connection has ended, the reply's future knows why.
             let _ = line.drive(cx);
             answer.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
         });
@@ -170,8 +170,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits for the head: within the call's time, and within the first-byte bound, which begins anew
-    /// while the caller is still sending.
+    /// Waits for the response head: within the call's deadline, and within the first-byte timeout, which restarts while
+    /// the caller is still sending.
     async fn in_time<T>(
         &self,
         mut head: Pin<&mut impl Future<Output = T>>,
@@ -182,12 +182,12 @@ impl Exchange<'_> {
             match timeout_at(until.min(self.deadline), head.as_mut()).await {
                 Ok(head) => return Ok(head),
                 Err(_) if until >= self.deadline => {
-                    return Err(failure::too_late("the call's whole time was used before the head of the answer came"));
+                    return Err(failure::too_late("the call's deadline passed before the response head"));
                 }
                 Err(_) if course.is_some_and(Course::has_moved) => {}
                 Err(_) => {
                     let bound = self.target.bounds.first_byte;
-                    return Err(failure::too_late(format_args!("no complete head of an answer within {bound:?}")));
+                    return Err(failure::too_late(format_args!("no complete response head within {bound:?}")));
                 }
             }
         }

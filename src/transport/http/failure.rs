@@ -1,4 +1,4 @@
-//! What went wrong with an agent, as a fault: the caller reads one sentence, the log the whole story.
+//! Faults of HTTP upstreams: a general sentence for the caller, and the details for the log.
 
 use crate::{
     fault::{Code, Fault, Reach},
@@ -6,10 +6,10 @@ use crate::{
 };
 use std::{error::Error, fmt::Display, io, time::Duration};
 
-/// An agent that refuses connections may be back soon; more is not known.
+/// `Retry-After` of an agent that refuses connections: it may be back soon.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Errors of this machine, not of the agent: no descriptors (EMFILE, ENFILE), no port, no buffers, no memory.
+/// Errors of this machine, not of the agent: no descriptors (EMFILE, ENFILE), ports, buffers or memory.
 const OURS: [i32; 5] = [24, 23, 99, 105, 12];
 
 pub(super) fn unreachable(why: &Unreachable) -> Fault {
@@ -20,16 +20,16 @@ pub(super) fn unreachable(why: &Unreachable) -> Fault {
 }
 
 fn unavailable(detail: impl Display) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent cannot be reached.")
+    Fault::new(Code::AgentUnavailable, "The agent cannot be reached")
         .detail(detail)
         .retry_after(SOON)
         .reached(Reach::Nowhere)
 }
 
-/// The connection could not be made.
+/// The fault of a connection that could not be opened.
 pub(super) fn connecting(at: &dyn Display, why: &io::Error) -> Fault {
     if why.raw_os_error().is_some_and(|errno| OURS.contains(&errno)) {
-        return Fault::new(Code::Overloaded, "The gateway has no connection free.")
+        return Fault::new(Code::Overloaded, "The gateway has no free connection")
             .detail(format_args!("connecting to {at}: {why}"))
             .retry_after(SOON);
     }
@@ -39,22 +39,22 @@ pub(super) fn connecting(at: &dyn Display, why: &io::Error) -> Fault {
     }
 }
 
-/// TLS could not be agreed on: a wrong certificate, a wrong name, or no TLS at all.
+/// The fault of a failed TLS handshake: a wrong certificate, a wrong name, or no TLS at all.
 pub(super) fn securing(at: &dyn Display, why: &dyn Display) -> Fault {
-    Fault::new(Code::AgentError, "No secure connection to the agent could be made.")
+    Fault::new(Code::AgentError, "No secure connection to the agent could be established")
         .detail(format_args!("TLS to {at}: {why}"))
         .reached(Reach::Nowhere)
 }
 
 pub(super) fn too_late(detail: impl Display) -> Fault {
-    Fault::new(Code::Timeout, "The agent did not answer in time.").detail(detail)
+    Fault::new(Code::Timeout, "The agent did not answer in time").detail(detail)
 }
 
-/// There is no answer, or what came is none.
+/// The fault of a response that did not arrive or cannot be parsed.
 pub(super) fn unanswered(why: &hyper::Error) -> Fault {
     let message = match why.is_parse() {
-        true => "The agent's answer is not valid HTTP.",
-        false => "The agent closed the connection without an answer.",
+        true => "The agent's reply is not valid HTTP",
+        false => "The agent closed the connection without a reply",
     };
     match why.is_parse() {
         true => broken(message, why),
@@ -62,14 +62,14 @@ pub(super) fn unanswered(why: &hyper::Error) -> Fault {
     }
 }
 
-/// The head came, and is one that cannot be believed.
+/// The fault of a response that breaks HTTP.
 pub(super) fn unbelievable(detail: impl Display) -> Fault {
-    Fault::new(Code::AgentError, "The agent's answer is not valid HTTP.").detail(detail)
+    Fault::new(Code::AgentError, "The agent's reply is not valid HTTP").detail(detail)
 }
 
-/// The body ends before it is complete.
+/// The fault of a truncated response body.
 pub(super) fn cut_off(why: &hyper::Error) -> Fault {
-    broken("The agent's answer ended before it was complete.", why)
+    broken("The agent's reply ended before it was complete", why)
 }
 
 fn broken(message: &'static str, why: &hyper::Error) -> Fault {
@@ -79,8 +79,8 @@ fn broken(message: &'static str, why: &hyper::Error) -> Fault {
     Fault::new(Code::AgentError, message).detail(chain(why))
 }
 
-/// Whether the agent says that it has not looked at the request: an HTTP/2 stream that it refused, or one
-/// above the last that a closing connection serves (RFC 9113 §8.7).
+/// Whether the agent says that it has not processed the request: it refused the HTTP/2 stream, or the stream is above
+/// the last one that a closing connection serves (RFC 9113 §8.7).
 pub(super) fn is_unprocessed(why: &hyper::Error) -> bool {
     let mut cause = why.source();
     while let Some(inner) = cause {

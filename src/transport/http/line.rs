@@ -1,4 +1,4 @@
-//! One connection: a line that carries one call at a time (HTTP/1.1), or a trunk that calls share (HTTP/2).
+//! Connections to upstreams: HTTP/1.1, which carries one call at a time, and HTTP/2, which calls share.
 
 use super::wire::{Ledger, Wire};
 use crate::transport::body::Outgoing;
@@ -14,12 +14,12 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Calls at once on one HTTP/2 connection. Times the window of a stream, this bounds what slow callers
-/// can make the gateway hold, and leaves no stream waiting for another's window.
+/// The maximum number of concurrent calls on one HTTP/2 connection. Multiplied by a stream's window, it bounds the
+/// memory that slow callers can occupy, and no stream waits for the window of another one.
 const MOST_STREAMS: usize = 64;
 
-/// An HTTP/1.1 connection. It is driven by the call that uses it, not by a task of its own: a call then
-/// wakes nobody, and an unused connection costs nothing.
+/// An HTTP/1.1 connection. The call that uses it drives it, not a task of its own: a call then wakes no other task, and
+/// an idle connection costs nothing.
 pub(super) struct Line {
     pub(super) sender: http1::SendRequest<Outgoing>,
     connection: Option<Box<http1::Connection<TokioIo<Wire>, Outgoing>>>,
@@ -40,12 +40,12 @@ impl Line {
         Ok(Self { sender, connection, ledger, generation, kept_until: Instant::now(), reused: false })
     }
 
-    /// Lets the connection read and write what it can. Ready: it has ended.
+    /// Lets the connection read and write what it can. Ready means that the connection has ended.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else {
             return Poll::Ready(());
         };
-        // How it ended reaches the call through the answer or the body.
+        // The reply or the body reports to the call how the connection ended.
         match Pin::new(connection.as_mut()).poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(_) => {
@@ -55,14 +55,14 @@ impl Line {
         }
     }
 
-    /// Whether another request may be sent on it: still open, nothing unread, nothing unsent. Nobody is left to be
-    /// woken: else the next request, and an agent that hangs up, would wake the call that has just ended.
+    /// Whether the connection can carry another request: still open, nothing unread, nothing unsent. It polls without a
+    /// waker: else the next request, or an agent that hangs up, would wake the call that has just ended.
     pub(super) fn is_usable(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop())).is_pending() && self.sender.is_ready()
     }
 }
 
-/// An HTTP/2 connection, shared by the calls on it.
+/// An HTTP/2 connection, shared by calls.
 pub(super) struct Trunk {
     sender: http2::SendRequest<Outgoing>,
     pub(super) generation: u64,
@@ -79,13 +79,13 @@ impl Trunk {
         self.sender.is_closed()
     }
 
-    /// Since when no call is on it, if that is so.
+    /// Returns since when the connection carries no call, if it carries none.
     pub(super) fn unused_since(&self) -> Option<Instant> {
         let unused = self.streams.load(Ordering::Relaxed) == 0;
         unused.then(|| *self.used.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A place on it, if there is one. Asked only under the lock of the shelf, so that the bound holds.
+    /// Opens a stream, if the bound allows it. Called only under the lock of the pool, so that the bound holds.
     pub(super) fn open(self: &Arc<Self>) -> Option<Stream> {
         (self.streams.load(Ordering::Relaxed) < MOST_STREAMS).then(|| {
             self.streams.fetch_add(1, Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Trunk {
     }
 }
 
-/// A place on a trunk, given back when dropped.
+/// A stream on a shared connection; dropping it frees its slot.
 pub(super) struct Stream(Arc<Trunk>);
 
 impl Stream {

@@ -1,4 +1,4 @@
-//! The request as it goes to the agent, and the head of an answer that can be believed.
+//! The request as it is sent to the agent, and the validation of response heads.
 
 use super::{Target, failure};
 use crate::{
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 pub(super) type Message = http::Request<Outgoing>;
 
-/// What every try of one call has in common.
+/// What all attempts of one call share.
 pub(super) struct Exchange<'a> {
     pub(super) target: &'a Arc<Target>,
     pub(super) method: Method,
@@ -23,13 +23,13 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Whether the agent may get the request twice: where that changes nothing (RFC 9110 §9.2.2), or where
-    /// the caller's key tells the agent that it is the same call.
+    /// Whether the agent may receive the request twice: with idempotent methods (RFC 9110 §9.2.2), or where the
+    /// caller's idempotency key lets the agent recognise the repetition.
     pub(super) fn is_repeatable(&self) -> bool {
         self.method.is_idempotent() || self.headers.contains_key("idempotency-key")
     }
 
-    /// The request for one try: what is left of the time is told anew.
+    /// Builds the request of one attempt, with the remaining time of the call.
     pub(super) fn message(&self, body: Outgoing, version: Version) -> Result<Message, Fault> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let mut headers = headers::outgoing_headers(self.headers, &self.target.own, &self.passage, left);
@@ -51,11 +51,11 @@ impl Exchange<'_> {
     }
 }
 
-/// hyper reads generously what must be unambiguous here (RFC 9112 §6.3).
+/// Refuses heads whose framing hyper accepts although it is ambiguous (RFC 9112 §6.3).
 pub(super) fn believable(response: &Response<Incoming>) -> Result<(), Fault> {
     let (status, headers) = (response.status(), response.headers());
     if status == StatusCode::SWITCHING_PROTOCOLS || !(200..600).contains(&status.as_u16()) {
-        return Err(failure::unbelievable(format_args!("status {status}, which was not asked for")));
+        return Err(failure::unbelievable(format_args!("unexpected status {status}")));
     }
     if response.version() > Version::HTTP_11 {
         return Ok(());

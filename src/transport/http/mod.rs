@@ -1,5 +1,5 @@
-//! Agents over HTTP/1.1 and HTTP/2: TCP, TLS and unix sockets, pooled. It refuses plain text beyond this
-//! machine unless that is spelled, and connects to no address that the policy does not permit.
+//! Upstreams over HTTP/1.1 and HTTP/2: TCP, TLS and Unix sockets, with connection pools. Plain text beyond this machine
+//! is refused unless the configuration allows it, and only addresses that the policy permits are connected to.
 
 mod answer;
 mod connect;
@@ -37,27 +37,27 @@ use target::{Parts, check_plaintext, credential, parts};
 use tls::Profile;
 use tokio::time::Instant;
 
-/// The largest head of an answer, all header lines together.
+/// The maximum size of a response head, all header lines together, in bytes.
 const LARGEST_HEAD: usize = 64 << 10;
 
-/// How often unused connections and changed TLS files are looked for.
+/// How often idle connections and changed TLS files are checked.
 const SWEEP: Duration = Duration::from_secs(2);
 
-/// Files and secrets of `settings` that cannot be used, whichever the agent.
+/// Returns the files and secrets of `settings` that cannot be used, for any agent.
 pub(super) fn problems(settings: &Settings) -> Vec<String> {
     let mut problems = Profile::load(&settings.tls).err().unwrap_or_default();
     problems.extend(settings.credential.as_ref().and_then(|shown| credential(shown).err()));
     problems
 }
 
-/// TLS as `settings` have it, for kinds of transport that agree on no protocol within. Reads files.
+/// Builds the TLS configuration of `settings`, for transports that negotiate no protocol (ALPN). Reads files.
 pub(super) fn client_config(settings: &Tls) -> Result<rustls::ClientConfig, Vec<String>> {
     let mut config = (*Profile::load(settings)?.live().config).clone();
     config.alpn_protocols.clear();
     Ok(config)
 }
 
-/// All HTTP connections of the gateway. It outlives every configuration, so that they do too.
+/// All HTTP connections of the gateway. It outlives every configuration, and so do the connections.
 #[derive(Debug)]
 pub(super) struct Http {
     policy: ArcSwap<AddressPolicy>,
@@ -66,7 +66,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// Needs a tokio runtime: unused connections are closed by a task that ends with this.
+    /// Requires a tokio runtime: a task closes idle connections, and ends with this client.
     pub(super) fn new(policy: Arc<AddressPolicy>) -> Arc<Self> {
         let http = Arc::new(Self { policy: ArcSwap::new(policy), pools: Mutex::default(), profiles: Mutex::default() });
         tokio::spawn(tend(Arc::downgrade(&http)));
@@ -75,7 +75,7 @@ impl Http {
 
     pub(super) fn set_policy(&self, policy: Arc<AddressPolicy>) {
         self.policy.store(policy);
-        // What the old policy permitted is let go, unused connections at once.
+        // Idle connections that the old policy permitted are closed at once, the others after their calls.
         for pool in self.live_pools() {
             pool.clear();
         }
@@ -128,7 +128,7 @@ impl Http {
 
     fn security(&self, parts: &Parts, settings: &Tls) -> Result<Security, Vec<String>> {
         let name = tls::server_name(settings, parts.authority.host()).map_err(|why| vec![why])?;
-        // The name is checked per pool; the files are what makes a profile.
+        // The server name is verified per pool; a profile depends on the files alone.
         let files = Tls { server_name: None, ..settings.clone() };
         let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
         let profile = match profiles.get(&files).and_then(Weak::upgrade) {
@@ -154,19 +154,19 @@ impl Http {
         profiles.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Connections that no call is using.
+    /// The number of idle connections.
     pub(super) fn idle(&self) -> usize {
         self.live_pools().iter().map(|pool| pool.idle()).sum()
     }
 
-    /// Closes what is unused for too long, and reads TLS files that have changed.
+    /// Closes connections that are idle for too long, and reloads TLS files that have changed.
     pub(super) async fn sweep(&self) {
         let now = Instant::now();
         for pool in self.live_pools() {
             pool.sweep(now);
         }
         let profiles = self.live_profiles();
-        // Fails only while the runtime stops.
+        // Fails only while the runtime shuts down.
         let _ = tokio::task::spawn_blocking(move || profiles.iter().for_each(|profile| profile.refresh())).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Connections to one place, kept while they are worth keeping. A pool belongs to one place *and* one
-//! TLS profile: what was connected under other authorities is never used here.
+//! Connection pools. A pool belongs to one address *and* one TLS profile: a connection that was opened under other
+//! certificate authorities is never used here.
 
 use super::{
     line::{Line, Stream, Trunk},
@@ -18,7 +18,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Where connections go.
+/// The address that connections go to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Tcp { host: Box<str>, port: u16 },
@@ -34,18 +34,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// What makes two agents share a pool.
+/// The key of a pool: agents with equal keys share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) place: Place,
-    /// `None`: no TLS.
+    /// `None` for connections without TLS.
     pub(super) tls: Option<Tls>,
     pub(super) h2c: bool,
     pub(super) keep_alive: Duration,
     pub(super) most_idle: usize,
 }
 
-/// TLS to a place.
+/// TLS to an address.
 #[derive(Debug)]
 pub(super) struct Security {
     pub(super) profile: Arc<Profile>,
@@ -57,10 +57,10 @@ pub(super) struct Pool {
     pub(super) key: Key,
     pub(super) security: Option<Security>,
     shelf: Mutex<Shelf>,
-    /// Set once the place has spoken HTTP/2: then one connection is made at a time, for all to share.
+    /// Set once the address has spoken HTTP/2: then calls share connections, which are opened one at a time.
     pub(super) shares: AtomicBool,
     pub(super) connecting: tokio::sync::Mutex<()>,
-    /// Raised when every connection is to be forgotten, those in use too.
+    /// Incremented to retire every connection, those in use included.
     epoch: AtomicU64,
 }
 
@@ -78,21 +78,21 @@ impl Pool {
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        // Nothing in here can be left half done by a panic.
+        // A panic cannot leave the connections half changed.
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mark of connections that may be used now.
+    /// The generation of connections that may be used now.
     fn generation(&self) -> u64 {
         self.mark(self.security.as_ref().map_or(0, |security| security.profile.generation()))
     }
 
-    /// The mark of a connection that begins now, under the given generation of TLS.
+    /// The generation of a connection that is opened now, under the given generation of TLS.
     pub(super) fn mark(&self, tls: u64) -> u64 {
         self.epoch.load(Ordering::Relaxed) << 32 | tls
     }
 
-    /// The line used last, which is the one least likely to have been closed by the agent.
+    /// Takes the connection used last, which the agent is least likely to have closed.
     pub(super) fn take_line(&self, now: Instant) -> Option<Line> {
         let generation = self.generation();
         let mut stale = Vec::new();
@@ -107,7 +107,7 @@ impl Pool {
             }
         };
         drop(shelf);
-        // Sockets are closed without the lock.
+        // The sockets are closed after the lock is released.
         drop(stale);
         found
     }
@@ -123,7 +123,7 @@ impl Pool {
             shelf.lines.push(line);
             return;
         }
-        // The guard goes first, then the line with its socket.
+        // The guard is dropped first, then the connection with its socket.
         drop(shelf);
     }
 
@@ -137,7 +137,7 @@ impl Pool {
         shelf.trunks.iter().find_map(Trunk::open)
     }
 
-    /// Shares a new trunk; its first place is for whoever made it.
+    /// Shares a new HTTP/2 connection; its first stream is for the call that opened it.
     pub(super) fn put_trunk(&self, trunk: Trunk) -> Option<Stream> {
         let trunk = Arc::new(trunk);
         let stream = trunk.open();
@@ -146,7 +146,7 @@ impl Pool {
         stream
     }
 
-    /// Closes what was not used for long.
+    /// Closes connections that were idle for too long.
     pub(super) fn sweep(&self, now: Instant) {
         let generation = self.generation();
         let mut old = Vec::new();
@@ -167,14 +167,14 @@ impl Pool {
         drop(old);
     }
 
-    /// Forgets every connection; those in use end with their calls.
+    /// Retires every connection; those in use end with their calls.
     pub(super) fn clear(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         let shelf = std::mem::take(&mut *self.shelf());
         drop(shelf);
     }
 
-    /// Unused connections, for tests and the admin page.
+    /// The number of idle connections, for tests and the admin pages.
     pub(super) fn idle(&self) -> usize {
         let shelf = self.shelf();
         shelf.lines.len() + shelf.trunks.len()

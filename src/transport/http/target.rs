@@ -1,4 +1,4 @@
-//! One agent's address, credential and bounds, checked and taken apart once.
+//! The HTTP target of an endpoint: address, credential and timeouts, validated and parsed once.
 
 use super::pool::{Place, Pool};
 use crate::{
@@ -14,7 +14,7 @@ use http::{
 };
 use std::{net::IpAddr, sync::Arc};
 
-/// Everything about one agent that its calls need, worked out once.
+/// What calls to one HTTP endpoint need, computed once.
 #[derive(Debug)]
 pub struct Target {
     pub(super) pool: Arc<Pool>,
@@ -26,18 +26,18 @@ pub struct Target {
 }
 
 impl Target {
-    /// The agent's bounds in time.
+    /// The timeouts in force for the agent.
     pub fn bounds(&self) -> &Bounds {
         &self.bounds
     }
 
-    /// The path and query of the agent's own endpoint.
+    /// The path and query of the endpoint.
     pub fn path(&self) -> &PathAndQuery {
         &self.path
     }
 }
 
-/// An endpoint taken apart.
+/// The parts of an endpoint.
 pub(super) struct Parts {
     pub(super) place: Place,
     pub(super) scheme: Scheme,
@@ -50,7 +50,7 @@ pub(super) fn parts(endpoint: &Endpoint) -> Result<Parts, String> {
     match endpoint {
         Endpoint::Http(uri) | Endpoint::WebSocket(uri) => {
             let authority = uri.authority().cloned().ok_or_else(|| unusable(&"it has no host"))?;
-            // A WebSocket begins as a request of HTTP (RFC 6455 §3).
+            // A WebSocket begins as an HTTP request (RFC 6455 §3).
             let scheme = match uri.scheme_str() {
                 Some("https" | "wss") => Scheme::HTTPS,
                 Some("http" | "ws") => Scheme::HTTP,
@@ -74,7 +74,7 @@ pub(super) fn parts(endpoint: &Endpoint) -> Result<Parts, String> {
     }
 }
 
-/// R1: what leaves this machine is encrypted, unless somebody has said otherwise in so many words.
+/// R1: connections beyond this machine are encrypted, unless the configuration explicitly allows plain text.
 pub(super) fn check_plaintext(parts: &Parts, settings: &Settings) -> Result<(), Vec<String>> {
     let Place::Tcp { host, .. } = &parts.place else {
         return Ok(());
@@ -85,8 +85,7 @@ pub(super) fn check_plaintext(parts: &Parts, settings: &Settings) -> Result<(), 
         return Ok(());
     }
     Err(vec![
-        "endpoint: is not encrypted beyond this machine (use https or wss, or set insecure_plaintext: true for this agent)"
-            .to_owned(),
+        "endpoint: is not encrypted beyond this machine (use https or wss, or set insecure_plaintext: true)".to_owned(),
     ])
 }
 
@@ -95,7 +94,7 @@ pub(super) fn credential(from: &Credential) -> Result<(HeaderName, HeaderValue),
         .map_err(|_| format!("credential.header: '{}' is not a header name", from.header))?;
     if !headers::may_carry_credential(&name) {
         return Err(format!(
-            "credential.header: '{name}' is written by the gateway itself (choose another, such as Authorization)"
+            "credential.header: '{name}' is set by the gateway itself (choose another, such as Authorization)"
         ));
     }
     let secret = from.value.load().map_err(|why| format!("credential.value: {why}"))?;
@@ -105,7 +104,7 @@ pub(super) fn credential(from: &Credential) -> Result<(HeaderName, HeaderValue),
         scheme => format!("{scheme} {}", secret.expose()),
     };
     let mut value = HeaderValue::try_from(text)
-        .map_err(|_| "credential.value: holds characters that no header may hold".to_owned())?;
+        .map_err(|_| "credential.value: contains characters that a header cannot contain".to_owned())?;
     value.set_sensitive(true);
     Ok((name, value))
 }

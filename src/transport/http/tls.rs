@@ -1,5 +1,5 @@
-//! TLS profiles: whom the gateway believes and which certificate it shows. Agents with equal settings
-//! share one profile; changed files are taken up while the gateway runs, a broken file is not.
+//! TLS profiles: which authorities the gateway trusts, and which client certificate it presents. Agents with equal
+//! settings share a profile. Changed files are reloaded while the gateway runs, unless they are invalid.
 
 use crate::{transport::settings::Tls, unit::FilePath};
 use arc_swap::ArcSwap;
@@ -16,21 +16,21 @@ use std::{
     time::SystemTime,
 };
 
-/// Numbers every configuration ever made, so that no two are taken for each other.
+/// Numbers every TLS configuration, so that no two have the same generation.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A configuration in force, and the state of the files it came from.
+/// The TLS configuration in force, and the state of the files that it was loaded from.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) config: Arc<ClientConfig>,
-    /// A connection made under another generation is not used again.
+    /// A connection that was opened under another generation is not used again.
     pub(super) generation: u64,
     stamps: Vec<Stamp>,
 }
 
 type Stamp = Option<(SystemTime, u64)>;
 
-/// One way of speaking TLS.
+/// One set of TLS settings.
 #[derive(Debug)]
 pub(super) struct Profile {
     settings: Tls,
@@ -51,8 +51,8 @@ impl Profile {
         self.live.load().generation
     }
 
-    /// Reads the files again if one has changed. Files that do not hold together leave the last good
-    /// configuration in force. Blocks on the file system.
+    /// Reloads the files if one has changed. If they are invalid, the last valid configuration stays in force. Blocks
+    /// on the file system.
     pub(super) fn refresh(&self) {
         if stamps(&self.settings) == self.live.load().stamps {
             return;
@@ -60,22 +60,22 @@ impl Profile {
         match read(&self.settings) {
             Ok(live) => self.live.store(Arc::new(live)),
             Err(problems) => {
-                tracing::warn!(?problems, "changed TLS files for agents are not usable; the last good ones stay")
+                tracing::warn!(?problems, "changed TLS files for agents are invalid, the previous ones stay in force")
             }
         }
     }
 }
 
-/// The name to verify: the one configured, or the endpoint's host.
+/// Returns the name to verify: the configured one, or the endpoint's host.
 pub(super) fn server_name(settings: &Tls, host: &str) -> Result<ServerName<'static>, String> {
     let name = settings.server_name.as_deref().unwrap_or(host);
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     ServerName::try_from(bare.to_owned())
-        .map_err(|_| format!("tls.server_name: '{bare}' is neither a DNS name nor an address"))
+        .map_err(|_| format!("tls.server_name: '{bare}' is not valid (must be a DNS name or an IP address)"))
 }
 
 fn read(settings: &Tls) -> Result<Live, Vec<String>> {
-    // Stamped first: a change while reading is then seen as a change.
+    // The stamps are read first, so that a change during the load is noticed by the next check.
     let stamps = stamps(settings);
     let mut problems = Vec::new();
     let roots = settings.ca.as_deref().map_or_else(system_roots, own_roots);
@@ -93,7 +93,7 @@ fn read(settings: &Tls) -> Result<Live, Vec<String>> {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => builder
             .with_client_auth_cert(chain, key)
-            .map_err(|why| vec![format!("tls.key: does not fit tls.certificate ({why})")])?,
+            .map_err(|why| vec![format!("tls.key: does not match tls.certificate ({why})")])?,
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Live { config: Arc::new(config), generation: NEXT.fetch_add(1, Ordering::Relaxed), stamps })
@@ -105,16 +105,16 @@ fn identity(settings: &Tls) -> Result<Option<Identity>, String> {
     let (certificate, key) = match (&settings.certificate, &settings.key) {
         (None, None) => return Ok(None),
         (Some(_), None) => {
-            return Err("tls.key: is required where tls.certificate is set".to_owned());
+            return Err("tls.key: is missing (required with tls.certificate)".to_owned());
         }
         (None, Some(_)) => {
-            return Err("tls.certificate: is required where tls.key is set".to_owned());
+            return Err("tls.certificate: is missing (required with tls.key)".to_owned());
         }
         (Some(certificate), Some(key)) => (certificate, key),
     };
     let chain = certificates("tls.certificate", certificate)?;
     let key = PrivateKeyDer::from_pem_file(key)
-        .map_err(|why| format!("tls.key: {} holds no private key in PEM ({why})", key.display()))?;
+        .map_err(|why| format!("tls.key: {} contains no private key in PEM ({why})", key.display()))?;
     Ok(Some((chain, key)))
 }
 
@@ -129,12 +129,11 @@ fn own_roots(path: &Path) -> Result<RootCertStore, String> {
 fn system_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Some systems carry certificates that no verifier takes; the others count.
+    // Some systems have certificates that no verifier accepts; the others are used.
     roots.add_parsable_certificates(found.certs);
     match roots.is_empty() {
         true => {
-            Err("tls.ca: the system has no certificate authorities (install ca-certificates, or name a file)"
-                .to_owned())
+            Err("tls.ca: the system has no certificate authorities (install ca-certificates, or set tls.ca)".to_owned())
         }
         false => Ok(roots),
     }
@@ -145,7 +144,7 @@ fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>
     let found = CertificateDer::pem_file_iter(path).map_err(|why| unusable(&why))?;
     let found = found.collect::<Result<Vec<_>, _>>().map_err(|why| unusable(&why))?;
     match found.is_empty() {
-        true => Err(unusable(&"it holds no certificate in PEM")),
+        true => Err(unusable(&"it contains no certificate in PEM")),
         false => Ok(found),
     }
 }

@@ -1,5 +1,5 @@
-//! A connection that begins as HTTP and goes on as a WebSocket (RFC 6455 §4.1): to the same addresses, under the same
-//! TLS profile, with the same fields as any call. It is shared with nobody, and what it carries is not known here.
+//! The upgrade of an HTTP connection to a WebSocket (RFC 6455 §4.1): to the same addresses, under the same TLS profile,
+//! with the same header fields as a call. The connection is not shared, and its messages are not interpreted here.
 
 use super::{
     Http, Target, connect, failure,
@@ -25,32 +25,32 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 
-/// Bytes of a refusal that are looked at.
+/// The maximum number of bytes read of a refusal's body.
 const REFUSAL: usize = 64 << 10;
 
-/// What an agent is offered.
+/// The parameters of an upgrade request.
 pub(in crate::transport) struct Offer<'a> {
     pub(in crate::transport) headers: &'a HeaderMap,
     pub(in crate::transport) passage: Passage<'a>,
-    /// Subprotocols, of which the agent may choose one.
+    /// The subprotocols that the agent may choose from.
     pub(in crate::transport) protocols: Option<&'a HeaderValue>,
-    /// The socket outlives the time of a call.
+    /// Whether the connection outlives the deadline of a call.
     pub(in crate::transport) lasting: bool,
 }
 
-/// What became of it.
+/// The outcome of an upgrade request.
 pub(in crate::transport) enum Switched {
-    /// The WebSocket's bytes, and the subprotocol that was chosen.
+    /// The WebSocket's byte stream, and the subprotocol that the agent chose.
     Open(Box<dyn Io>, Option<HeaderValue>),
-    /// The agent answered as it would a call.
+    /// The agent refused the upgrade with an ordinary reply.
     Refused(Reply),
 }
 
 impl Http {
-    /// Connects and shakes hands, within the connect and the first-byte bound.
+    /// Connects and performs the handshake, within the connect and the first-byte timeout.
     ///
     /// # Errors
-    /// The agent cannot be reached, does not answer in time, or answers what is no handshake.
+    /// The agent cannot be reached, does not reply in time, or sends an invalid handshake.
     pub(in crate::transport) async fn switch(
         &self,
         target: &Arc<Target>,
@@ -58,7 +58,7 @@ impl Http {
         deadline: Instant,
     ) -> Result<Switched, Fault> {
         if deadline <= Instant::now() {
-            return Err(failure::too_late("no time was left for the agent"));
+            return Err(failure::too_late("the call's deadline passed before the agent was called"));
         }
         let wire = connect::alone(target, &self.policy(), deadline).await?;
         let until = deadline.min(Instant::now() + target.bounds.first_byte);
@@ -82,7 +82,7 @@ impl Http {
                 _ = &mut connection => answer.await,
             }
         };
-        let late = |_| failure::too_late("no answer to the handshake in time");
+        let late = |_| failure::too_late("no complete reply to the WebSocket handshake in time");
         timeout_at(until, both).await.map_err(late)?
     }
 }
@@ -96,7 +96,7 @@ fn handshake(
     let exchange = Exchange { target, method: Method::GET, path: None, headers, passage, deadline };
     let mut message = exchange.message(Outgoing::Whole(None), Version::HTTP_11)?;
     let fields = message.headers_mut();
-    // They speak of a body or an answer that there is not; and the gateway is no web page.
+    // These fields describe a body or a reply that a handshake does not have, and the gateway is not a web page.
     let idle =
         [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT, header::ACCEPT_ENCODING, header::ORIGIN];
     idle.into_iter().for_each(|name| drop(fields.remove(name)));
@@ -106,7 +106,7 @@ fn handshake(
     fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-    let key = HeaderValue::from_str(key).map_err(|why| Fault::new(Code::Internal, "the gateway failed").detail(why))?;
+    let key = HeaderValue::from_str(key).map_err(|why| Fault::new(Code::Internal, "The gateway failed").detail(why))?;
     fields.insert(header::SEC_WEBSOCKET_KEY, key);
     if let Some(protocols) = offer.protocols {
         fields.insert(header::SEC_WEBSOCKET_PROTOCOL, protocols.clone());
@@ -127,7 +127,7 @@ async fn answered(
     Ok(Switched::Open(Box::new(TokioIo::new(io)), protocol))
 }
 
-/// RFC 6455 §4.1, what the server's handshake must say; nothing may be agreed on that was not offered.
+/// Validates the server's handshake (RFC 6455 §4.1): the agent must accept nothing that the gateway did not offer.
 fn proper(headers: &HeaderMap, key: &str, offered: Option<&HeaderValue>) -> Result<Option<HeaderValue>, Fault> {
     let only = |name: &HeaderName| {
         let mut values = headers.get_all(name).into_iter();
@@ -139,15 +139,15 @@ fn proper(headers: &HeaderMap, key: &str, offered: Option<&HeaderValue>) -> Resu
         tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case(word))
     };
     if !says(&header::UPGRADE, "websocket") || !says(&header::CONNECTION, "upgrade") {
-        return Err(improper("Upgrade or Connection does not name it"));
+        return Err(improper("Upgrade or Connection does not name the WebSocket protocol"));
     }
     let accepted =
         only(&header::SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| *accept == derive_accept_key(key.as_bytes()));
     if !accepted {
-        return Err(improper("Sec-WebSocket-Accept is not the answer to the key"));
+        return Err(improper("Sec-WebSocket-Accept does not match Sec-WebSocket-Key"));
     }
     if headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
-        return Err(improper("an extension that was not offered"));
+        return Err(improper("the agent chose an extension that was not offered"));
     }
     if !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL) {
         return Ok(None);
@@ -156,23 +156,23 @@ fn proper(headers: &HeaderMap, key: &str, offered: Option<&HeaderValue>) -> Resu
     let offered = offered.and_then(|value| value.to_str().ok()).unwrap_or_default();
     match chosen.filter(|chosen| offered.split(',').any(|one| one.trim() == *chosen)) {
         Some(chosen) => Ok(HeaderValue::from_str(chosen).ok()),
-        None => Err(improper("a subprotocol that was not offered")),
+        None => Err(improper("the agent chose a subprotocol that was not offered")),
     }
 }
 
 fn improper(detail: impl Display) -> Fault {
-    Fault::new(Code::AgentError, "The agent's WebSocket handshake is not valid.").detail(detail)
+    Fault::new(Code::AgentError, "The agent's WebSocket handshake is not valid").detail(detail)
 }
 
-/// The agent's answer, as far as it is looked at. A success is none: nobody had asked for anything else.
+/// Reads the agent's refusal, up to a bound. A success is an error: only an upgrade was requested.
 async fn refused(response: Response<Incoming>) -> Result<Reply, Fault> {
     believable(&response)?;
     let (head, mut body) = response.into_parts();
     if head.status.is_success() {
-        return Err(Fault::new(Code::AgentError, "The agent did not open a WebSocket.").detail(head.status));
+        return Err(Fault::new(Code::AgentError, "The agent did not open a WebSocket").detail(head.status));
     }
     let mut bytes = BytesMut::new();
-    // A refusal that breaks off is one all the same.
+    // A truncated refusal is still a refusal.
     while let Some(Ok(frame)) = poll_fn(|task| Pin::new(&mut body).poll_frame(task)).await {
         if let Ok(data) = frame.into_data() {
             bytes.extend_from_slice(&data);

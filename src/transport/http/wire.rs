@@ -1,5 +1,5 @@
-//! A connection's bytes, whatever carries them, and a ledger of how many went each way: whether a
-//! request may be sent again depends on it.
+//! The byte stream of a connection (TCP, TLS or Unix socket) with counters of the bytes sent and received: the retry
+//! logic needs them.
 
 use std::{
     io,
@@ -17,13 +17,13 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 #[derive(Debug)]
-pub(super) enum Carrier {
+pub(super) enum TransportStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Bytes moved over one connection so far.
+/// The number of bytes moved over one connection so far.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     sent: AtomicU64,
@@ -36,17 +36,17 @@ impl Ledger {
     }
 }
 
-/// A carrier that keeps its ledger.
+/// A byte stream that counts its bytes.
 #[derive(Debug)]
 pub(super) struct Wire {
-    carrier: Carrier,
+    stream: TransportStream,
     ledger: Arc<Ledger>,
 }
 
 impl Wire {
-    pub(super) fn new(carrier: Carrier) -> (Self, Arc<Ledger>) {
+    pub(super) fn new(stream: TransportStream) -> (Self, Arc<Ledger>) {
         let ledger = Arc::new(Ledger::default());
-        (Self { carrier, ledger: Arc::clone(&ledger) }, ledger)
+        (Self { stream, ledger: Arc::clone(&ledger) }, ledger)
     }
 
     fn wrote(&self, count: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -57,12 +57,12 @@ impl Wire {
     }
 }
 
-macro_rules! carried {
+macro_rules! with_stream {
     ($self:ident, $stream:ident => $call:expr) => {
-        match &mut $self.carrier {
-            Carrier::Tcp($stream) => $call,
-            Carrier::Unix($stream) => $call,
-            Carrier::Tls($stream) => $call,
+        match &mut $self.stream {
+            TransportStream::Tcp($stream) => $call,
+            TransportStream::Unix($stream) => $call,
+            TransportStream::Tls($stream) => $call,
         }
     };
 }
@@ -70,7 +70,7 @@ macro_rules! carried {
 impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = to.filled().len();
-        ready!(carried!(self, stream => Pin::new(stream).poll_read(cx, to)))?;
+        ready!(with_stream!(self, stream => Pin::new(stream).poll_read(cx, to)))?;
         self.ledger.received.fetch_add((to.filled().len() - before) as u64, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
@@ -78,7 +78,7 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        let count = carried!(self, stream => Pin::new(stream).poll_write(cx, from));
+        let count = with_stream!(self, stream => Pin::new(stream).poll_write(cx, from));
         self.wrote(count)
     }
 
@@ -87,23 +87,23 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         from: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let count = carried!(self, stream => Pin::new(stream).poll_write_vectored(cx, from));
+        let count = with_stream!(self, stream => Pin::new(stream).poll_write_vectored(cx, from));
         self.wrote(count)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.carrier {
-            Carrier::Tcp(stream) => stream.is_write_vectored(),
-            Carrier::Unix(stream) => stream.is_write_vectored(),
-            Carrier::Tls(stream) => stream.is_write_vectored(),
+        match &self.stream {
+            TransportStream::Tcp(stream) => stream.is_write_vectored(),
+            TransportStream::Unix(stream) => stream.is_write_vectored(),
+            TransportStream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        carried!(self, stream => Pin::new(stream).poll_flush(cx))
+        with_stream!(self, stream => Pin::new(stream).poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        carried!(self, stream => Pin::new(stream).poll_shutdown(cx))
+        with_stream!(self, stream => Pin::new(stream).poll_shutdown(cx))
     }
 }

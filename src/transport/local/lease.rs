@@ -1,4 +1,4 @@
-//! Leases: registrations that end by themselves unless they are renewed, so that runtimes that died vanish.
+//! Leases of local runtimes: registrations that expire unless they are renewed, so that dead runtimes disappear.
 
 use super::{
     LocalConfig,
@@ -17,29 +17,29 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Leases at once.
+/// The maximum number of leases.
 const MOST: usize = 1000;
 
-/// A registration as it is asked for.
+/// A request for a lease.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewLease {
-    /// The socket's absolute path, of at most 107 bytes.
+    /// The socket's absolute path, at most 107 bytes.
     pub(super) socket: String,
-    /// The HTTP path. Default `/`.
+    /// The HTTP path. Default: `/`.
     #[serde(default)]
     pub(super) path: Option<String>,
-    /// How long it holds unless it is renewed, at least 1s. Default 60s.
+    /// How long the lease lasts unless it is renewed, at least 1s. Default: 60s.
     #[serde(default)]
     pub(super) ttl: Option<Span>,
 }
 
-/// A registration that was made.
+/// A granted lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Leased {
-    /// How long it holds unless it is renewed.
+    /// How long the lease lasts unless it is renewed.
     pub holds: Duration,
-    /// Whether there was none before.
+    /// Whether the runtime had no lease before.
     pub new: bool,
 }
 
@@ -48,19 +48,19 @@ impl NewLease {
         let refuse = |why: String| Fault::new(Code::InvalidInput, why);
         let whole = self.socket.starts_with('/') && self.socket.len() <= 107 && !self.socket.contains('\0');
         if !whole || self.socket.split('/').any(|part| part == "..") {
-            return Err(refuse("socket must be an absolute path of at most 107 bytes".to_owned()));
+            return Err(refuse("'socket' must be an absolute path of at most 107 bytes".to_owned()));
         }
         let path = checked(self.path).map_err(refuse)?;
         let longest = config.longest_lease.get();
         let span = self.ttl.map_or(Duration::from_secs(60).min(longest), |span| span.get());
         if span < Duration::from_secs(1) || span > longest {
-            return Err(refuse(format!("ttl is out of bounds (1s to {})", config.longest_lease)));
+            return Err(refuse(format!("'ttl' must be 1s to {}", config.longest_lease)));
         }
         Ok((Place { socket: PathBuf::from(self.socket), path }, span))
     }
 }
 
-/// The leases that hold.
+/// The leases that have not expired.
 #[derive(Debug, Default)]
 pub(super) struct Leases(Mutex<HashMap<AgentId, (Place, Instant)>>);
 
@@ -70,7 +70,7 @@ impl Leases {
         let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         leases.retain(|_, (_, ends)| *ends > now);
         if leases.len() >= MOST && !leases.contains_key(name.as_str()) {
-            return Err(Fault::new(Code::Overloaded, "too many runtimes are registered"));
+            return Err(Fault::new(Code::Overloaded, "Too many runtimes are registered"));
         }
         let before = leases.insert(name.clone(), (place, now + span));
         Ok(Leased { holds: span, new: before.is_none() })

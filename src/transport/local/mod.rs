@@ -1,6 +1,6 @@
-//! Runtimes on this machine that register themselves (R51): with a descriptor in a private folder, or with a lease over
-//! the admin listener. Where one is reached is found out at each call, so that what is gone is gone at once.
-//! Nothing here starts a runtime, and nothing is believed that another user of the machine could have written.
+//! Local runtimes: agents on this machine that register themselves (R51), with a descriptor in a private folder or
+//! with a lease over the admin listener. Each call looks the address up, so that a stopped runtime is gone at once.
+//! This module starts no runtime, and trusts nothing that another user of the machine could have written.
 
 mod folder;
 mod lease;
@@ -28,41 +28,41 @@ use tokio::time::Instant;
 #[serde(deny_unknown_fields)]
 pub struct LocalConfig {
     /// The folder in which a runtime places its socket and its descriptor, NAME.json: an object of at most 64KiB with
-    /// `socket`, a file of this folder (default NAME.sock), and `path`, the HTTP path (default /). The folder, the
-    /// descriptor and the socket belong to the owner, are no links, and nobody else may write to them.
+    /// `socket`, a file of this folder (default: NAME.sock), and `path`, the HTTP path (default: /). The folder, the
+    /// descriptor and the socket belong to the owner, are not links, and are not writable by other users.
     pub folder: FilePath,
-    /// The number of the user to whom all of it belongs. Default: the user that runs the gateway.
+    /// The numeric id of the user that owns the folder and its files. Default: the user that runs the gateway.
     #[serde(default)]
     pub owner: Option<u32>,
-    /// The longest lease that the admin listener gives (PUT /local/NAME); 1s to 24h. Default 1h.
-    #[serde(default = "longest_lease")]
+    /// The longest lease that the admin listener grants (PUT /local/NAME); 1s to 24h. Default: 1h.
+    #[serde(default = "default_longest_lease")]
     pub longest_lease: Span,
 }
 
-fn longest_lease() -> Span {
+fn default_longest_lease() -> Span {
     Span::secs(3600)
 }
 
 impl LocalConfig {
-    /// What of it cannot be used.
+    /// Returns every value that cannot be used.
     pub fn problems(&self) -> Vec<String> {
         let fits = (1..=86_400).contains(&self.longest_lease.get().as_secs());
-        let lease = (!fits).then(|| format!("longest_lease: {} is out of bounds (1s to 24h)", self.longest_lease));
+        let lease = (!fits).then(|| format!("longest_lease: is {} (must be 1s to 24h)", self.longest_lease));
         lease.into_iter().chain(folder::problem(self).map(|why| format!("folder: {why}"))).collect()
     }
 }
 
-/// Every runtime that has registered. It outlives every configuration.
+/// Every registered runtime. It outlives every configuration.
 #[derive(Debug)]
 pub(super) struct Local {
     config: ArcSwapOption<LocalConfig>,
     leases: Leases,
-    /// Its own connections: each socket is vetted here, and the policy for documents has no say.
+    /// A client of its own: each socket is verified here, and the address policy for documents does not apply.
     http: Arc<Http>,
 }
 
 impl Local {
-    /// Needs a tokio runtime.
+    /// Requires a tokio runtime.
     pub(super) fn new() -> Arc<Self> {
         let any: Vec<Glob> = "/*".parse().into_iter().collect();
         let http = Http::new(Arc::new(AddressPolicy::default().with_sockets(any)));
@@ -77,64 +77,62 @@ impl Local {
         self.http.idle()
     }
 
-    /// The way to the runtime called `name`, whether it runs or not.
+    /// Builds the transport to the runtime called `name`, whether it is running or not.
     pub(super) fn way(self: &Arc<Self>, name: &AgentId, settings: &Settings) -> Result<Arc<dyn Way>, Vec<String>> {
         if self.config.load().is_none() {
-            return Err(vec![
-                "endpoint: names a runtime of this machine, and none may register (section local)".into(),
-            ]);
+            return Err(vec!["endpoint: names a local runtime, but none may register (add a section 'local')".into()]);
         }
-        // A place that never is, so that everything else of the settings is looked at now.
+        // A placeholder address, so that all other settings are validated now.
         self.http.target_at(&Endpoint::Unix { socket: "/".into(), path: "/".to_owned() }, settings)?;
         let bounds = Bounds::from(&settings.timeouts);
         let (local, name, settings) = (Arc::clone(self), name.clone(), settings.clone());
         Ok(Arc::new(Runtime { local, name, settings, bounds, last: Mutex::default() }))
     }
 
-    /// Gives a lease, or renews it. Blocks for a look at the socket.
+    /// Grants or renews a lease. Blocks while it checks the socket.
     ///
     /// # Errors
-    /// Nothing may register, or the socket is not one that is believed.
+    /// No runtime may register, or the socket is not trusted.
     pub(super) fn lease(&self, name: &str, wanted: &[u8]) -> Result<Leased, Fault> {
         let refuse = |why: String| Fault::new(Code::InvalidInput, why);
-        let closed = || Fault::new(Code::NotFound, "Nothing registers here: the configuration has no section local.");
+        let closed = || Fault::new(Code::NotFound, "No runtime may register: the configuration has no section 'local'");
         let config = self.config.load_full().ok_or_else(closed)?;
         let name: AgentId = name.parse().map_err(refuse)?;
         let new: NewLease =
-            serde_json::from_slice(wanted).map_err(|why| refuse(format!("this is no lease ({why})")))?;
+            serde_json::from_slice(wanted).map_err(|why| refuse(format!("The body is not a valid lease ({why})")))?;
         let (place, span) = new.checked(&config)?;
-        folder::vet(&place.socket, &config).map_err(|why| refuse(format!("the socket cannot be used: {why}")))?;
+        folder::vet(&place.socket, &config).map_err(|why| refuse(format!("The socket cannot be used: {why}")))?;
         self.leases.put(&name, place, span)
     }
 
-    /// Ends a lease; whether there was one.
+    /// Ends a lease. Returns whether there was one.
     pub(super) fn release(&self, name: &str) -> bool {
         self.leases.end(name)
     }
 
     async fn find(&self, name: &AgentId) -> Result<Place, Fault> {
-        let Some(config) = self.config.load_full() else { return Err(gone("the section local is not there any more")) };
+        let Some(config) = self.config.load_full() else { return Err(gone("there is no section 'local' any more")) };
         let (leased, name) = (self.leases.find(name.as_str()), name.clone());
         let looked = tokio::task::spawn_blocking(move || match leased {
             Some(place) => folder::vet(&place.socket, &config).map(|()| place),
             None => folder::find(&config, &name),
         });
-        looked.await.map_err(|_| gone("the look at the folder ended early"))?.map_err(|why| gone(&why))
+        looked.await.map_err(|_| gone("the lookup task failed"))?.map_err(|why| gone(&why))
     }
 }
 
 fn gone(why: &str) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent is not running.").detail(why)
+    Fault::new(Code::AgentUnavailable, "The agent is not running").detail(why)
 }
 
-/// The way to one runtime.
+/// The transport to one local runtime.
 #[derive(Debug)]
 struct Runtime {
     local: Arc<Local>,
     name: AgentId,
     settings: Settings,
     bounds: Bounds,
-    /// Where it was at the last call: connections are kept as long as that holds.
+    /// The address and target of the last call: connections are reused while the address is unchanged.
     last: Mutex<Option<(Place, Arc<Target>)>>,
 }
 

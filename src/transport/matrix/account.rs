@@ -1,5 +1,5 @@
-//! One account on one homeserver, shared by every agent that is reached through it: requests within the homeserver's
-//! limits, repeated where that is safe, and the calls that wait. Listening is `sync`'s.
+//! One account on one homeserver, shared by all agents reached through it: requests within the homeserver's rate
+//! limits, retried where that is safe, and the calls that await replies. `sync` receives the replies.
 
 use super::{failure, room::Room, sync, waiting::Waiting};
 use crate::{
@@ -19,43 +19,43 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// Rooms in which calls were made at once. What they can say between two looks stays within `sync`'s bound.
+/// The maximum number of rooms of one account; their messages between two syncs stay within the bound of `sync`.
 const MOST_ROOMS: usize = 200;
 
-/// The longest answer to a request that is no sync.
+/// The maximum size of a response other than that of a sync.
 const ANSWER: Size = Size::kib(8 << 10);
 
-/// How long one request may take, and how often it is made.
+/// The timeout of one request, and the maximum number of attempts.
 const REQUEST: Duration = Duration::from_secs(10);
 const TRIES: u32 = 4;
 
-/// What is left of a call's time when it is as good as over.
+/// The remaining time below which a call counts as timed out.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// How often a homeserver that limits the rate is asked again for one call.
+/// How often one call waits for the homeserver's rate limit.
 const WAITS: u32 = 50;
 
-/// How the account listens.
+/// The state of the account's sync loop.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ear {
-    /// Whether it has listened: whatever is said from then on is heard, now or when the homeserver is back.
+    /// Whether a sync has succeeded: replies from then on are received, if necessary after an outage.
     pub(super) open: bool,
-    /// Why the last look failed, if it did.
+    /// The fault of the last sync, if it failed.
     pub(super) fault: Option<Fault>,
-    /// Looks that have ended.
+    /// The number of syncs that have ended.
     pub(super) looks: u64,
 }
 
-/// An account.
+/// An account on a homeserver.
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) api: Api,
     pub(super) waiting: Arc<Waiting>,
     pub(super) ear: watch::Sender<Ear>,
-    /// A room was added, or a call waits for the account to listen.
+    /// Wakes the sync loop: a room was added, or a call waits for the first sync.
     pub(super) wake: Notify,
     rooms: Mutex<Vec<Weak<Room>>>,
-    /// Until when the homeserver takes nothing more.
+    /// When the homeserver's rate limit ends.
     limited: Mutex<Option<Instant>>,
     listens: AtomicBool,
 }
@@ -73,7 +73,7 @@ impl Account {
         }
     }
 
-    /// Waits until whatever is said from now on will be heard.
+    /// Starts the sync loop and waits until replies are received from now on.
     pub(super) async fn listen(self: &Arc<Self>, until: Instant) -> Result<(), Fault> {
         let mut ear = self.ear.subscribe();
         if !self.listens.swap(true, Ordering::AcqRel) {
@@ -101,7 +101,7 @@ impl Account {
         rooms.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Listens in `room`, too.
+    /// Adds `room` to the rooms whose messages are received.
     pub(super) fn attend(&self, room: &Arc<Room>) -> Result<(), Fault> {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.retain(|known| known.strong_count() > 0);
@@ -110,14 +110,14 @@ impl Account {
         }
         if rooms.len() >= MOST_ROOMS {
             let why = format!("one Matrix account serves at most {MOST_ROOMS} agents");
-            return Err(failure::unavailable("The agent cannot be reached.", why));
+            return Err(failure::unavailable("The agent cannot be reached", why));
         }
         rooms.push(Arc::downgrade(room));
         self.wake.notify_one();
         Ok(())
     }
 
-    /// Sends a request that may be repeated, until it is answered with anything but a limit or a failure.
+    /// Sends an idempotent request, and retries it while the response is a rate limit or a server error.
     pub(super) async fn ask(&self, ask: Ask<'_>, until: Instant) -> Result<ApiReply, Fault> {
         let (mut tries, mut waits) = (0, 0);
         loop {
@@ -142,7 +142,7 @@ impl Account {
                 },
                 Err(why) => failure::unreached(&why),
             };
-            // What ran out was the call's time, and not the homeserver's.
+            // The call's deadline ended the request, not the homeserver.
             if Instant::now() + MOMENT >= until {
                 return Err(failure::too_late());
             }
@@ -155,21 +155,21 @@ impl Account {
         }
     }
 
-    /// What the homeserver says of its limit holds for every call of the account.
+    /// Records the homeserver's rate limit, which applies to every call of the account.
     fn limit(&self, wait: Duration) {
         let until = Instant::now() + wait;
         let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
         *limited = Some(limited.map_or(until, |before| before.max(until)));
     }
 
-    /// Waits while the homeserver takes nothing; refuses where that lasts longer than the call may.
+    /// Waits while the homeserver limits the rate; fails where the limit lasts longer than the call may.
     async fn pace(&self, until: Instant) -> Result<(), Fault> {
         let limited = *self.limited.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         match limited.filter(|limited| *limited > now) {
             Some(limited) if limited >= until => Err(failure::busy(limited - now)),
             Some(limited) => {
-                // Calls that were held back together do not all come at once.
+                // The jitter keeps the delayed calls from resuming all at once.
                 sleep(limited - now + jitter(Duration::from_millis(50))).await;
                 Ok(())
             }
@@ -178,7 +178,7 @@ impl Account {
     }
 }
 
-/// Anything from nothing to `most`.
+/// Returns a random duration up to `most`.
 pub(super) fn jitter(most: Duration) -> Duration {
     let share = uuid::Uuid::new_v4().as_u128() as u16;
     most.mul_f64(f64::from(share) / f64::from(u16::MAX))

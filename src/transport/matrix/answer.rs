@@ -1,36 +1,36 @@
-//! What an agent says in its room, read as an answer: its relation to a call, and then a result, an error or words.
-//! Edits and reports of progress are no answers.
+//! Parses an agent's message in its room as a reply: the call that it relates to, and an output, an error or a text.
+//! Edits and progress reports are not replies.
 
 use crate::{fault::Code, transport::Reply};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-/// The key of an answer in an event's content.
+/// The key of a reply in an event's content.
 const ANSWER: &str = "gatepost.answer";
 
-/// A message, as far as it may be an answer.
+/// A message that may be a reply.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) sender: String,
-    /// The event that it answers.
+    /// The id of the event that it answers.
     pub(super) event: Option<String>,
-    /// The call that it names.
+    /// The token of the call that it names.
     pub(super) call: Option<String>,
     pub(super) said: Said,
 }
 
-/// What was said.
+/// The content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// JSON.
     Output(Bytes),
-    /// A failure, with the agent's code and words.
+    /// A failure, with the agent's code and message.
     Error(Option<String>, String),
 }
 
 impl Message {
-    /// Reads an event of a room's timeline; `None` where it is no message or answers nothing.
+    /// Parses an event of a room's timeline; `None` where it is not a message or not a reply.
     pub(super) fn read(event: &Value) -> Option<Self> {
         if event.get("type")? != "m.room.message" {
             return None;
@@ -44,8 +44,8 @@ impl Message {
         }
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
         let near = text(relation.and_then(|relation| relation.get("event_id")));
-        // A reply within a thread answers what it replies to, and the thread's beginning may be another call; unless it
-        // is there for programs that know no threads (Matrix specification, "Fallback for unthreaded clients").
+        // A reply within a thread answers the event it replies to, while the thread may begin with another call; except
+        // for the fallback for clients without threads (Matrix specification, "Fallback for unthreaded clients").
         let fallback = relation.and_then(|relation| relation.get("is_falling_back")) == Some(&Value::Bool(true));
         let reply = text(relation.and_then(|relation| relation.pointer("/m.in_reply_to/event_id")));
         let event = if fallback { near.or(reply) } else { reply.or(near) };
@@ -59,7 +59,7 @@ impl Message {
     }
 }
 
-/// The agent's own form: `output`, its JSON as `output_json`, or `error`.
+/// Parses the structured form: `output`, its JSON as `output_json`, or `error`.
 fn structured(own: &Map<String, Value>) -> Option<Said> {
     if let Some(error) = own.get("error") {
         return Some(failure(error));
@@ -67,12 +67,12 @@ fn structured(own: &Map<String, Value>) -> Option<Said> {
     if let Some(text) = own.get("output_json").and_then(Value::as_str) {
         let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
         let output = || Said::Output(Bytes::copy_from_slice(text.as_bytes()));
-        return Some(if is_json { output() } else { Said::Error(None, "output_json is no JSON".to_owned()) });
+        return Some(if is_json { output() } else { Said::Error(None, "output_json is not JSON".to_owned()) });
     }
     Some(Said::Output(own.get("output")?.to_string().into()))
 }
 
-/// `code` and `message`, or the members of problem details (R93).
+/// Parses an error: `code` and `message`, or the members of problem details (R93).
 fn failure(error: &Value) -> Said {
     let text = |names: [&str; 3]| names.iter().find_map(|name| error.get(*name)?.as_str()).map(str::to_owned);
     let code = text(["code", "type", "errcode"]);
@@ -80,7 +80,7 @@ fn failure(error: &Value) -> Said {
     Said::Error(code, words.unwrap_or_default())
 }
 
-/// What a program for people says: the words, or the JSON that they are.
+/// Parses the text form of chat clients: the text, or the JSON that it contains.
 fn words(content: &Map<String, Value>) -> Option<Said> {
     if !matches!(content.get("msgtype")?.as_str()?, "m.text" | "m.notice") {
         return None;
@@ -94,7 +94,7 @@ fn words(content: &Map<String, Value>) -> Option<Said> {
     }))
 }
 
-/// Older programs repeat what they answer, line by line after `> `, and then leave a line empty.
+/// Strips the quote with which older clients begin a reply: lines after `> `, then an empty line.
 fn without_quote(body: &str) -> &str {
     let mut rest = body;
     while rest.starts_with("> ") {
@@ -104,7 +104,7 @@ fn without_quote(body: &str) -> &str {
 }
 
 impl From<Said> for Reply {
-    /// In the shape of an agent over HTTP, so that it is judged by the same rules.
+    /// Builds the reply in the form of an agent over HTTP, so that the same checks apply.
     fn from(said: Said) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -121,7 +121,7 @@ impl From<Said> for Reply {
     }
 }
 
-/// The status under which a code is told over HTTP. An agent in a room has nothing to say about credentials.
+/// Maps an agent's error code to an HTTP status. An agent in a room cannot refuse a caller's credential.
 fn status(code: &str) -> StatusCode {
     let letters =
         |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();

@@ -1,5 +1,5 @@
-//! The event that carries a call: a sentence for people, and the input for programs under a key of its own. The ids
-//! stand inside the envelope (R78), since Matrix has no header fields.
+//! The event that carries a call: a text for people, and the input for programs under a key of its own. The ids are
+//! part of the event (R78), because Matrix has no header fields.
 
 use super::failure::TOO_LARGE;
 use crate::{
@@ -14,33 +14,33 @@ use serde_json::{Map, Value, json};
 /// The key of a call in an event's content.
 pub(super) const CALL: &str = "gatepost.invocation";
 
-/// The longest content. Matrix bounds whole events to 65536 bytes, and the homeserver adds what it signs.
+/// The maximum size of the content. Matrix limits whole events to 65536 bytes, and the homeserver adds members.
 pub(super) const MOST: usize = 60 << 10;
 
-/// How much of the input people are shown.
+/// The maximum number of characters of the input in the text for people.
 const SHOWN: usize = 2000;
 
-/// Members of an input that are its words.
+/// Members of an input that contain its text.
 const WORDS: [&str; 6] = ["text", "message", "prompt", "query", "question", "input"];
 
-/// What is said of a call besides its input.
+/// A call besides its input.
 pub(super) struct Envelope<'a> {
-    /// Unguessable, and known to nobody but the agent's room.
+    /// An unguessable token, which only the members of the agent's room see.
     pub(super) token: &'a str,
     pub(super) operation: &'a str,
     pub(super) user: &'a str,
-    /// The gateway's own fields of the call, and then the caller's.
+    /// The gateway's own header fields, then the caller's.
     pub(super) fields: [&'a HeaderMap; 2],
 }
 
 impl Envelope<'_> {
-    /// The content of the event.
+    /// Builds the content of the event.
     ///
     /// # Errors
-    /// `PayloadTooLarge` where no event holds it, `UnsupportedMediaType` where the input is not text.
+    /// `PayloadTooLarge` where an event cannot hold the input, `UnsupportedMediaType` where the input is not text.
     pub(super) fn content(&self, input: &[u8]) -> Result<Vec<u8>, Fault> {
         let text = std::str::from_utf8(input).map_err(|_| {
-            Fault::new(Code::UnsupportedMediaType, "this agent takes JSON or text (it is reached through a chat room)")
+            Fault::new(Code::UnsupportedMediaType, "This agent takes JSON or text (it is reached through a chat room)")
         })?;
         let value: Value = if text.is_empty() { Value::Null } else { read(text) };
         let mut call = Map::new();
@@ -55,7 +55,7 @@ impl Envelope<'_> {
         let body = shown(&value, text);
         match is_canonical(&value) {
             true => call.insert("input".to_owned(), value),
-            // Events hold no fractions (Matrix specification, "Canonical JSON"): the text of the JSON does.
+            // Events cannot contain fractions (Matrix specification, "Canonical JSON"); a string of JSON can.
             false => call.insert("input_json".to_owned(), text.into()),
         };
         let content = json!({
@@ -82,7 +82,7 @@ fn shown(value: &Value, text: &str) -> String {
     cut(words.unwrap_or(text), SHOWN)
 }
 
-/// Whether every number within is one that an event may hold.
+/// Whether an event may contain every number in `value`.
 fn is_canonical(value: &Value) -> bool {
     const LARGEST: u64 = (1 << 53) - 1;
     match value {
@@ -93,9 +93,9 @@ fn is_canonical(value: &Value) -> bool {
     }
 }
 
-/// The homeserver's idempotency key: the same for a call that its caller repeats under the same `Idempotency-Key`,
-/// fresh for every other. It depends on who calls, as the credential tells: nobody gets at another's answer by
-/// guessing a key. A call's id is of no use here, because callers may choose it.
+/// Returns the transaction id, the homeserver's idempotency key: equal for calls that a caller repeats with the same
+/// `Idempotency-Key`, unique for all others. It covers the caller's credential, so that a caller who guesses a key gets
+/// no reply to another caller. The call's id is not suitable, because callers may choose it.
 pub(super) fn transaction(request: &Request<'_>, place: [&str; 2], input: &[u8]) -> Option<String> {
     let headers = request.headers;
     let key = headers.get("idempotency-key")?;
@@ -118,7 +118,7 @@ pub(super) fn transaction(request: &Request<'_>, place: [&str; 2], input: &[u8])
     Some(hash.as_ref().iter().take(20).fold("gatepost-".to_owned(), |text, byte| text + &format!("{byte:02x}")))
 }
 
-/// The gateway's own fields, by name.
+/// Returns the gateway's own header fields.
 pub(super) fn own(request: &Request<'_>) -> HeaderMap {
     request.passage.fields.iter().map(|(name, value)| (name.clone(), HeaderValue::clone(value))).collect()
 }

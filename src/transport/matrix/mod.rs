@@ -1,6 +1,6 @@
-//! Agents on Matrix: a call is a message in the agent's room, sent by the gateway's account, and the agent's reply to it
-//! is the answer. One account listens once, however many agents are reached through it.
-//! Encrypted rooms are refused, and nothing is ever said in a room that no agent's record names.
+//! Agents on Matrix: a call is a message in the agent's room, sent by the gateway's account, and the agent's reply to
+//! that message is the reply to the call. An account runs one sync loop for all agents that are reached through it.
+//! Encrypted rooms are refused, and messages are sent only to rooms that an agent's record names.
 
 mod account;
 mod answer;
@@ -30,13 +30,13 @@ use std::{
 };
 use tokio::time::{Instant, timeout_at};
 
-/// Every account of the gateway. It outlives every configuration: calls that wait are answered across a reload.
+/// Every Matrix account of the gateway. It outlives every configuration: waiting calls survive a reload.
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
     accounts: Mutex<Vec<(Login, Weak<Account>)>>,
 }
 
-/// What tells accounts apart.
+/// The key of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Login {
     homeserver: String,
@@ -60,10 +60,10 @@ impl Login {
 }
 
 fn missing(field: &str) -> String {
-    format!("matrix.{field}: is missing (agents on Matrix are reached with the gateway's own account)")
+    format!("matrix.{field}: is missing (agents on Matrix require an account of the gateway)")
 }
 
-/// What of `settings` cannot be used, whichever the agent.
+/// Returns the values of `settings` that cannot be used, for any agent.
 pub(super) fn problems(settings: &Settings) -> Vec<String> {
     let Some(own) = &settings.matrix else { return Vec::new() };
     let mut problems = Vec::new();
@@ -71,20 +71,20 @@ pub(super) fn problems(settings: &Settings) -> Vec<String> {
         problems.extend(Login::load(settings).and_then(|login| login.api()).err().unwrap_or_default());
     }
     if own.room.as_deref().is_some_and(|room| !MatrixAddress::is_room(room)) {
-        problems.push("matrix.room: is no room (write '!id:server' or '#alias:server')".to_owned());
+        problems.push("matrix.room: is not a room (must be '!id:server' or '#alias:server')".to_owned());
     }
     problems
 }
 
 impl Matrix {
-    /// The way to the agent at `address`.
+    /// Builds the transport to the agent at `address`.
     pub(super) fn way(&self, address: &MatrixAddress, settings: &Settings) -> Result<Arc<dyn Way>, Vec<String>> {
         let account = self.account(settings)?;
         if let Some(told) = address.homeserver()
             && !told.eq_ignore_ascii_case(account.api.authority())
         {
             let ours = account.api.authority();
-            return Err(vec![format!("endpoint: is on {told}, and the gateway's account on {ours} (settings.matrix)")]);
+            return Err(vec![format!("endpoint: is on {told} (must be on {ours}, as the gateway's Matrix account)")]);
         }
         let own = settings.matrix.clone().unwrap_or_default();
         let name = address.room().map(str::to_owned).or(own.room);
@@ -107,7 +107,7 @@ impl Matrix {
     }
 }
 
-/// The way to one agent.
+/// The transport to one agent.
 #[derive(Debug)]
 struct Line {
     account: Arc<Account>,
@@ -123,7 +123,7 @@ impl Way for Line {
 
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
         let until = deadline.min(Instant::now() + self.bounds.first_byte);
-        // The call's own end is told as such, whatever was waited for.
+        // Whatever the call was waiting for, its deadline is reported as a timeout.
         timeout_at(until, self.exchange(request, until)).await.unwrap_or_else(|_| Err(failure::too_late()))
     }
 }
@@ -148,30 +148,30 @@ impl Line {
         let event = self.say(&room, repeated.as_deref().unwrap_or(&token), &content, until).await?;
         ticket.confirm(event);
         if repeated.is_some() {
-            // The answer to a call that is repeated may have been given already.
+            // The agent may have replied to the first sending of a repeated call.
             sync::page(&self.account, &room, &[]).await?;
         }
         let said = answer.await.map_err(|_| failure::too_late())??;
         Ok(said.into())
     }
 
-    /// Sends the message; however often, it is one event.
+    /// Sends the message. Sending again under the same transaction id creates no second event.
     async fn say(&self, room: &str, transaction: &str, content: &[u8], until: Instant) -> Result<String, Fault> {
         let path = ["_matrix", "client", "v3", "rooms", room, "send", "m.room.message", transaction];
         let ask = Ask { method: Method::PUT, path: &path, query: &[], body: Some(content) };
         let reply = self.account.ask(ask, until).await?;
         if reply.status != 200 {
             self.room.forget().await;
-            return Err(failure::refused("a message", &reply));
+            return Err(failure::refused("sending a message", &reply));
         }
         let told: serde_json::Value =
-            serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("a message", why))?;
+            serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("sending a message", why))?;
         let event = told.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
-        event.ok_or_else(|| failure::garbled("a message", "event_id is missing"))
+        event.ok_or_else(|| failure::garbled("sending a message", "event_id is missing"))
     }
 }
 
-/// What a first look may take beyond connecting.
+/// The time that the first sync may take beyond connecting.
 const SLACK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

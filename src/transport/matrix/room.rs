@@ -1,5 +1,5 @@
-//! An agent's room: found by its alias, entered where that is allowed, and looked at before anything is said in it.
-//! An encrypted room is refused: the gateway holds no keys, and would say in the clear what was meant to be secret.
+//! An agent's room: its alias is resolved, it is joined where that is allowed, and it is checked before a message is
+//! sent. An encrypted room is refused: the gateway has no keys, and would send in the clear what is meant to be secret.
 
 use super::{account::Account, failure};
 use crate::{agent::MatrixAddress, fault::Fault, net::Ask};
@@ -11,15 +11,15 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long a look at the room holds.
+/// How long a check of the room stays valid.
 const HOLDS: Duration = Duration::from_secs(30);
 
 const CLIENT: [&str; 3] = ["_matrix", "client", "v3"];
 
-/// Where an agent is spoken to.
+/// The room in which an agent is called.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// An id or an alias.
+    /// A room id or an alias.
     name: String,
     pub(super) user: Arc<str>,
     join: bool,
@@ -32,7 +32,7 @@ impl Room {
         Self { name, user, join, looked: tokio::sync::Mutex::default(), id: Mutex::default() }
     }
 
-    /// Its id, once it is known.
+    /// The room's id, once it is resolved.
     pub(super) fn id(&self) -> Option<Arc<str>> {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -41,8 +41,8 @@ impl Room {
         &self.name
     }
 
-    /// The room's id, after a look that is not older than half a minute: the account and the agent are in it, and it
-    /// is not encrypted. Calls that come together look once.
+    /// Returns the room's id after a check that is at most half a minute old: the account and the agent have joined,
+    /// and the room is not encrypted. Concurrent calls share one check.
     pub(super) async fn enter(self: &Arc<Self>, account: &Account, until: Instant) -> Result<Arc<str>, Fault> {
         let mut looked = self.looked.lock().await;
         if let (Some(at), Some(id)) = (*looked, self.id())
@@ -58,7 +58,7 @@ impl Room {
         Ok(id)
     }
 
-    /// The next call looks again: the homeserver refused what the last look had found to be good.
+    /// Discards the check, because the homeserver refused a message although the check had passed.
     pub(super) async fn forget(&self) {
         *self.looked.lock().await = None;
     }
@@ -74,13 +74,13 @@ impl Room {
         let path = [&CLIENT[..], &["directory", "room", &self.name]].concat();
         let reply = account.ask(get(&path), until).await?;
         if reply.status != 200 {
-            return Err(failure::refused("a look for the room's alias", &reply));
+            return Err(failure::refused("resolving the room's alias", &reply));
         }
         let found: Found =
-            serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("a look for the room's alias", why))?;
+            serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("resolving the room's alias", why))?;
         match found.room_id.starts_with('!') && MatrixAddress::is_room(&found.room_id) {
             true => Ok(found.room_id.into()),
-            false => Err(failure::garbled("a look for the room's alias", "what came is no room's id")),
+            false => Err(failure::garbled("resolving the room's alias", "room_id is not a room id")),
         }
     }
 
@@ -105,19 +105,19 @@ impl Room {
             404 if failure::is_nothing(&reply) => {}
             200 => {
                 return Err(failure::unavailable(
-                    "The agent's room is encrypted, and the gateway does not speak in encrypted rooms.",
+                    "The agent's room is encrypted, and the gateway does not support encrypted rooms",
                     format_args!("{id} is encrypted (use a room without m.room.encryption)"),
                 ));
             }
             403 if !is_token(&reply.body) => {
                 return Err(failure::unavailable(
-                    "The gateway's account is not in the agent's room.",
+                    "The gateway's account is not in the agent's room",
                     format_args!(
-                        "the account is not in {id} (invite it and set settings.matrix.join, or join by hand)"
+                        "the account is not in {id} (invite it and set settings.matrix.join, or join manually)"
                     ),
                 ));
             }
-            _ => return Err(failure::refused("a look at the agent's room", &reply)),
+            _ => return Err(failure::refused("checking the agent's room", &reply)),
         }
         let path = [&state[..], &["m.room.member", &self.user]].concat();
         let reply = account.ask(get(&path), until).await?;
@@ -125,13 +125,13 @@ impl Room {
             && serde_json::from_slice::<serde_json::Value>(&reply.body)
                 .is_ok_and(|state| state.get("membership").is_some_and(|is| is == "join"));
         if member || !matches!(reply.status, 200 | 404) {
-            return if member { Ok(()) } else { Err(failure::refused("a look at the agent's membership", &reply)) };
+            return if member { Ok(()) } else { Err(failure::refused("checking the agent's membership", &reply)) };
         }
-        Err(failure::unavailable("The agent is not in its room.", format_args!("{} is not in {id}", self.user)))
+        Err(failure::unavailable("The agent is not in its room", format_args!("{} is not in {id}", self.user)))
     }
 }
 
-/// A 403 that is about the account itself and not about the room.
+/// Whether a 403 is about the account itself, not about the room.
 fn is_token(body: &[u8]) -> bool {
     let told: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     told.get("errcode").and_then(serde_json::Value::as_str).is_some_and(|code| code != "M_FORBIDDEN")

@@ -1,5 +1,5 @@
-//! The account's ear: one long poll for all its rooms, resumed where the last one ended, for as long as an agent is
-//! reached through the account. What is said while the homeserver or the connection is away is heard afterwards.
+//! The sync loop of an account: one long poll for all its rooms, resumed where the last one ended, for as long as an
+//! upstream uses the account. Messages sent during an outage are received afterwards.
 
 use super::{
     account::{Account, Ear, jitter},
@@ -22,32 +22,32 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// How long the homeserver may wait for something to be said, and how much longer its answer may take.
+/// How long the homeserver may hold a sync open, and how long the whole request may take.
 const POLL: Duration = Duration::from_secs(30);
 const ANSWER: Span = Span::secs(45);
 
-/// The longest answer: 200 rooms with one full event each stay below it.
+/// The maximum size of a sync response: 200 rooms with one full event each fit into it.
 const LONGEST: Size = Size::kib(16 << 10);
 
-/// Events of one room that are asked for at once, and pages of them where more were said.
+/// Events per room and sync, and pages of further events where a room has more.
 const EVENTS: u32 = 50;
 const PAGES: usize = 20;
 
-/// Between two tries; doubled until the longest.
+/// The backoff between two attempts; doubled up to the maximum.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Where the account has got to.
+/// The position of the sync loop.
 struct Cursor {
     since: Option<String>,
-    /// The filter's id at the homeserver, and what it is made of.
+    /// The filter's id at the homeserver, and the scope that it was created for.
     filter: Option<(String, Heard)>,
     me: Option<String>,
     events: u32,
     failures: u32,
 }
 
-/// Where, and to whom, the account listens.
+/// The rooms and senders whose messages are received.
 type Heard = (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>);
 
 #[derive(Deserialize)]
@@ -79,7 +79,7 @@ struct Timeline {
     prev_batch: Option<String>,
 }
 
-/// Listens until nobody needs the account any more.
+/// Runs the sync loop until the account is dropped.
 pub(super) async fn follow(account: Weak<Account>) {
     let mut cursor = Cursor { since: None, filter: None, me: None, events: EVENTS, failures: 0 };
     loop {
@@ -91,7 +91,7 @@ pub(super) async fn follow(account: Weak<Account>) {
             *ear = Ear { open: ear.open || fault.is_none(), fault: fault.clone(), looks: ear.looks + 1 };
         });
         let Some(fault) = fault else { continue };
-        tracing::warn!(homeserver = account.api.authority(), "agents on Matrix cannot be heard ({fault})");
+        tracing::warn!(homeserver = account.api.authority(), "Matrix sync failed, replies are delayed: {fault}");
         let pause = LONGEST_PAUSE.min(SHORTEST_PAUSE * 2_u32.saturating_pow(cursor.failures.min(10) - 1));
         sleep(SHORTEST_PAUSE + jitter(SHORTEST_PAUSE)).await;
         tokio::select! {
@@ -102,7 +102,7 @@ pub(super) async fn follow(account: Weak<Account>) {
 }
 
 impl Cursor {
-    /// One look: whatever was said since the last one goes to the calls that wait for it.
+    /// Runs one sync, and delivers the messages since the last one to the calls that await them.
     async fn look(&mut self, account: &Account) -> Result<(), Fault> {
         let filter = self.filter(account).await?;
         let timeout = if self.since.is_some() { POLL.as_millis() } else { 0 }.to_string();
@@ -115,7 +115,7 @@ impl Cursor {
         let reply = tokio::select! {
             biased;
             reply = poll => reply,
-            // Nothing is lost: the next look begins where this one did.
+            // Nothing is lost: the next sync begins at the same position.
             () = account.wake.notified(), if since.is_some() => return Ok(()),
         };
         let synced = self.read(account, reply).await?;
@@ -125,7 +125,7 @@ impl Cursor {
             deliver(account, &room, &events);
             gaps.extend(prev_batch.filter(|_| limited).map(|before| (room, before)));
         }
-        // Last, so that a room in which much is said holds up no other.
+        // Gaps are filled last, so that a busy room delays no other room.
         for (room, before) in gaps {
             if let Some(since) = &since {
                 recall(account, &room, (&before, since)).await?;
@@ -141,7 +141,7 @@ impl Cursor {
             Ok(reply) => reply,
             Err(why) => {
                 if matches!(why, FetchError::TooLong { .. }) {
-                    // Fewer at once; what is left out is asked for page by page.
+                    // Ask for fewer events; the events left out are fetched in pages.
                     (self.events, self.filter) = ((self.events / 4).max(1), None);
                 }
                 return Err(failure::unreached(&why));
@@ -159,7 +159,7 @@ impl Cursor {
                 Err(failure::refused("a sync", &reply))
             }
             400 | 404 => {
-                // The homeserver knows the filter or the place no more, as after its data was restored.
+                // The homeserver has lost the filter or the position, for instance after a restore from backup.
                 (self.since, self.filter, self.me) = (None, None, None);
                 Err(failure::refused("a sync", &reply))
             }
@@ -167,7 +167,7 @@ impl Cursor {
         }
     }
 
-    /// The filter in force: messages of the agents, in their rooms, and nothing else.
+    /// Returns the id of the filter for the current scope: messages of the agents in their rooms, and nothing else.
     async fn filter(&mut self, account: &Account) -> Result<String, Fault> {
         let rooms = account.rooms();
         let heard: Heard =
@@ -208,7 +208,7 @@ fn definition((rooms, users): &Heard, events: u32) -> Value {
     })
 }
 
-/// One member of an answer.
+/// Sends a request and returns one string member of its response.
 async fn member(account: &Account, ask: Ask<'_>, name: &str, until: Instant) -> Result<String, Fault> {
     let reply = account.ask(ask, until).await?;
     if reply.status != 200 {
@@ -219,7 +219,7 @@ async fn member(account: &Account, ask: Ask<'_>, name: &str, until: Instant) -> 
     told.ok_or_else(|| failure::garbled("setting up a sync", format_args!("{name} is missing")))
 }
 
-/// What was said between `since` and `before`, where it was more than one look brings.
+/// Fetches the messages between `since` and `before` that one sync left out.
 async fn recall(account: &Account, room: &str, (before, since): (&str, &str)) -> Result<(), Fault> {
     let mut from = before.to_owned();
     for _ in 0..PAGES {
@@ -227,11 +227,11 @@ async fn recall(account: &Account, room: &str, (before, since): (&str, &str)) ->
         let Some(next) = next else { return Ok(()) };
         from = next;
     }
-    tracing::warn!("more was said in a Matrix room than is read at once; answers among it are not heard");
+    tracing::warn!("Matrix room has more messages than one sync reads, replies among them may be lost");
     Ok(())
 }
 
-/// Delivers one page of a room's messages, newest first; the next page's token, where there is one.
+/// Delivers one page of a room's messages, newest first. Returns the token of the next page, if there is one.
 pub(super) async fn page(account: &Account, room: &str, span: &[(&str, &str)]) -> Result<Option<String>, Fault> {
     #[derive(Deserialize)]
     struct Page {
@@ -247,12 +247,12 @@ pub(super) async fn page(account: &Account, room: &str, span: &[(&str, &str)]) -
     let reply = account.ask(ask, Instant::now() + Duration::from_secs(10)).await?;
     match reply.status {
         200 => {}
-        // The account has left the room meanwhile: the other rooms are listened to all the same.
+        // The account has left the room meanwhile; the other rooms are still read.
         403 | 404 => return Ok(None),
-        _ => return Err(failure::refused("a look at a room's messages", &reply)),
+        _ => return Err(failure::refused("reading a room's messages", &reply)),
     }
     let page: Page =
-        serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("a look at a room's messages", why))?;
+        serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("reading a room's messages", why))?;
     deliver(account, room, &page.chunk);
     Ok(page.end.filter(|_| !page.chunk.is_empty()))
 }

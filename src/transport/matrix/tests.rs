@@ -1,4 +1,4 @@
-//! Which call a message answers.
+//! The matching of messages with the calls they answer.
 
 use super::{
     answer::{Message, Said},
@@ -22,7 +22,7 @@ fn thread(root: &str, reply: &str, fallback: bool) -> Value {
 }
 
 #[test]
-fn r51_a_reply_within_a_thread_answers_one_call_and_never_the_threads_beginning_as_well() {
+fn r51_a_reply_in_a_thread_answers_one_call_and_not_the_thread_root_as_well() {
     let reply = |event: &str| json!({"m.in_reply_to": {"event_id": event}});
     for (relates, own, answered) in [
         (reply("$a"), Value::Null, "a"),

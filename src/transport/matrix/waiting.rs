@@ -1,5 +1,5 @@
-//! The calls that wait for an answer on one account. An answer counts for a call only from its agent, in its room, and
-//! in relation to its event; whatever comes late, twice or from elsewhere finds nobody.
+//! The calls of one account that await replies. A reply counts only if its sender is the call's agent, in the agent's
+//! room, and if it relates to the call's event; late, duplicate and unrelated messages are dropped.
 
 use super::answer::{Message, Said};
 use crate::fault::{Code, Fault};
@@ -9,13 +9,13 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Calls that wait at once.
+/// The maximum number of calls that await replies.
 const MOST: usize = 10_000;
 
-/// Answers kept that came before the homeserver had told the event they answer.
+/// The maximum number of replies kept that arrived before the homeserver returned the id of the event they answer.
 const EARLY: usize = 64;
 
-/// The calls of one account.
+/// The calls of one account that await replies.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Mutex<Calls>);
 
@@ -29,7 +29,7 @@ struct Calls {
 struct Slot {
     room: String,
     user: String,
-    /// The call's event, once the homeserver has told it.
+    /// The id of the call's event, once the homeserver has returned it.
     event: Option<String>,
     tell: oneshot::Sender<Result<Said, Fault>>,
 }
@@ -41,7 +41,7 @@ impl Slot {
     }
 }
 
-/// A call's place. Dropping it gives the place up.
+/// Keeps a call registered. Dropping it removes the call.
 #[derive(Debug)]
 pub(super) struct Ticket {
     waiting: Arc<Waiting>,
@@ -49,10 +49,10 @@ pub(super) struct Ticket {
 }
 
 impl Waiting {
-    /// Makes a place for the call `token`, before anything is sent.
+    /// Registers the call `token`, before its event is sent.
     ///
     /// # Errors
-    /// Too many calls wait.
+    /// Too many calls await replies.
     pub(super) fn open(
         self: &Arc<Self>,
         token: &str,
@@ -63,13 +63,13 @@ impl Waiting {
         let slot = Slot { room: room.to_owned(), user: user.to_owned(), event: None, tell };
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if calls.open.len() >= MOST {
-            return Err(Fault::new(Code::Overloaded, "Too many calls wait for agents on Matrix."));
+            return Err(Fault::new(Code::Overloaded, "Too many calls wait for agents on Matrix"));
         }
         calls.open.insert(token.to_owned(), slot);
         Ok((Ticket { waiting: Arc::clone(self), token: token.to_owned() }, hears))
     }
 
-    /// Hands a message of `room` to the calls that it answers.
+    /// Delivers a message of `room` to the calls that it answers.
     pub(super) fn deliver(&self, room: &str, message: Message) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let answered: Vec<String> = calls
@@ -80,7 +80,7 @@ impl Waiting {
             .collect();
         for token in &answered {
             if let Some(slot) = calls.open.remove(token) {
-                // A caller that has just left needs no answer.
+                // The caller may have left.
                 let _ = slot.tell.send(Ok(message.said.clone()));
             }
         }
@@ -93,7 +93,7 @@ impl Waiting {
         }
     }
 
-    /// Ends every call that waits.
+    /// Ends every waiting call with `fault`.
     pub(super) fn fail(&self, fault: &Fault) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, slot) in calls.open.drain() {
@@ -104,7 +104,7 @@ impl Waiting {
 }
 
 impl Ticket {
-    /// The homeserver has told the call's event: an answer may be there already.
+    /// Records the id of the call's event, and delivers a reply that arrived earlier.
     pub(super) fn confirm(&self, event: String) {
         let mut calls = self.waiting.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = calls.open.get_mut(&self.token) {

@@ -1,5 +1,5 @@
-//! The conversations of one connection: those that are ready for a call, and those that await an answer. It hands each
-//! message to the call that it is for, or to nobody; it knows neither sockets nor clocks.
+//! The conversations of one broker connection: those that are ready for a call, and those that await a reply. Each
+//! message goes to the call that it belongs to, or is dropped. This module uses neither sockets nor timers.
 
 use super::answer::{self, Said};
 use crate::{broker::Message, fault::Fault};
@@ -7,46 +7,46 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use tokio::sync::{mpsc, oneshot};
 
-/// Messages of progress that wait for a slow caller; further ones are left out.
+/// The maximum number of progress messages queued for a slow caller; further ones are dropped.
 pub(super) const WAITING: usize = 64;
 
-/// What a call expects.
+/// A task whose reply is awaited.
 #[derive(Debug)]
 pub(super) struct Expected {
     /// The task's id.
     pub(super) task: String,
-    /// Who answers.
+    /// The id of the agent that replies.
     pub(super) from: String,
     pub(super) answer: oneshot::Sender<Result<Bytes, Fault>>,
-    /// For progress, where the caller wants to see it.
+    /// Receives progress messages, if the caller wants them.
     pub(super) progress: Option<mpsc::Sender<String>>,
 }
 
-/// What became of a message.
+/// What happened to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// A call has it.
+    /// Delivered to a call.
     Delivered,
-    /// Nobody waits for it, or not from there: late, doubled or somebody else's.
+    /// No call awaits it from this sender: late, a duplicate, or for another call.
     Foreign,
-    /// The broker had kept it: no answer to anything asked now (R106).
+    /// A retained message, which cannot be the reply to a current task (R106).
     Retained,
-    /// It says nothing that can be used.
+    /// The message cannot be parsed.
     Unreadable,
 }
 
-/// Calls of one connection that await their answers, by conversation.
+/// The tasks of one connection that await their replies, by conversation.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     pub(super) open: HashMap<String, Expected>,
-    /// Conversations that are subscribed to and not used yet.
+    /// Conversations that are subscribed to and not in use.
     pub(super) ready: Vec<String>,
-    /// The connection is lost: nothing is opened any more.
+    /// Whether the connection is lost, so that no task can be added.
     pub(super) closed: bool,
 }
 
 impl Desk {
-    /// Hands `message` to the call that it is for.
+    /// Delivers `message` to the call that it belongs to.
     pub(super) fn deliver(&mut self, message: &Message) -> Fate {
         if message.retained {
             return Fate::Retained;
@@ -71,9 +71,9 @@ impl Desk {
             Said::Answer(answer) => Ok(answer),
             Said::Error(fault) => Err(fault),
         };
-        // The first counts; whatever comes after it finds nobody.
+        // The first reply counts; later ones match no task.
         if let Some(expected) = self.open.remove(conversation) {
-            // The caller may have left in this moment.
+            // The caller may have left.
             let _ = expected.answer.send(result);
         }
         Fate::Delivered
@@ -85,7 +85,7 @@ impl Desk {
         let from = expected.from == agent;
         match &expected.progress {
             Some(teller) if from && expected.task == progress.task => {
-                // A caller that reads too slowly misses progress, never the answer.
+                // A slow caller misses progress, never the reply.
                 let _ = teller.try_send(progress.text);
                 Fate::Delivered
             }

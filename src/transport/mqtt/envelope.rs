@@ -1,7 +1,7 @@
-//! The task envelope (R110–R112), written once and never again: its ids are this call's alone.
+//! The task envelope (R110–R112). It is written once, with ids that belong to this call alone.
 //!
-//! `instruction` is, in this order: the one that the request brings along (a step of a pipeline), a member `instruction`
-//! of the input that is a string, the operation's name, null. The input is forwarded as it came.
+//! `instruction` is the first of these: the instruction of the request (a pipeline step), a string member `instruction`
+//! of the input, the operation's name, null. The input is forwarded unchanged.
 
 use crate::{
     broker::LARGEST,
@@ -12,10 +12,10 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-/// Nested arrays and objects in an input.
+/// The maximum nesting of arrays and objects in an input.
 const DEEPEST: u16 = 100;
 
-/// What is asked of an agent, checked.
+/// The validated input of a task, with its instruction.
 #[derive(Debug)]
 pub(super) struct Asked {
     input: Box<RawValue>,
@@ -33,28 +33,28 @@ struct Envelope<'a> {
 }
 
 impl Asked {
-    /// Reads an input: an object, or a string (R111); no input is an empty object.
+    /// Parses an input: an object, or a string (R111); an empty body is an empty object.
     ///
     /// # Errors
     /// 400 for anything else.
     pub(super) fn read(body: &[u8], operation: &str, brought: Option<&str>) -> Result<Self, Fault> {
         let body = if body.trim_ascii().is_empty() { b"{}" } else { body.trim_ascii() };
         let refuse = |why: String| Fault::new(Code::InvalidInput, why);
-        let value = json::read(body, DEEPEST).map_err(|why| refuse(format!("the body is not JSON: {why}")))?;
+        let value = json::read(body, DEEPEST).map_err(|why| refuse(format!("The body is not valid JSON: {why}")))?;
         if !matches!(value, Value::Object(_) | Value::String(_)) {
             let kind = json::kind(&value);
-            return Err(refuse(format!("this agent takes a JSON object or a string, not {kind}")));
+            return Err(refuse(format!("This agent takes a JSON object or a string, not {kind}")));
         }
-        let input = serde_json::from_slice(body).map_err(|why| refuse(format!("the body is not JSON: {why}")))?;
+        let input = serde_json::from_slice(body).map_err(|why| refuse(format!("The body is not valid JSON: {why}")))?;
         let named = || value.get("instruction").and_then(Value::as_str);
         let instruction = brought.or_else(named).or(Some(operation).filter(|name| !name.is_empty()));
         Ok(Self { input, instruction: instruction.map(str::to_owned) })
     }
 
-    /// The message for the agent at `topic`.
+    /// Serializes the envelope for the agent at `topic`.
     ///
     /// # Errors
-    /// 413 where it is longer than agents take (R116).
+    /// 413 where the envelope is longer than agents accept (R116).
     pub(super) fn write(&self, topic: &str, task: &str, conversation: &str) -> Result<Bytes, Fault> {
         let envelope = Envelope {
             task_id: task,
@@ -62,11 +62,11 @@ impl Asked {
             topic,
             instruction: self.instruction.as_deref(),
             input: &self.input,
-            // Whoever comes next is called by the gateway, which checks and counts every step.
+            // The gateway calls the next step itself, so that it checks and counts every step.
             next: None,
         };
         let text = serde_json::to_vec(&envelope)
-            .map_err(|why| Fault::new(Code::Internal, "the gateway failed").detail(why))?;
+            .map_err(|why| Fault::new(Code::Internal, "The gateway failed").detail(why))?;
         match text.len() > LARGEST {
             true => Err(too_large(LARGEST)),
             false => Ok(text.into()),
@@ -74,16 +74,16 @@ impl Asked {
     }
 }
 
-/// The message is longer than agent or broker take.
+/// The fault of a message that is longer than the agent or the broker accepts.
 pub(super) fn too_large(most: usize) -> Fault {
     let kib = most >> 10;
     Fault::new(
         Code::PayloadTooLarge,
-        format!("the input is too large for this agent (at most {kib} KiB with its envelope)"),
+        format!("The input is too large for this agent (at most {kib} KiB with its envelope)"),
     )
 }
 
-/// The agent whose input topic `topic` is, however it is spelled (R109).
+/// Returns the agent whose input topic `topic` is, in any spelling (R109).
 pub(super) fn agent_of(topic: &str) -> Option<String> {
     let topic = crate::broker::canonical(topic);
     let id = topic.strip_prefix("/control/agents/")?.strip_suffix("/input")?;

@@ -1,5 +1,5 @@
-//! Progress as server-sent events, for callers that ask for them: `event: progress` with each message of the agent's,
-//! then `event: result` with the answer. A failure after that ends the body; how it is told is the gateway's.
+//! Progress as server-sent events, for callers that accept them: `event: progress` with each message of the agent, then
+//! `event: result` with the reply. A later failure ends the body; the gateway decides how the caller sees it.
 
 use super::way::{Asking, Came};
 use crate::{
@@ -14,10 +14,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Events that wait for the caller.
+/// The maximum number of events queued for the caller.
 const QUEUE: usize = 4;
 
-/// Whether the caller would rather have events than JSON: it names them in `Accept`, and JSON not or less.
+/// Whether `Accept` names server-sent events, and gives JSON no or less weight.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
     let quality = |media: &str| {
         let values = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
@@ -36,25 +36,25 @@ pub(super) fn wanted(headers: &HeaderMap) -> bool {
 
 fn event(name: &str, data: &[u8]) -> Bytes {
     let mut text = format!("event: {name}\ndata: ").into_bytes();
-    // Between the tokens of a JSON text a line break is as good as a space; inside of them there is none.
+    // JSON allows line breaks only between tokens, where a space means the same.
     text.extend(data.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
     text.extend_from_slice(b"\n\n");
     text.into()
 }
 
-/// The answer as an event.
+/// Formats the reply as an event.
 pub(super) fn result(answer: &[u8]) -> Bytes {
     event("result", answer)
 }
 
-/// The body that begins with `first` and ends with the answer; `pause` bounds the time between two events.
+/// Streams the events that begin with `first` and end with the reply; `pause` bounds the time between two events.
 pub(super) fn stream(asking: Asking, first: String, (pause, deadline): (Duration, Instant)) -> ReplyBody {
     let (tell, pieces) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
         let gone = tell.clone();
         tokio::select! {
             () = tell_all(asking, first, (pause, deadline), tell) => {}
-            // The caller has left: the conversation ends with this.
+            // The caller has left; dropping the task handle ends the conversation.
             () = gone.closed() => {}
         }
     });
@@ -81,9 +81,9 @@ async fn tell_all(
             }
             Ok(Ok(Came::Answer(answer))) => Ok(result(&answer)),
             Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(Fault::new(Code::Timeout, "The agent did not answer in time.")),
+            Err(_) => Err(Fault::new(Code::Timeout, "The agent did not answer in time")),
         };
-        // A caller that has left does not need to hear it.
+        // A caller that has left does not need the result.
         let _ = tell.send(last).await;
         return;
     }

@@ -1,5 +1,5 @@
-//! The connection to one broker, made when the first call needs it and made again when it is lost, after pauses that
-//! grow and differ. While it is away calls are told so at once; none waits longer than one attempt.
+//! The connection to one broker: opened at the first call, and reopened after a loss with a growing, jittered backoff.
+//! While it is down, calls fail at once; no call waits longer than one attempt.
 
 use super::{Key, Policy, session::Session};
 use crate::{
@@ -18,20 +18,20 @@ use tokio::{
     time::Instant,
 };
 
-/// The shortest and the longest pause between two attempts.
+/// The shortest and the longest backoff between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A connection that lasted so long was a good one: the next pause is the shortest again.
+/// A connection that lasted this long resets the backoff.
 const LASTING: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Not there yet: whoever comes waits for the attempt that it causes.
+    /// Connecting: a call that needs the connection waits for this attempt.
     Trying,
     Up(Arc<Session>),
     Down(Arc<str>),
 }
 
-/// A broker as its agents' routes hold it; the connection ends with the last of them.
+/// A broker connection, as the upstream sets of its agents share it; the connection ends with the last of them.
 #[derive(Debug)]
 pub(super) struct Link {
     shared: Arc<Shared>,
@@ -52,10 +52,10 @@ impl Link {
         Self { shared: Arc::new(shared), keeper: Mutex::default() }
     }
 
-    /// The connection that there is, or the one that is being made.
+    /// Returns the session of the open connection, or of the one that is being opened.
     ///
     /// # Errors
-    /// 503 while it cannot be made.
+    /// 503 while the connection cannot be opened.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Fault> {
         self.begin();
         let mut state = self.shared.state.subscribe();
@@ -71,23 +71,23 @@ impl Link {
                 return Err(self.away(&why));
             }
             if state.changed().await.is_err() {
-                return Err(self.away("its connection is not kept any more"));
+                return Err(self.away("the reconnect task has ended"));
             }
         }
     }
 
     fn away(&self, why: &str) -> Fault {
-        Fault::new(Code::AgentUnavailable, "The agent cannot be reached.")
-            .detail(format_args!("the broker at {}: {why}", self.shared.key.address.base()))
+        Fault::new(Code::AgentUnavailable, "The agent cannot be reached")
+            .detail(format_args!("MQTT broker {}: {why}", self.shared.key.address.base()))
             .retry_after(Duration::from_secs(1))
             .reached(Reach::Nowhere)
     }
 
-    /// Starts what keeps the connection, again if it came to an end that it should never come to.
+    /// Starts the reconnect task, again if a defect has ended it.
     fn begin(&self) {
         let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
         if keeper.try_join_next().is_some() {
-            tracing::error!("keeping a connection to a broker failed in a way that is a defect of the gateway");
+            tracing::error!("MQTT reconnect task ended unexpectedly, restarting (a defect of the gateway)");
         }
         if keeper.is_empty() {
             let shared = Arc::clone(&self.shared);
@@ -97,7 +97,7 @@ impl Link {
 }
 
 impl Shared {
-    /// Keeps the connection, for ever.
+    /// Keeps the connection open; never returns while the address policy exists.
     async fn keep(&self) {
         let mut policy = self.policy.changed.subscribe();
         let (mut pause, mut tasks) = (PAUSE.0, JoinSet::new());
@@ -116,7 +116,7 @@ impl Shared {
                         changed = policy.changed() => {
                             session.retire();
                             self.state.send_replace(State::Trying);
-                            // The policy goes with the last user of this.
+                            // The policy ends with the last user of this connection.
                             if changed.is_err() { return }
                             self.wanted.notified().await;
                             continue;
@@ -128,8 +128,8 @@ impl Shared {
                     (why, true)
                 }
             };
-            tracing::warn!(broker = %self.key.address.base(), why, "a broker of agents is not connected to");
-            // One that was there a moment ago is worth waiting for.
+            tracing::warn!(broker = %self.key.address.base(), why, "not connected to an agent's MQTT broker");
+            // After a connection that was stable, calls wait for the first attempt to reconnect.
             let worth = was_up && pause == PAUSE.0;
             self.state.send_replace(if worth { State::Trying } else { State::Down(why.into()) });
             tokio::time::sleep(jittered(pause)).await;
@@ -147,13 +147,13 @@ impl Shared {
         tasks.spawn(async move {
             tokio::select! {
                 () = serving.serve(words) => {}
-                // It ends with the connection, which the other notices too.
+                // Maintenance ends with the connection, whose end the session notices as well.
                 () = async { keeping.keep_house().await; std::future::pending().await } => {}
             }
         });
     }
 
-    /// One attempt. Secrets and files are read anew for each.
+    /// Makes one attempt to connect. Reads secrets and files again each time.
     async fn open(&self) -> Result<(Speaker, Words), String> {
         let key = self.key.clone();
         let read = tokio::task::spawn_blocking(move || {
@@ -162,7 +162,7 @@ impl Shared {
             let tls = key.tls.as_ref().map(http::client_config).transpose().map_err(|whys| whys.join("; "))?;
             Ok::<_, String>((user, tls.map(|config| Authorities::from(Arc::new(config)))))
         });
-        let (user, authorities) = read.await.map_err(|_| "secrets could not be read".to_owned())??;
+        let (user, authorities) = read.await.map_err(|_| "the task that reads secrets failed".to_owned())??;
         let opening = Opening {
             user,
             authorities,

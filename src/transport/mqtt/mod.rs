@@ -1,6 +1,6 @@
-//! Agents over MQTT (2389 Agent Protocol): a call becomes a task envelope on the agent's input topic, and the answer is
-//! awaited on a conversation that nobody could guess (R110–R112, R115). Agents of one broker share a connection.
-//! A task is published once: what became of it when the connection is lost, nobody knows, and it is not asked again.
+//! Agents over MQTT (2389 Agent Protocol): a call becomes a task envelope on the agent's input topic, and the reply
+//! arrives on a conversation topic with an unguessable name (R110–R112, R115). Agents of one broker share a connection.
+//! A task is published once: if the connection is lost, the task's outcome is unknown, and the call is not retried.
 
 mod answer;
 mod desk;
@@ -32,7 +32,7 @@ use std::{
 use tokio::sync::watch;
 use way::Task;
 
-/// Agents with equal keys share a connection.
+/// The key of a broker connection: agents with equal keys share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     address: Address,
@@ -40,18 +40,18 @@ struct Key {
     password: Option<SecretRef>,
     tls: Option<Tls>,
     keep_alive: Duration,
-    /// For each step of connecting.
+    /// The timeout of each step of connecting.
     patience: Duration,
 }
 
-/// Which addresses may be reached, and word of its changes.
+/// The address policy in force, with notifications of changes.
 #[derive(Debug)]
 struct Policy {
     now: ArcSwap<AddressPolicy>,
     changed: watch::Sender<()>,
 }
 
-/// All connections to brokers. It outlives every configuration, so that they do too; one that no route uses goes.
+/// All connections to brokers. It outlives every configuration, and so do connections that an upstream set still uses.
 #[derive(Debug)]
 pub(super) struct Mqtt {
     policy: Arc<Policy>,
@@ -64,19 +64,19 @@ impl Mqtt {
         Arc::new(Self { policy, links: Mutex::default() })
     }
 
-    /// Puts another policy in force. Connections made under the old one take no further call.
+    /// Replaces the address policy. Connections opened under the old one serve no further call.
     pub(super) fn set_policy(&self, policy: Arc<AddressPolicy>) {
         self.policy.now.store(policy);
         self.policy.changed.send_replace(());
     }
 
-    /// The way to the agent whose input topic is the path of `at`. Nothing is connected to before its first call.
+    /// Builds the transport to the agent whose input topic is the path of `at`. Connects at the first call.
     pub(super) fn way(&self, at: &Uri, agent: &Agent, settings: &Settings) -> Result<Arc<dyn Way>, Vec<String>> {
         let mut problems = problems(settings);
         let address = address(at, settings).map_err(|why| problems.push(why)).ok();
         let named = agent_of(at.path()).filter(|id| AgentId::fits(id));
         if named.is_none() {
-            // R107, R108: what is published elsewhere would be no task, and might be something else.
+            // R107, R108: a message on another topic would not be a task, and could be something else.
             problems
                 .push("endpoint: does not end with the input topic of an agent (/control/agents/id/input)".to_owned());
         }
@@ -106,10 +106,10 @@ impl Mqtt {
     }
 }
 
-/// After so long without a word a broker is asked whether it is still there.
+/// The default keep-alive interval, after which an idle connection is probed with a ping.
 const KEEP_ALIVE: Span = Span::secs(30);
 
-/// What of `settings` cannot be used, whichever the agent. Reads the secrets that are named.
+/// Returns the values of `settings` that cannot be used, for any agent. Reads the secrets that are named.
 pub(super) fn problems(settings: &Settings) -> Vec<String> {
     let MqttLogin { username, password, keep_alive } = &settings.mqtt;
     let mut problems = Vec::new();
@@ -121,21 +121,20 @@ pub(super) fn problems(settings: &Settings) -> Vec<String> {
         problems.extend(unusable.map(|why| format!("mqtt.{name}: {why}")));
     }
     if let Some(span) = keep_alive.filter(|span| !(Span::secs(1)..=Span::secs(600)).contains(span)) {
-        problems.push(format!("mqtt.keep_alive: must be 1s to 10m, not {span}"));
+        problems.push(format!("mqtt.keep_alive: is {span} (must be 1s to 10m)"));
     }
     problems
 }
 
-/// The broker at `at`. What leaves this machine is encrypted, unless somebody has said otherwise in so many words.
+/// Returns the broker's address. Plain text beyond this machine is refused unless the configuration allows it.
 fn address(at: &Uri, settings: &Settings) -> Result<Address, String> {
     let host = at.host().ok_or("endpoint: cannot be called (it has no host)")?;
     let address = Address::new(at.scheme_str() == Some("mqtts"), host, at.port_u16());
     match address.secure || address.is_this_machine() || settings.insecure_plaintext == Some(true) {
         true => Ok(address),
-        false => Err(
-            "endpoint: is plain mqtt beyond this machine (use mqtts, or set insecure_plaintext: true for this agent)"
-                .to_owned(),
-        ),
+        false => {
+            Err("endpoint: is plain mqtt beyond this machine (use mqtts, or set insecure_plaintext: true)".to_owned())
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! One connection to a broker, shared by calls. Each call has a conversation of its own that is subscribed to before
-//! its task is published; a few are subscribed to ahead of time, so that a call costs one round trip and not two.
-//! What a call leaves behind is tidied up by a task that is not the call's.
+//! One connection to a broker, shared by calls. Each call has a conversation of its own, subscribed to before its task
+//! is published. A few spare conversations are subscribed to in advance, so that a call costs one round trip instead of
+//! two. A background task cleans up after calls.
 
 use super::desk::{Desk, Expected, Fate};
 use crate::{
@@ -16,24 +16,24 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Conversations that are subscribed to ahead of time.
+/// The number of conversations that are subscribed to in advance.
 const SPARE: usize = 8;
-/// Conversations that are given up at a time.
+/// The number of conversations that are unsubscribed from in one request.
 const AT_ONCE: usize = 100;
 
-/// A connection, and the calls that use it.
+/// A broker connection, and the calls that use it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) speaker: Speaker,
     desk: Mutex<Desk>,
-    /// What calls have left behind: conversations that are over, and agents whose progress one watcher less wants.
+    /// The clean-up that calls left: finished conversations, and agents with one progress watcher less.
     left: Mutex<Left>,
     chores: Notify,
-    /// The agents whose progress is wanted; held while the broker is told.
+    /// The agents whose progress is subscribed to; locked during the request to the broker.
     watched: tokio::sync::Mutex<HashMap<String, Watched>>,
     retired: AtomicBool,
     unused: Notify,
-    /// Messages that were for nobody.
+    /// The number of messages that no call awaited.
     strays: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ fn progress_filter(agent: &str) -> String {
     format!("/control/agents/{agent}/progress/#")
 }
 
-/// What nobody can guess: 122 random bits.
+/// Creates an unguessable id with 122 random bits.
 fn name() -> String {
     uuid::Uuid::new_v4().to_string()
 }
@@ -70,27 +70,27 @@ fn texts(owned: &[String]) -> Vec<&str> {
     owned.iter().map(String::as_str).collect()
 }
 
-/// The broker has not done what was asked of it.
+/// The fault of a failed request to the broker.
 pub(super) fn unheard(why: &Unheard) -> Fault {
     match why {
         Unheard::TooLarge(most) => super::envelope::too_large(*most),
-        // A broker says so of what it does not pass on, but the library has reasons of its own.
+        // A broker reports this of messages that it drops, but the client library uses it for other reasons as well.
         Unheard::Refused(_) => refused(why).reached(Reach::Unsure),
         Unheard::Lost(_) => lost(why),
     }
 }
 
-/// Nothing was published.
+/// The fault of a task that was not published.
 fn refused(why: impl std::fmt::Display) -> Fault {
-    Fault::new(Code::AgentError, "The agent's broker refused the call.")
-        .detail(format_args!("broker: {why}"))
+    Fault::new(Code::AgentError, "The agent's message broker refused the call")
+        .detail(format_args!("MQTT broker: {why}"))
         .reached(Reach::Nowhere)
 }
 
-/// The connection is gone, and with it the answer; the agent may have the task.
+/// The fault of a lost connection: no reply can arrive, and the agent may have received the task.
 pub(super) fn lost(why: impl std::fmt::Display) -> Fault {
-    Fault::new(Code::AgentError, "The connection to the agent was lost before it answered.")
-        .detail(format_args!("broker: {why}"))
+    Fault::new(Code::AgentError, "The connection to the agent was lost before it answered")
+        .detail(format_args!("MQTT broker: {why}"))
         .reached(Reach::Unsure)
 }
 
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Hands on what comes, until the connection is lost, or is retired and not used any more.
+    /// Delivers incoming messages until the connection is lost, or is retired and unused.
     pub(super) async fn serve(&self, mut words: Words) {
         let why = loop {
             tokio::select! {
@@ -117,7 +117,7 @@ impl Session {
                         let fate = lock(&self.desk).deliver(&message);
                         if fate != Fate::Delivered {
                             let strays = self.strays.fetch_add(1, Relaxed) + 1;
-                            tracing::debug!(?fate, strays, "a message of a broker is for nobody");
+                            tracing::debug!(?fate, strays, "MQTT message dropped: no call awaits it");
                         }
                     }
                     Err(why) => break why,
@@ -125,28 +125,28 @@ impl Session {
                 () = self.unused.notified() => {}
             }
             if self.retired.load(Relaxed) && lock(&self.desk).open.is_empty() {
-                break "it is not used any more".to_owned();
+                break "retired and unused".to_owned();
             }
         };
-        tracing::debug!(why, "a connection to a broker ends");
+        tracing::debug!(why, "MQTT connection to an agent's broker ended");
         let mut desk = lock(&self.desk);
         desk.closed = true;
-        // Whoever waits hears that nobody will answer.
+        // Dropping the senders tells the waiting calls that no reply can arrive.
         desk.open.clear();
     }
 
-    /// No further call is to use it.
+    /// Takes the connection out of use for further calls.
     pub(super) fn retire(&self) {
         self.retired.store(true, Relaxed);
         self.unused.notify_one();
     }
 
-    /// Does what calls have left to do, and what spares the next ones time, as long as the connection lasts.
+    /// Cleans up after calls and prepares conversations for the next ones, while the connection lasts.
     pub(super) async fn keep_house(&self) {
         loop {
             let done = self.chores().await;
             if let Err(why) = done {
-                tracing::debug!(%why, "a broker does not let the gateway keep house");
+                tracing::debug!(%why, "MQTT subscription maintenance failed");
                 if matches!(why, Unheard::Lost(_)) {
                     return;
                 }
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Subscribes to conversations that no call has yet.
+    /// Subscribes to spare conversations.
     async fn provide(&self) -> Result<(), Unheard> {
         let missing = SPARE.saturating_sub(lock(&self.desk).ready.len());
         if missing == 0 || self.retired.load(Relaxed) {
@@ -188,10 +188,10 @@ impl Session {
         Ok(())
     }
 
-    /// A conversation that the broker knows of; `None` where the connection is lost.
+    /// Returns a conversation that is subscribed to; `None` where the connection is lost.
     ///
     /// # Errors
-    /// The broker does not let the gateway listen.
+    /// The broker refuses the subscription.
     pub(super) async fn conversation(self: &Arc<Self>) -> Result<Option<Conversation>, Fault> {
         let ready = {
             let mut desk = lock(&self.desk);
@@ -205,20 +205,20 @@ impl Session {
         if let Some(name) = ready {
             return Ok(Some(made(name)));
         }
-        // It is given up again however this ends.
+        // From here on, dropping the conversation unsubscribes from it.
         let conversation = made(name());
         match self.speaker.subscribe(&[&conversation_filter(&conversation.name)]).await {
             Ok(granted) if granted == [true] => Ok(Some(conversation)),
-            Ok(_) => Err(refused("it does not let the gateway read /conversations/+/+")),
+            Ok(_) => Err(refused("subscription to /conversations/+/+ refused (check the broker's ACL)")),
             Err(Unheard::Lost(_)) => Ok(None),
             Err(why) => Err(unheard(&why)),
         }
     }
 
-    /// Sees to it that the progress of `agent` comes, as long as somebody watches.
+    /// Subscribes to the progress of `agent`, for as long as the returned guard lives.
     ///
     /// # Errors
-    /// The connection is lost. A broker that does not let the gateway read it is none: the answer comes all the same.
+    /// The connection is lost. A refused subscription is not an error: the reply arrives without progress messages.
     pub(super) async fn watch(self: &Arc<Self>, agent: &str) -> Result<Watch, Unheard> {
         let mut watched = self.watched.lock().await;
         let known = watched.entry(agent.to_owned()).or_default();
@@ -242,7 +242,7 @@ impl Session {
     }
 }
 
-/// A conversation of one call. Dropping it ends it: what comes later is for nobody.
+/// The conversation of one call. Dropping it ends the conversation: later messages are dropped.
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) session: Arc<Session>,
@@ -250,7 +250,7 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    /// Says who waits for what; to be said before the task is published. `false` where the connection is lost.
+    /// Registers the task whose reply is awaited, before it is published. `false` where the connection is lost.
     pub(super) fn expect(&self, expected: Expected) -> bool {
         let mut desk = lock(&self.session.desk);
         if !desk.closed {
@@ -269,7 +269,7 @@ impl Drop for Conversation {
     }
 }
 
-/// A caller who wants to see an agent's progress.
+/// A caller's interest in an agent's progress.
 #[derive(Debug)]
 pub(super) struct Watch {
     session: Arc<Session>,

@@ -1,4 +1,4 @@
-//! One call to one agent: a conversation, the task on it, and the first answer that is this task's.
+//! One call over MQTT: a conversation, the task published for it, and the first reply to that task.
 
 use super::{
     desk::{Expected, WAITING},
@@ -22,41 +22,41 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-/// The most calls at once that an agent's own record may ask for.
+/// The highest concurrency that an agent's own record may declare.
 const MOST_AT_ONCE: u32 = 1_000;
 
-/// The way to one agent.
+/// The transport to one agent.
 #[derive(Debug)]
 pub(super) struct Task {
-    /// Its input topic, canonical.
+    /// The agent's input topic, in canonical form.
     topic: String,
-    /// Its id at the broker: who answers.
+    /// The agent's id at the broker, under which it replies.
     agent: String,
     at_once: NonZeroU32,
     link: Arc<Link>,
     bounds: Bounds,
 }
 
-/// A task that is on its way.
+/// A published task whose reply is awaited.
 #[derive(Debug)]
 pub(super) struct Asking {
     answer: oneshot::Receiver<Result<Bytes, Fault>>,
     progress: mpsc::Receiver<String>,
     publishing: Option<JoinHandle<Result<Heard, Unheard>>>,
     conversation: Conversation,
-    /// The connection is there as long as somebody may answer.
+    /// Keeps the broker connection open while a reply may arrive.
     _link: Arc<Link>,
     _watch: Option<Watch>,
 }
 
-/// What comes next of a task.
+/// The next event of a task.
 pub(super) enum Came {
     Progress(String),
     Answer(Bytes),
 }
 
 fn late() -> Fault {
-    Fault::new(Code::Timeout, "The agent did not answer in time.")
+    Fault::new(Code::Timeout, "The agent did not answer in time")
 }
 
 impl Task {
@@ -65,19 +65,19 @@ impl Task {
         Self { agent: named, at_once: declared(agent), topic, link, bounds }
     }
 
-    /// A connection, within a bound: where it is longer in coming, nothing was published.
+    /// Returns a broker session, within a time bound; after a timeout, nothing was published.
     async fn session(&self) -> Result<Arc<Session>, Fault> {
-        // Both versions of the protocol may have to be tried.
+        // Both versions of MQTT may have to be tried.
         let session = timeout(self.bounds.connect * 2, self.link.session()).await;
         session.unwrap_or_else(|_| {
-            let why = "connecting to its broker took too long";
+            let why = "connecting to the agent's broker took too long";
             Err(late().detail(why).reached(Reach::Nowhere))
         })
     }
 
-    /// Publishes the task, once a conversation for its answer is there.
+    /// Publishes the task, after subscribing to a conversation for its reply.
     async fn ask(&self, asked: &Asked, watching: bool) -> Result<Asking, Fault> {
-        // A connection that is lost in this moment has carried nothing yet: the next one is as good.
+        // A connection that is lost before publishing has carried nothing: the task may use the next connection.
         for _ in 0..2 {
             let session = self.session().await?;
             let Some(conversation) = session.conversation().await? else { continue };
@@ -85,7 +85,7 @@ impl Task {
                 true => match session.watch(&self.agent).await {
                     Ok(watch) => Some(watch),
                     Err(Unheard::Lost(_)) => continue,
-                    // Without progress the answer comes all the same.
+                    // The reply arrives even without progress messages.
                     Err(_) => None,
                 },
                 false => None,
@@ -99,12 +99,12 @@ impl Task {
                 continue;
             }
             let (speaker, topic) = (session.speaker.clone(), self.topic.clone());
-            // It goes on when the caller leaves: a broker that does not acknowledge is found out all the same.
+            // The publishing task outlives the call, so that a broker that does not acknowledge is detected.
             let publishing = tokio::spawn(async move { speaker.publish(&topic, message, false).await });
             let (publishing, _link) = (Some(publishing), Arc::clone(&self.link));
             return Ok(Asking { answer, progress, publishing, conversation, _link, _watch: watch });
         }
-        Err(lost("the connection is lost again and again").reached(Reach::Nowhere))
+        Err(lost("the connection was lost repeatedly").reached(Reach::Nowhere))
     }
 
     async fn begin(&self, asked: &Asked, deadline: Option<Instant>) -> Result<Reply, Fault> {
@@ -122,8 +122,8 @@ impl Task {
     }
 }
 
-/// How many calls the agent says that it takes at once (`max_concurrency` in its record); one unless it does: agents
-/// of this protocol take one task after the other.
+/// Returns the concurrency that the agent's record declares (`max_concurrency`), else one: agents of this protocol
+/// execute one task after the other.
 fn declared(agent: &Agent) -> NonZeroU32 {
     #[derive(serde::Deserialize)]
     struct Declares {
@@ -136,15 +136,15 @@ fn declared(agent: &Agent) -> NonZeroU32 {
 }
 
 impl Asking {
-    /// What comes next.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// The agent has failed or is not there, or nobody will ever know.
+    /// The agent failed or is not subscribed, or the outcome can never be known.
     pub(super) async fn next(&mut self) -> Result<Came, Fault> {
         loop {
             tokio::select! {
                 biased;
-                // What was said before the answer is told before it.
+                // Progress that arrived before the reply is delivered before it.
                 Some(text) = self.progress.recv() => return Ok(Came::Progress(text)),
                 answer = &mut self.answer => return match answer {
                     Ok(answer) => answer.map(Came::Answer),
@@ -159,7 +159,7 @@ impl Asking {
         }
     }
 
-    /// The answer, whatever comes before it.
+    /// Waits for the reply and drops progress messages.
     async fn last(&mut self) -> Result<Bytes, Fault> {
         loop {
             if let Came::Answer(answer) = self.next().await? {
@@ -169,7 +169,7 @@ impl Asking {
     }
 }
 
-/// Resolves once, when the broker has acknowledged the task or never will.
+/// Resolves once, when the broker has acknowledged the task or the publish has failed.
 async fn published(publishing: &mut Option<JoinHandle<Result<Heard, Unheard>>>) -> Result<Heard, Unheard> {
     let Some(handle) = publishing else { return std::future::pending().await };
     let heard = handle.await;
@@ -178,8 +178,8 @@ async fn published(publishing: &mut Option<JoinHandle<Result<Heard, Unheard>>>) 
 }
 
 fn absent() -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent is not connected.")
-        .detail("the broker has nobody who subscribes to the agent's input topic")
+    Fault::new(Code::AgentUnavailable, "The agent is not connected")
+        .detail("the broker reports no subscriber of the agent's input topic")
         .retry_after(Duration::from_secs(1))
         .reached(Reach::Nowhere)
 }
@@ -200,11 +200,11 @@ impl Way for Task {
 
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
         let Request { operation, headers, body, instruction, .. } = request;
-        let slow = |_| Fault::new(Code::Timeout, "The request's body did not arrive in time.").status(408);
+        let slow = |_| Fault::new(Code::Timeout, "The request body did not arrive in time").status(408);
         let body = timeout_at(deadline, body.whole(LARGEST)).await.map_err(slow)??;
         let asked = Asked::read(&body, operation, instruction)?;
         let until = deadline.min(Instant::now() + self.bounds.first_byte);
         let begun = timeout_at(until, self.begin(&asked, events::wanted(headers).then_some(deadline))).await;
-        begun.unwrap_or_else(|_| Err(late().detail(format_args!("nothing came on the conversation: {}", self.topic))))
+        begun.unwrap_or_else(|_| Err(late().detail(format_args!("no message on the conversation: {}", self.topic))))
     }
 }

@@ -1,4 +1,4 @@
-//! Agents that refuse, hang, break off or speak something else.
+//! Agents that refuse connections, hang, close early or do not speak HTTP.
 
 use super::*;
 
@@ -7,7 +7,7 @@ async fn answered(answer: impl Into<Vec<u8>>, close: bool) -> Result<Bytes, Faul
 }
 
 #[tokio::test]
-async fn r35_a_refused_connection_is_503_with_a_time_to_retry() {
+async fn r35_a_refused_connection_is_503_with_retry_after() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -17,7 +17,7 @@ async fn r35_a_refused_connection_is_503_with_a_time_to_retry() {
 }
 
 #[tokio::test]
-async fn r35_a_missing_socket_and_an_unknown_name_are_503() {
+async fn r35_a_missing_socket_and_an_unknown_host_are_503() {
     let missing = Reach::new("agent+unix:///nowhere/agent.sock#/run", &quick());
     is_fault(missing.post().await, 503, "AgentUnavailable");
     let settings = Settings { insecure_plaintext: Some(true), ..quick() };
@@ -25,7 +25,7 @@ async fn r35_a_missing_socket_and_an_unknown_name_are_503() {
 }
 
 #[tokio::test]
-async fn r41_a_socket_that_is_not_listed_is_never_connected_to() {
+async fn r41_a_socket_that_the_policy_does_not_permit_is_never_connected_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -41,11 +41,11 @@ async fn r41_a_socket_that_is_not_listed_is_never_connected_to() {
         assert!(detail.contains("policy"), "{detail}");
     }
     let waited = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
-    assert!(waited.is_err(), "something connected");
+    assert!(waited.is_err(), "the gateway connected");
 }
 
 #[tokio::test]
-async fn r41_an_address_that_the_policy_refuses_is_never_connected_to() {
+async fn r41_an_address_that_the_policy_does_not_permit_is_never_connected_to() {
     let (address, count) = raw(|_, _| async { Ok(()) }).await;
     let closed = Transport::new(Arc::new(AddressPolicy::default()));
     for host in
@@ -59,7 +59,7 @@ async fn r41_an_address_that_the_policy_refuses_is_never_connected_to() {
 }
 
 #[tokio::test]
-async fn r38_an_agent_that_closes_or_resets_without_an_answer_is_502() {
+async fn r38_an_agent_that_closes_or_resets_without_a_reply_is_502() {
     is_fault(answered("", true).await, 502, "AgentError");
     let (at_once, _) = raw(|stream, _| async move { stream.set_zero_linger() }).await;
     is_fault(Reach::at(at_once).post().await, 502, "AgentError");
@@ -69,18 +69,18 @@ async fn r38_an_agent_that_closes_or_resets_without_an_answer_is_502() {
     })
     .await;
     is_fault(Reach::at(after_reading).get().await, 502, "AgentError");
-    assert_eq!(count.load(Ordering::SeqCst), 1, "a fresh connection that dies is not tried again");
+    assert_eq!(count.load(Ordering::SeqCst), 1, "a failure on a fresh connection is not retried");
 }
 
 #[tokio::test]
-async fn r96_an_agent_that_never_answers_is_504_within_its_first_byte_bound() {
+async fn r96_an_agent_that_never_replies_is_504_within_the_first_byte_timeout() {
     let start = Instant::now();
     is_fault(answered("", false).await, 504, "Timeout");
     assert!(start.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]
-async fn r96_a_head_that_dribbles_in_is_504() {
+async fn r96_a_head_that_trickles_in_is_504() {
     let (address, _) = raw(|mut stream, _| async move {
         stream.write_all(b"HTTP/1.1 200 OK\r\nx: ").await?;
         loop {
@@ -93,7 +93,7 @@ async fn r96_a_head_that_dribbles_in_is_504() {
 }
 
 #[tokio::test]
-async fn r96_informational_answers_are_skipped_but_do_not_buy_time() {
+async fn r96_informational_responses_are_skipped_and_extend_no_timeout() {
     assert_eq!(
         answered(format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n{OK}"), false)
             .await
@@ -111,11 +111,11 @@ async fn r96_informational_answers_are_skipped_but_do_not_buy_time() {
 }
 
 #[tokio::test]
-async fn r96_the_whole_time_of_the_call_bounds_head_and_body() {
+async fn r96_the_total_timeout_bounds_head_and_body() {
     let mut settings = quick();
     settings.timeouts = Timeouts { total: Some(Span::millis(200)), ..Timeouts::default() };
     let silent = Reach::new(&format!("http://{}/", says("", false).await), &settings);
-    assert!(is_fault(silent.post().await, 504, "Timeout").contains("whole time"));
+    assert!(is_fault(silent.post().await, 504, "Timeout").contains("deadline"));
     let (dribble, _) = raw(|mut stream, _| async move {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await?;
         loop {
@@ -125,11 +125,11 @@ async fn r96_the_whole_time_of_the_call_bounds_head_and_body() {
     })
     .await;
     let reach = Reach::new(&format!("http://{dribble}/"), &settings);
-    assert!(is_fault(whole(reach.post().await).await, 504, "Timeout").contains("whole time"));
+    assert!(is_fault(whole(reach.post().await).await, 504, "Timeout").contains("deadline"));
 }
 
 #[tokio::test]
-async fn a_call_without_any_time_left_does_not_reach_the_agent() {
+async fn a_call_whose_deadline_has_passed_does_not_reach_the_agent() {
     let (address, count) = raw(|_, _| async { Ok(()) }).await;
     let mut settings = quick();
     settings.timeouts.total = Some(Span::millis(0));
@@ -138,7 +138,7 @@ async fn a_call_without_any_time_left_does_not_reach_the_agent() {
 }
 
 #[tokio::test]
-async fn r38_what_is_not_http_is_502() {
+async fn r38_a_reply_that_is_not_http_is_502() {
     let garbage: &[&[u8]] = &[
         b"hello\r\n\r\n",
         b"<html>it works</html>",
@@ -183,7 +183,7 @@ async fn r38_ambiguous_framing_is_502() {
 }
 
 #[tokio::test]
-async fn r38_a_switch_of_protocols_or_a_status_beyond_http_is_502() {
+async fn r38_an_unrequested_protocol_switch_or_an_invalid_status_is_502() {
     for status in [
         "101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket",
         "600 Odd\r\ncontent-length: 0",
@@ -194,7 +194,7 @@ async fn r38_a_switch_of_protocols_or_a_status_beyond_http_is_502() {
 }
 
 #[tokio::test]
-async fn r38_a_head_beyond_its_bounds_is_502() {
+async fn r38_a_head_that_is_too_large_is_502() {
     let many = (0..200).map(|at| format!("x-{at}: 1\r\n")).collect::<String>();
     is_fault(answered(format!("HTTP/1.1 200 OK\r\n{many}\r\n"), false).await, 502, "AgentError");
     let long = "a".repeat(100 << 10);
@@ -214,7 +214,7 @@ async fn r38_a_head_beyond_its_bounds_is_502() {
 }
 
 #[tokio::test]
-async fn r40_a_body_that_ends_early_is_a_fault_and_never_a_shorter_body() {
+async fn r40_a_truncated_body_is_a_fault_and_never_a_shorter_body() {
     let cut = [
         "content-length: 10\r\n\r\n{\"a\"",
         "transfer-encoding: chunked\r\n\r\n5\r\n{\"a\":",
@@ -236,11 +236,11 @@ async fn r96_a_body_that_stalls_is_504() {
     let mut body = reply.unwrap().body;
     assert_eq!(body.chunk().await.unwrap().unwrap(), "{\"a\"");
     is_fault(body.chunk().await.unwrap(), 504, "Timeout");
-    assert!(body.chunk().await.is_none(), "after a fault there is nothing more");
+    assert!(body.chunk().await.is_none(), "nothing follows a fault");
 }
 
 #[tokio::test]
-async fn answers_without_a_body_and_until_the_end_of_the_connection_are_whole() {
+async fn empty_chunked_and_connection_delimited_bodies_are_complete() {
     assert_eq!(answered("HTTP/1.1 204 No Content\r\n\r\n", false).await.unwrap(), "");
     assert_eq!(answered("HTTP/1.1 200 \r\ncontent-length: 0\r\n\r\n", false).await.unwrap(), "");
     assert_eq!(answered("HTTP/1.0 200 OK\r\n\r\nhello", true).await.unwrap(), "hello");

@@ -1,4 +1,4 @@
-//! Breakers, and agents with several endpoints.
+//! Circuit breakers, failover, and session affinity.
 
 use super::*;
 use crate::{
@@ -7,16 +7,16 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// How long a nervous breaker is open: long enough for a slow machine to look.
+/// How long a nervous breaker stays open: long enough for a slow machine to observe it.
 const OPEN: Duration = Duration::from_millis(600);
 
-/// Opens after two failures.
+/// Settings whose breaker opens after two failures.
 fn nervous() -> Settings {
     let breaker = BreakerSettings { failures: Some(2), open_for: Some(Span::millis(600)) };
     Settings { breaker, ..quick() }
 }
 
-/// Reads nothing, says nothing and stays.
+/// Reads nothing, sends nothing, and keeps the connection open.
 async fn silent(stream: TcpStream, _: usize) -> std::io::Result<()> {
     std::future::pending::<()>().await;
     drop(stream);
@@ -28,7 +28,7 @@ fn nowhere() -> String {
     format!("http://{}/run", listener.local_addr().unwrap())
 }
 
-/// An agent that answers with its name, and its requests.
+/// Starts an agent that answers with its name; returns its URL and the number of its requests.
 async fn named(name: &'static str) -> (String, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
@@ -63,7 +63,7 @@ fn standing(reach: &Reach) -> Standing {
 }
 
 #[tokio::test]
-async fn r35_after_failures_in_a_row_calls_are_refused_at_once_until_one_is_answered() {
+async fn r35_consecutive_failures_open_the_breaker_until_a_call_is_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -76,7 +76,7 @@ async fn r35_after_failures_in_a_row_calls_are_refused_at_once_until_one_is_answ
     assert_eq!(fault.retry_after_secs(), Some(1));
     assert!(is_fault(Err::<(), _>(fault), 503, "AgentUnavailable").contains("breaker"));
     assert_eq!(standing(&reach), Standing::Open);
-    // It is back; the first call after the breaker's time finds it.
+    // The agent is back; the first call after the breaker's time is the probe that finds it.
     let listener = TcpListener::bind(address).await.unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -93,7 +93,7 @@ async fn r35_after_failures_in_a_row_calls_are_refused_at_once_until_one_is_answ
 }
 
 #[tokio::test]
-async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once() {
+async fn a_probe_that_never_ends_blocks_no_further_probe_and_probes_never_run_at_once() {
     let (address, count) = raw(silent).await;
     let reach = Arc::new(Reach::new(&format!("http://{address}/run"), &nervous()));
     for _ in 0..2 {
@@ -112,7 +112,7 @@ async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once()
     }
     assert_eq!(codes.iter().filter(|code| **code == "Timeout").count(), 1, "{codes:?}");
     assert_eq!(count.load(Ordering::SeqCst), before + 1);
-    // Its caller leaves; the next try is made all the same.
+    // The caller of the probe leaves; the next probe is still made.
     tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     assert!(tokio::time::timeout(Duration::from_millis(20), reach.get()).await.is_err());
     tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
@@ -120,12 +120,12 @@ async fn a_try_that_never_ends_keeps_nobody_out_and_two_tries_never_go_at_once()
 }
 
 #[tokio::test]
-async fn a_caller_with_a_websocket_does_not_use_up_the_try_of_an_agent_that_has_none() {
+async fn opening_a_websocket_does_not_use_up_the_probe_of_an_agent_without_one() {
     let reach = Reach::new("agent://a.example/x", &nervous());
     for _ in 0..2 {
         is_fault(reach.get().await, 503, "AgentUnavailable");
     }
-    assert_ne!(standing(&reach), Standing::Closed, "where a name leads nowhere, nothing is there");
+    assert_ne!(standing(&reach), Standing::Closed, "a name that does not resolve counts as an endpoint that is down");
     tokio::time::sleep(OPEN + Duration::from_millis(20)).await;
     let admitted = Admitted { route: reach.route.clone(), deadline: Instant::now() + Duration::from_secs(3) };
     let passage = Passage::default();
@@ -147,7 +147,7 @@ async fn a_caller_with_a_websocket_does_not_use_up_the_try_of_an_agent_that_has_
 }
 
 #[tokio::test]
-async fn what_an_agent_answers_never_opens_its_breaker() {
+async fn an_agent_that_replies_never_opens_its_breaker() {
     let unwell = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     for answer in
         [unwell, "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", "garbage\r\n\r\n"]
@@ -188,7 +188,7 @@ async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_bre
 }
 
 #[test]
-fn r35_a_caller_that_gives_too_little_time_to_connect_says_nothing_of_the_agent() {
+fn r35_a_connect_timeout_shortened_by_the_caller_says_nothing_of_the_agent() {
     let bounds = Bounds::from(&quick().timeouts);
     let late: Result<(), Fault> = Err(Fault::new(Code::Timeout, "late").reached(fault::Reach::Nowhere));
     let gone: Result<(), Fault> = Err(Fault::new(Code::AgentUnavailable, "gone").reached(fault::Reach::Nowhere));
@@ -199,12 +199,12 @@ fn r35_a_caller_that_gives_too_little_time_to_connect_says_nothing_of_the_agent(
         let began = Instant::now() - millis(since);
         let given = Given { began, deadline: began + millis(given), streamed: false, bounds };
         assert_eq!(given.verdict(&late), verdict, "{since} of {given:?}");
-        assert_eq!(given.verdict(&gone), Some(false), "whoever refuses a connection is not there");
+        assert_eq!(given.verdict(&gone), Some(false), "a refused connection means that the endpoint is down");
     }
 }
 
 #[tokio::test]
-async fn a_breaker_outlives_its_route_where_the_endpoint_is_the_same_and_may_be_switched_off() {
+async fn a_breaker_outlives_its_upstream_set_and_can_be_disabled() {
     let (transport, endpoint) = (transport(), nowhere());
     let reach = Reach::through(transport.clone(), &endpoint, &nervous());
     for _ in 0..2 {
@@ -215,7 +215,7 @@ async fn a_breaker_outlives_its_route_where_the_endpoint_is_the_same_and_may_be_
     let off = BreakerSettings { failures: Some(0), open_for: None };
     let never = Reach::through(transport.clone(), &endpoint, &Settings { breaker: off, ..quick() });
     assert!(is_fault(never.get().await, 503, "AgentUnavailable").contains("connecting"));
-    // What nobody leads to any more is forgotten.
+    // Breakers that no upstream set uses are removed.
     for at in 0..1_000 {
         drop(transport.route(&agent(&format!("http://127.0.0.1:9/{at}")), &quick()).unwrap());
     }
@@ -223,7 +223,7 @@ async fn a_breaker_outlives_its_route_where_the_endpoint_is_the_same_and_may_be_
 }
 
 #[test]
-fn settings_that_cannot_be_used_are_told_by_name() {
+fn unusable_settings_are_problems_that_name_their_field() {
     let endpoints = |texts: &[&str]| Settings {
         endpoints: Some(texts.iter().map(ToString::to_string).collect()),
         ..Settings::default()
@@ -231,10 +231,10 @@ fn settings_that_cannot_be_used_are_told_by_name() {
     let breaker = BreakerSettings { failures: Some(1_001), open_for: Some(Span::secs(7_200)) };
     let many = vec!["http://a.example/"; 16];
     for (settings, words) in [
-        (endpoints(&["ftp://x/"]), "endpoints[0]: endpoints of kind 'ftp'"),
-        (endpoints(&["http://127.0.0.1/", "http://127.0.0.1/"]), "endpoints[1]: stands there twice"),
+        (endpoints(&["ftp://x/"]), "endpoints[0]: the endpoint scheme 'ftp'"),
+        (endpoints(&["http://127.0.0.1/", "http://127.0.0.1/"]), "endpoints[1]: is a duplicate"),
         (endpoints(&many), "at most 15"),
-        (Settings { breaker, ..Settings::default() }, "breaker.open_for: must be 100ms to 1h"),
+        (Settings { breaker, ..Settings::default() }, "breaker.open_for: is 7200s (must be 100ms to 1h)"),
     ] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let problems = runtime.block_on(async {
@@ -248,7 +248,7 @@ fn settings_that_cannot_be_used_are_told_by_name() {
 }
 
 #[tokio::test]
-async fn calls_are_spread_over_the_endpoints_and_go_where_the_least_is_going_on() {
+async fn calls_are_spread_over_the_endpoints_by_calls_in_flight() {
     let ((a, at_a), (b, at_b)) = (named("a").await, named("b").await);
     let reach = among(&a, &[&b], quick());
     for _ in 0..10 {
@@ -263,14 +263,14 @@ async fn calls_are_spread_over_the_endpoints_and_go_where_the_least_is_going_on(
 }
 
 #[tokio::test]
-async fn r45_a_call_goes_on_only_where_no_agent_can_have_read_it_or_twice_is_as_once() {
+async fn r45_failover_happens_only_where_no_agent_can_execute_a_call_twice() {
     let (alive, calls) = named("alive").await;
-    // Nothing was delivered: any call goes on.
+    // Nothing was delivered: any call fails over.
     let reach = among(&nowhere(), &[&alive], quick());
     for _ in 0..4 {
         assert_eq!(from(reach.post().await), "alive");
     }
-    // Somebody read it, and died: only what may be done twice goes on.
+    // An agent read the request and died: only idempotent calls fail over.
     let (dying, _) = raw(|mut stream, _| async move { request(&mut stream).await.map(drop) }).await;
     let dying = format!("http://{dying}/run");
     let careful = BreakerSettings { failures: Some(0), open_for: None };
@@ -286,13 +286,13 @@ async fn r45_a_call_goes_on_only_where_no_agent_can_have_read_it_or_twice_is_as_
         assert_eq!(from(reach.get().await), "alive");
         assert_eq!(from(reach.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await), "alive");
     }
-    // What one of them may have done is not taken for undone because another cannot be reached.
+    // A later endpoint that is unreachable does not undo what an earlier one may have executed.
     let careful = BreakerSettings { failures: Some(0), open_for: None };
     let reach = among(&dying, &[&nowhere()], Settings { breaker: careful, ..quick() });
     for _ in 0..2 {
         is_fault(reach.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await, 502, "AgentError");
     }
-    // Where every endpoint is left alone, that is said.
+    // If every breaker is open, the fault says so.
     let reach = among(&nowhere(), &[&nowhere()], nervous());
     for _ in 0..2 {
         is_fault(reach.post().await, 503, "AgentUnavailable");
@@ -301,7 +301,7 @@ async fn r45_a_call_goes_on_only_where_no_agent_can_have_read_it_or_twice_is_as_
 }
 
 #[tokio::test]
-async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_that_is_gone() {
+async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_the_endpoint_is_down() {
     let places = [named("a").await.0, named("b").await.0, named("c").await.0];
     let reach = among(&places[0], &[&places[1], &places[2]], nervous());
     let other = among(&places[2], &[&places[0], &places[1]], nervous());
@@ -325,7 +325,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_that_is_gone() 
     for name in 0..40_u32 {
         let session = hash(&[b"key:a", &name.to_le_bytes()]);
         let place = at(&reach, session).await;
-        // Another gateway, which knows the endpoints in another order, chooses alike.
+        // Another gateway, with the endpoints in another order, chooses the same endpoint.
         assert_eq!((at(&reach, session).await, at(&other, session).await), (place.clone(), place.clone()));
         used.insert(place);
     }
@@ -340,7 +340,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_that_is_gone() 
 }
 
 #[tokio::test]
-async fn a_session_that_the_agent_named_goes_back_to_where_it_was_named() {
+async fn a_session_named_by_the_agent_returns_to_the_endpoint_that_named_it() {
     let ((a, _), (b, _)) = (named("a").await, named("b").await);
     let reach = among(&a, &[&b], quick());
     for _ in 0..4 {
@@ -351,7 +351,7 @@ async fn a_session_that_the_agent_named_goes_back_to_where_it_was_named() {
         let headers = HeaderMap::from_iter([(HeaderName::from_static("mcp-session-id"), session.clone())]);
         for _ in 0..3 {
             let reply = reach.send(Method::POST, &headers, Bytes::from_static(b"{}").into()).await.unwrap();
-            // The agent was told its own name for it.
+            // The agent received the session id without the tag.
             assert_eq!((&reply.headers["x-from"], &reply.headers["mcp-session-id"]), (&place, &session));
         }
     }

@@ -1,4 +1,4 @@
-//! Which fields cross, and what is written anew.
+//! Which header fields cross the gateway, and which it writes itself.
 
 use super::*;
 use crate::transport::headers::{Own, forwarded, outgoing_headers};
@@ -22,7 +22,7 @@ fn sent(lines: &[(&str, &str)], passage: &Passage<'_>) -> HeaderMap {
 }
 
 #[test]
-fn r4_the_callers_credentials_and_identity_claims_never_cross() {
+fn r4_the_callers_credentials_and_identity_claims_are_stripped() {
     let secrets = [
         "authorization",
         "proxy-authorization",
@@ -55,7 +55,7 @@ fn r4_the_callers_credentials_and_identity_claims_never_cross() {
 }
 
 #[test]
-fn hop_by_hop_fields_and_those_that_connection_names_never_cross() {
+fn hop_by_hop_fields_and_connection_options_are_stripped() {
     let lines = [
         ("connection", "keep-alive, X-Hop"),
         ("connection", "close, x-other"),
@@ -84,7 +84,7 @@ fn hop_by_hop_fields_and_those_that_connection_names_never_cross() {
 }
 
 #[test]
-fn r34_r68_r76_ids_traces_versions_and_unknown_fields_cross() {
+fn r34_r68_r76_ids_traces_versions_and_unknown_fields_are_forwarded() {
     let names = [
         "traceparent",
         "tracestate",
@@ -114,7 +114,7 @@ fn r34_r68_r76_ids_traces_versions_and_unknown_fields_cross() {
 }
 
 #[test]
-fn forwarded_is_written_as_rfc_7239_wants_it() {
+fn forwarded_has_the_form_of_rfc_7239() {
     let told = |peer: &str, secure, host| {
         let forwarded = peer.parse().map(|peer| forwarded(peer, secure, host)).ok();
         let passage = Passage { forwarded: forwarded.as_ref(), ..passage() };
@@ -134,7 +134,7 @@ fn forwarded_is_written_as_rfc_7239_wants_it() {
 }
 
 #[test]
-fn what_the_gateway_says_of_a_call_replaces_what_the_caller_said() {
+fn the_gateways_fields_replace_the_callers() {
     let own = [(HeaderName::from_static("x-request-id"), HeaderValue::from_static("ours"))];
     let headers = sent(
         &[("x-request-id", "theirs"), ("x-request-id", "too"), ("x-request-timeout", "9h")],
@@ -144,7 +144,7 @@ fn what_the_gateway_says_of_a_call_replaces_what_the_caller_said() {
     assert_eq!(headers.get_all("x-request-timeout").iter().count(), 1);
 }
 
-/// What an agent reads when the gateway has a credential for it and the caller shows its own.
+/// Returns the request that an agent receives when the gateway has a credential for it and the caller sends its own.
 async fn read_with(header: &str, scheme: Option<&str>) -> String {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"own-s3cret\n").unwrap();
@@ -166,7 +166,7 @@ async fn read_with(header: &str, scheme: Option<&str>) -> String {
 }
 
 #[tokio::test]
-async fn r4_the_gateway_shows_its_own_credential_and_never_the_callers() {
+async fn r4_the_gateway_sends_its_own_credential_and_not_the_callers() {
     let table = [
         ("Authorization", None, "authorization: Bearer own-s3cret"),
         ("X-API-Key", None, "x-api-key: own-s3cret"),
@@ -181,7 +181,7 @@ async fn r4_the_gateway_shows_its_own_credential_and_never_the_callers() {
 }
 
 #[test]
-fn r41_what_an_agent_tells_of_its_machinery_stays_here() {
+fn r41_fields_that_reveal_the_agents_infrastructure_are_stripped() {
     let hidden = [
         "server",
         "x-powered-by",
@@ -223,7 +223,7 @@ fn r41_what_an_agent_tells_of_its_machinery_stays_here() {
 }
 
 #[test]
-fn r33_r79_a_relative_location_stays_where_something_was_made_or_begun() {
+fn r33_r79_a_relative_location_is_kept_with_201_and_202_only() {
     let shown = |status, location| incoming_headers(&fields(&[("location", location), ("retry-after", "3")]), status);
     use ::http::StatusCode as Status;
     assert_eq!(shown(Status::CREATED, "/runs/1")["location"], "/runs/1");

@@ -1,5 +1,4 @@
-//! The transport against agents that behave and agents that do not, all on loopback, most of them
-//! written byte by byte.
+//! The upstream client against well-behaved and misbehaving agents, all on loopback, most of them written byte by byte.
 
 mod broken;
 mod ends;
@@ -44,7 +43,7 @@ impl Admission for Admitted {
     }
 }
 
-/// Bounds short enough to wait for.
+/// Timeouts short enough for tests.
 fn quick() -> Settings {
     let span = |millis| Some(Span::millis(millis));
     let timeouts = Timeouts { connect: span(1_000), first_byte: span(250), idle: span(250), total: span(3_000) };
@@ -60,7 +59,7 @@ fn agent(endpoint: &str) -> Agent {
     Agent::from_document(&json!({"id": "a", "name": "a", "endpoint": endpoint}), [0; 32]).unwrap()
 }
 
-/// A transport, and an agent that it reaches.
+/// An upstream client, and the upstream of one agent.
 struct Reach {
     transport: Transport,
     route: Route,
@@ -104,7 +103,7 @@ async fn whole(reply: Result<Reply, Fault>) -> Result<Bytes, Fault> {
     Ok(beginning.bytes)
 }
 
-/// An agent that does `serve` with every connection; `serve` is told how many came before.
+/// Starts an agent that runs `serve` for every connection; `serve` receives the number of connections before it.
 async fn raw<F, W>(serve: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(TcpStream, usize) -> W + Send + Sync + 'static,
@@ -122,7 +121,7 @@ where
     (address, count)
 }
 
-/// An agent that reads a request, says `answer`, and then closes or waits.
+/// Starts an agent that reads a request, sends `answer`, and then closes or waits.
 async fn says(answer: impl Into<Vec<u8>>, close: bool) -> SocketAddr {
     let answer: Arc<[u8]> = answer.into().into();
     let serve = move |mut stream: TcpStream, _| {
@@ -173,11 +172,11 @@ fn is_fault(result: Result<impl std::fmt::Debug, Fault>, status: u16, code: &str
     fault.internal().expect("a detail for the log").to_owned()
 }
 
-/// Sweeps until no connection is kept any more.
+/// Runs the pool's sweep until no connection is kept.
 async fn swept(transport: &Transport) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while transport.idle() > 0 {
-        assert!(Instant::now() < deadline, "connections are kept for ever");
+        assert!(Instant::now() < deadline, "idle connections are never closed");
         transport.http.sweep().await;
     }
 }

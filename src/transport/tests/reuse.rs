@@ -1,8 +1,8 @@
-//! Connections used again, connections found dead, and what may be sent twice.
+//! Connection reuse, dead connections, and retries.
 
 use super::*;
 
-/// Answers `per` requests on each connection, then closes it without a word.
+/// Starts an agent that answers `per` requests on each connection and then closes it.
 async fn closes_after(per: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     raw(move |mut stream, _| async move {
         for _ in 0..per {
@@ -14,7 +14,7 @@ async fn closes_after(per: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     .await
 }
 
-/// Answers one request, then reads the next and closes: the race that an agent closing idle connections loses.
+/// Starts an agent that answers one request, then reads the next and closes: the race of an agent with an idle timeout.
 async fn dies_at_second() -> (SocketAddr, Arc<AtomicUsize>) {
     raw(|mut stream, count| async move {
         request(&mut stream).await?;
@@ -29,7 +29,7 @@ async fn dies_at_second() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
+async fn a_connection_is_reused() {
     let (address, count) = closes_after(usize::MAX).await;
     let reach = Reach::at(address);
     for _ in 0..20 {
@@ -39,7 +39,7 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn r45_a_post_on_a_connection_that_was_closed_meanwhile_succeeds_on_another() {
+async fn r45_a_post_on_a_closed_idle_connection_succeeds_on_another() {
     let (address, count) = closes_after(1).await;
     let reach = Reach::at(address);
     for _ in 0..20 {
@@ -49,7 +49,7 @@ async fn r45_a_post_on_a_connection_that_was_closed_meanwhile_succeeds_on_anothe
 }
 
 #[tokio::test]
-async fn r45_a_post_that_the_agent_may_have_read_is_not_sent_twice() {
+async fn r45_a_post_that_the_agent_may_have_read_is_not_retried() {
     let (address, count) = dies_at_second().await;
     let reach = Reach::at(address);
     assert_eq!(whole(reach.post().await).await.unwrap(), "{}");
@@ -58,7 +58,7 @@ async fn r45_a_post_that_the_agent_may_have_read_is_not_sent_twice() {
 }
 
 #[tokio::test]
-async fn r45_a_get_and_a_post_with_an_idempotency_key_are_sent_again() {
+async fn r45_a_get_and_a_post_with_an_idempotency_key_are_retried() {
     let mut keyed = HeaderMap::new();
     keyed.insert("idempotency-key", HeaderValue::from_static("k1"));
     for (method, headers) in [(Method::GET, HeaderMap::new()), (Method::POST, keyed)] {
@@ -73,7 +73,7 @@ async fn r45_a_get_and_a_post_with_an_idempotency_key_are_sent_again() {
 }
 
 #[tokio::test]
-async fn r45_after_a_part_of_the_answer_nothing_is_sent_again() {
+async fn r45_nothing_is_retried_after_a_part_of_the_reply() {
     let (address, count) = raw(|mut stream, _| async move {
         request(&mut stream).await?;
         stream.write_all(OK.as_bytes()).await?;
@@ -88,7 +88,7 @@ async fn r45_after_a_part_of_the_answer_nothing_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_agent_wants_closed_or_that_says_too_much_is_not_used_again() {
+async fn a_connection_that_the_agent_closes_or_that_sends_extra_bytes_is_not_reused() {
     let close = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
     let chatty = format!("{OK}HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison");
     let none = "HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\n{}";
@@ -101,7 +101,7 @@ async fn a_connection_that_the_agent_wants_closed_or_that_says_too_much_is_not_u
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_read_to_its_end_takes_its_connection_with_it() {
+async fn a_body_that_is_not_read_to_its_end_closes_its_connection() {
     let (address, count) = raw(|mut stream, _| async move {
         request(&mut stream).await?;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nabc").await?;
@@ -117,7 +117,7 @@ async fn a_body_that_is_not_read_to_its_end_takes_its_connection_with_it() {
 }
 
 #[tokio::test]
-async fn unused_connections_are_bounded_and_let_go() {
+async fn idle_connections_are_bounded_and_closed() {
     let (address, _) = closes_after(usize::MAX).await;
     let settings = Settings { idle_connections: Some(3), keep_alive: Some(Span::millis(50)), ..quick() };
     let reach = Reach::new(&format!("http://{address}/"), &settings);
@@ -130,7 +130,7 @@ async fn unused_connections_are_bounded_and_let_go() {
 }
 
 #[tokio::test]
-async fn a_changed_policy_holds_for_connections_that_are_open() {
+async fn a_changed_policy_applies_to_open_connections() {
     let (address, count) = closes_after(usize::MAX).await;
     let reach = Reach::at(address);
     let mut busy = reach.post().await.unwrap();
@@ -144,7 +144,7 @@ async fn a_changed_policy_holds_for_connections_that_are_open() {
 }
 
 #[tokio::test]
-async fn routes_of_another_configuration_share_the_connections() {
+async fn upstreams_of_another_configuration_share_the_connections() {
     let (address, count) = closes_after(usize::MAX).await;
     let reach = Reach::at(address);
     whole(reach.post().await).await.unwrap();
@@ -154,7 +154,7 @@ async fn routes_of_another_configuration_share_the_connections() {
 }
 
 #[tokio::test]
-async fn many_calls_at_once_all_come_back() {
+async fn many_concurrent_calls_all_return() {
     let (address, _) = closes_after(7).await;
     let reach = Arc::new(Reach::at(address));
     let calls = (0..100).map(|_| {

@@ -1,4 +1,4 @@
-//! TLS towards agents: who is believed, which certificate is shown, and that neither is ever mixed up.
+//! TLS to agents: trusted authorities, client certificates, and the separation of connections by both.
 
 use super::*;
 use crate::unit::FilePath;
@@ -47,12 +47,12 @@ impl Authority {
         (self.path("client.pem"), self.path("client.key"))
     }
 
-    /// Settings that believe this authority.
+    /// Settings that trust this authority.
     fn believed(&self) -> Settings {
         Settings { tls: Tls { ca: self.path("ca.pem"), ..Tls::default() }, ..quick() }
     }
 
-    /// An agent with a certificate for `name`, which asks for a client's where `clients` says by whom.
+    /// Starts an agent with a certificate for `name` that requires client certificates issued by `clients`, if given.
     async fn agent(&self, name: &str, clients: Option<&Authority>) -> (SocketAddr, Arc<AtomicUsize>) {
         let (certificate, key) = self.issue(name);
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -87,7 +87,7 @@ fn url(address: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn r1_an_agent_with_the_right_certificate_is_reached_and_its_connection_used_again() {
+async fn r1_an_agent_with_a_valid_certificate_is_called_and_its_connection_reused() {
     let authority = Authority::new();
     let (address, count) = authority.agent("localhost", None).await;
     let reach = Reach::new(&url(address), &authority.believed());
@@ -98,7 +98,7 @@ async fn r1_an_agent_with_the_right_certificate_is_reached_and_its_connection_us
 }
 
 #[tokio::test]
-async fn r61_a_certificate_of_another_authority_or_for_another_name_is_502() {
+async fn r61_a_certificate_of_an_untrusted_authority_or_for_another_name_is_502() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (address, _) = authority.agent("localhost", None).await;
     is_fault(Reach::new(&url(address), &other.believed()).post().await, 502, "AgentError");
@@ -111,7 +111,7 @@ async fn r61_a_certificate_of_another_authority_or_for_another_name_is_502() {
 }
 
 #[tokio::test]
-async fn r61_an_address_is_verified_like_a_name() {
+async fn r61_a_certificate_for_an_ip_address_is_verified() {
     let authority = Authority::new();
     let (address, _) = authority.agent("127.0.0.1", None).await;
     let reach = Reach::new(&format!("https://{address}/"), &authority.believed());
@@ -119,7 +119,7 @@ async fn r61_an_address_is_verified_like_a_name() {
 }
 
 #[tokio::test]
-async fn a_connection_made_under_one_authority_is_never_used_under_another() {
+async fn a_connection_opened_under_one_authority_is_never_used_under_another() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (address, _) = authority.agent("localhost", None).await;
     let reach = Reach::new(&url(address), &authority.believed());
@@ -134,7 +134,7 @@ async fn a_connection_made_under_one_authority_is_never_used_under_another() {
 }
 
 #[tokio::test]
-async fn a_changed_file_of_authorities_holds_for_open_connections_too_and_a_broken_one_does_not() {
+async fn a_changed_ca_file_applies_to_open_connections_and_an_invalid_one_is_ignored() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (address, count) = authority.agent("localhost", None).await;
     let reach = Reach::new(&url(address), &authority.believed());
@@ -150,7 +150,7 @@ async fn a_changed_file_of_authorities_holds_for_open_connections_too_and_a_brok
 }
 
 #[tokio::test]
-async fn r4_the_gateway_shows_its_certificate_to_agents_that_ask() {
+async fn r4_the_gateway_presents_its_certificate_to_agents_that_request_one() {
     let authority = Authority::new();
     let (address, _) = authority.agent("localhost", Some(&authority)).await;
     is_fault(Reach::new(&url(address), &authority.believed()).post().await, 502, "AgentError");
@@ -163,7 +163,7 @@ async fn r4_the_gateway_shows_its_certificate_to_agents_that_ask() {
 }
 
 #[tokio::test]
-async fn r38_what_does_not_speak_tls_is_502_and_what_says_nothing_is_504() {
+async fn r38_an_agent_without_tls_is_502_and_a_silent_agent_is_504() {
     let authority = Authority::new();
     let mut settings = authority.believed();
     settings.timeouts.connect = Some(Span::millis(300));
@@ -180,7 +180,7 @@ async fn r38_what_does_not_speak_tls_is_502_and_what_says_nothing_is_504() {
 }
 
 #[tokio::test]
-async fn r40_a_body_cut_off_without_tls_saying_so_is_a_fault() {
+async fn r40_a_body_truncated_without_tls_close_notify_is_a_fault() {
     let authority = Authority::new();
     let (certificate, key) = authority.issue("localhost");
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -201,7 +201,7 @@ async fn r40_a_body_cut_off_without_tls_saying_so_is_a_fault() {
 }
 
 #[tokio::test]
-async fn files_that_are_missing_or_do_not_fit_are_problems_with_their_field() {
+async fn missing_or_mismatched_files_are_problems_that_name_their_field() {
     let (authority, other) = (Authority::new(), Authority::new());
     let problems = |tls: Tls| {
         let settings = Settings { tls, ..Settings::default() };

@@ -1,10 +1,10 @@
-//! Bodies in pieces, in both directions.
+//! Streamed bodies, in both directions.
 
 use super::*;
 use crate::fault::Code;
 
 #[tokio::test]
-async fn r43_pieces_of_an_answer_arrive_as_they_are_sent() {
+async fn r43_chunks_of_a_reply_arrive_as_they_are_sent() {
     let (go, gate) = tokio::sync::mpsc::channel::<()>(1);
     let gate = Arc::new(tokio::sync::Mutex::new(gate));
     let (address, _) = raw(move |mut stream, _| {
@@ -32,7 +32,7 @@ async fn r43_pieces_of_an_answer_arrive_as_they_are_sent() {
 }
 
 #[tokio::test]
-async fn r43_a_slow_reader_stops_the_agent() {
+async fn r43_a_slow_reader_applies_back_pressure_to_the_agent() {
     let (sent, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counter = Arc::clone(&sent);
     let (address, _) = raw(move |mut stream, _| {
@@ -55,7 +55,7 @@ async fn r43_a_slow_reader_stops_the_agent() {
         before = sent.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(before < 32 << 20, "{before} bytes were taken from the agent though nobody read them");
+    assert!(before < 32 << 20, "{before} bytes were read from the agent although the caller reads nothing");
     while let Some(piece) = reply.body.chunk().await {
         seen.fetch_add(piece.unwrap().len(), Ordering::SeqCst);
     }
@@ -73,7 +73,7 @@ async fn echo() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn r31_a_streamed_request_arrives_byte_for_byte() {
+async fn r31_a_streamed_request_arrives_unchanged() {
     let reach = Reach::at(echo().await);
     let (feed, body) = Body::stream(Some(300_000));
     let feeding = async move {
@@ -96,7 +96,7 @@ async fn r31_a_streamed_request_arrives_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_request_body_that_breaks_off_is_never_completed() {
+async fn a_truncated_request_body_is_never_completed() {
     let complete = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&complete);
     let (address, _) = raw(move |mut stream, _| {
@@ -117,14 +117,14 @@ async fn a_request_body_that_breaks_off_is_never_completed() {
     assert_eq!((fault.http_status(), fault.code()), (400, Code::InvalidInput));
     let (feed, body) = Body::stream(Some(1_000));
     feed.send(Bytes::from_static(b"ab")).await.unwrap();
-    feed.fail(Fault::new(Code::PayloadTooLarge, "The body is too large."));
+    feed.fail(Fault::new(Code::PayloadTooLarge, "The body is too large"));
     let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
     assert_eq!(fault.http_status(), 413);
     assert_eq!(complete.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn an_agent_that_answers_before_the_whole_request_is_heard() {
+async fn a_reply_sent_before_the_whole_request_is_received() {
     let (address, _) = raw(|mut stream, _| async move {
         stream.read_exact(&mut [0; 64]).await?;
         stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await?;
@@ -146,13 +146,13 @@ async fn an_agent_that_answers_before_the_whole_request_is_heard() {
 }
 
 #[tokio::test]
-async fn r96_a_slow_sender_is_not_taken_for_a_slow_agent() {
+async fn r96_a_slow_sender_is_not_mistaken_for_a_slow_agent() {
     let endpoint = format!("http://{}/run", echo().await);
     let timeouts = Timeouts { first_byte: Some(Span::secs(2)), ..quick().timeouts };
     let timeouts = Timeouts { total: Some(Span::secs(60)), ..timeouts };
     let reach = Reach::new(&endpoint, &Settings { timeouts, ..Settings::default() });
     let (feed, body) = Body::stream(Some(6));
-    // Longer in all than the agent may take to answer, and each pause far shorter, also on a slow machine.
+    // In total longer than the agent's timeout, while each pause is much shorter, even on a slow machine.
     let feeding = async move {
         for _ in 0..6 {
             tokio::time::sleep(Duration::from_millis(400)).await;
@@ -166,7 +166,7 @@ async fn r96_a_slow_sender_is_not_taken_for_a_slow_agent() {
 }
 
 #[tokio::test]
-async fn the_beginning_of_a_body_is_not_lost_by_looking_at_it() {
+async fn peeking_at_a_body_loses_no_bytes() {
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n{}", "y".repeat(100_000));
     let reach = Reach::at(says(answer, false).await);
     let mut reply = reach.post().await.unwrap();

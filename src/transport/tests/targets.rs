@@ -1,4 +1,4 @@
-//! Settings, and what is said about agents that cannot be reached as configured.
+//! Upstream configuration, and the problems of agents that cannot be called as configured.
 
 use super::*;
 use std::io::Write;
@@ -8,7 +8,7 @@ fn problems(endpoint: &str, settings: &Settings) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn r1_plain_http_beyond_this_machine_must_be_spelled() {
+async fn r1_plain_http_beyond_this_machine_requires_insecure_plaintext() {
     for endpoint in [
         "http://agent.example/",
         "http://10.0.0.7/",
@@ -32,7 +32,7 @@ async fn r1_plain_http_beyond_this_machine_must_be_spelled() {
 }
 
 #[tokio::test]
-async fn a_credential_that_cannot_be_sent_is_a_problem_and_never_repeated() {
+async fn a_credential_that_cannot_be_sent_is_a_problem_whose_text_hides_it() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"two\nlines").unwrap();
     let named = |header: &str, value: &str| {
@@ -52,7 +52,7 @@ async fn a_credential_that_cannot_be_sent_is_a_problem_and_never_repeated() {
 }
 
 #[test]
-fn what_a_rule_leaves_open_comes_from_the_defaults() {
+fn values_that_a_rule_omits_come_from_the_defaults() {
     let parse = |text: &str| serde_json::from_str::<Settings>(text).unwrap();
     let base = parse(
         r#"{"timeouts": {"connect": "1s", "idle": "2s"}, "tls": {"ca": "a.pem", "certificate": "c.pem", "key": "c.key"},
@@ -83,7 +83,7 @@ fn what_a_rule_leaves_open_comes_from_the_defaults() {
 }
 
 #[tokio::test]
-async fn r51_an_agent_on_a_unix_socket_is_reached() {
+async fn r51_an_agent_on_a_unix_socket_is_called() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -130,14 +130,14 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
 }
 
 #[tokio::test]
-async fn r107_an_agent_over_mqtt_has_a_route_before_anybody_asks_for_its_broker() {
+async fn r107_an_upstream_over_mqtt_is_compiled_without_connecting_to_its_broker() {
     let reach = Reach::new("mqtts://broker.example:8883/control/agents/a/input", &quick());
     assert_eq!(reach.route.bounds().total, Duration::from_secs(3));
     assert_eq!(reach.route.at_once(), std::num::NonZeroU32::new(1));
 }
 
 #[tokio::test]
-async fn r129_plain_mqtt_beyond_this_machine_must_be_spelled() {
+async fn r129_plain_mqtt_beyond_this_machine_requires_insecure_plaintext() {
     let (agent, mut settings) = (agent("mqtt://broker.example/control/agents/a/input"), quick());
     let problems = transport().route(&agent, &settings).unwrap_err();
     assert!(problems[0].contains("plain mqtt beyond this machine"), "{problems:?}");
@@ -146,7 +146,7 @@ async fn r129_plain_mqtt_beyond_this_machine_must_be_spelled() {
 }
 
 #[tokio::test]
-async fn r130_what_cannot_be_used_with_a_broker_is_told_by_its_path() {
+async fn r130_unusable_mqtt_settings_are_problems_that_name_their_field() {
     let mut settings = quick();
     settings.mqtt.password = Some("env:GATEPOST_NO_SUCH_NAME".parse().unwrap());
     settings.mqtt.keep_alive = Some(Span::millis(10));

@@ -1,4 +1,4 @@
-//! HTTP/2 towards agents: shared connections, streams that are reset, connections that say goodbye.
+//! HTTP/2 to agents: shared connections, streams that are reset, GOAWAY.
 
 use super::*;
 use h2::server::SendResponse;
@@ -9,7 +9,7 @@ fn settings() -> Settings {
     Settings { h2c: Some(true), ..quick() }
 }
 
-/// An agent that does `serve` with every request; it is told how many connections and requests came before.
+/// Starts an agent that runs `serve` for every request; it receives the numbers of earlier connections and requests.
 async fn h2_agent<F, W>(serve: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(::http::Request<h2::RecvStream>, Answers, (usize, usize)) -> W + Clone + Send + Sync + 'static,
@@ -46,7 +46,7 @@ async fn body_of(request: &mut ::http::Request<h2::RecvStream>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn many_calls_share_one_connection() {
+async fn concurrent_calls_share_one_connection() {
     let (address, count) = h2_agent(|mut request, answers, _| async move {
         assert_eq!(request.uri().path(), "/run");
         assert!(request.uri().authority().is_some() && !request.headers().contains_key("host"));
@@ -62,7 +62,7 @@ async fn many_calls_share_one_connection() {
 }
 
 #[tokio::test]
-async fn slow_readers_do_not_keep_others_waiting() {
+async fn slow_readers_do_not_block_other_calls() {
     const BIG: &[u8] = &[b'x'; 4 << 20];
     let (address, _) = h2_agent(|request, mut answers, _| async move {
         let big = request.headers().contains_key("big");
@@ -84,7 +84,7 @@ async fn slow_readers_do_not_keep_others_waiting() {
 }
 
 #[tokio::test]
-async fn r38_a_stream_that_is_reset_is_502_before_the_head_and_a_fault_inside_the_body() {
+async fn r38_a_reset_stream_is_502_before_the_head_and_a_fault_within_the_body() {
     for reason in [h2::Reason::INTERNAL_ERROR, h2::Reason::CANCEL, h2::Reason::NO_ERROR] {
         let (address, _) = h2_agent(move |_, mut answers, _| async move { answers.send_reset(reason) }).await;
         let reach = Reach::new(&format!("http://{address}/"), &settings());
@@ -102,7 +102,7 @@ async fn r38_a_stream_that_is_reset_is_502_before_the_head_and_a_fault_inside_th
 }
 
 #[tokio::test]
-async fn r45_a_stream_that_the_agent_refused_unseen_is_sent_again_even_for_a_post() {
+async fn r45_a_refused_stream_is_retried_even_for_a_post() {
     let (address, count) = h2_agent(|_, mut answers, (connections, requests)| async move {
         match (connections, requests) {
             (0, 1) => answers.send_reset(h2::Reason::REFUSED_STREAM),
@@ -118,7 +118,7 @@ async fn r45_a_stream_that_the_agent_refused_unseen_is_sent_again_even_for_a_pos
 }
 
 #[tokio::test]
-async fn r45_a_connection_that_says_goodbye_is_replaced() {
+async fn r45_a_connection_that_sends_goaway_is_replaced() {
     let (address, count) = raw(|stream, _| async move {
         let mut connection = h2::server::handshake(stream).await.map_err(std::io::Error::other)?;
         if let Some(Ok((_, answers))) = connection.accept().await {
@@ -137,7 +137,7 @@ async fn r45_a_connection_that_says_goodbye_is_replaced() {
 }
 
 #[tokio::test]
-async fn r38_what_is_not_http2_is_502_and_what_says_nothing_is_504() {
+async fn r38_an_agent_without_http2_is_502_and_a_silent_agent_is_504() {
     let (address, _) = raw(|mut stream, _| async move { stream.write_all(OK.as_bytes()).await }).await;
     is_fault(Reach::new(&format!("http://{address}/"), &settings()).post().await, 502, "AgentError");
     let (silent, _) = h2_agent(|_, answers, _| async move {
@@ -149,7 +149,7 @@ async fn r38_what_is_not_http2_is_502_and_what_says_nothing_is_504() {
 }
 
 #[tokio::test]
-async fn streamed_bodies_cross_http2_and_a_broken_one_resets_the_stream() {
+async fn streamed_bodies_work_over_http2_and_a_truncated_one_resets_the_stream() {
     let (address, _) = h2_agent(|mut request, answers, _| async move {
         let body = body_of(&mut request).await;
         say(answers, Box::leak(body.into_boxed_slice()));
@@ -174,7 +174,7 @@ async fn streamed_bodies_cross_http2_and_a_broken_one_resets_the_stream() {
 }
 
 #[tokio::test]
-async fn unused_shared_connections_are_let_go() {
+async fn idle_shared_connections_are_closed() {
     let (address, _) = h2_agent(|_, answers, _| async move { say(answers, b"{}") }).await;
     let settings = Settings { keep_alive: Some(Span::millis(20)), ..settings() };
     let reach = Reach::new(&format!("http://{address}/"), &settings);

@@ -1,5 +1,5 @@
-//! What an agent answers: messages taken apart by the agent's form, until the answer is over. Everything is bounded:
-//! one message by its size, all before an answer by their number, waiting by the agent's bounds.
+//! Parses an agent's reply: splits messages by the agent's framing, until the reply is complete. Everything is bounded:
+//! a message by its size, the messages before a reply by their number, waiting by the agent's timeouts.
 
 use super::{
     leg::{Came, Leg},
@@ -16,33 +16,33 @@ use serde_json::{Map, Value, json, value::RawValue};
 use std::borrow::Cow;
 use tokio::time::{Instant, timeout_at};
 
-/// Members that may stand beside an `error` without being a result.
+/// Members that may accompany an `error` without being a result.
 const BESIDE: [&str; 11] =
     ["error", "code", "message", "detail", "details", "status", "type", "request_id", "id", "task_id", "jsonrpc"];
 
-/// A part of an answer.
+/// A part of a reply.
 pub(super) enum Part {
-    /// One of several, with its name where it has one.
+    /// One of several, with its event name if it has one.
     One(Option<String>, Bytes),
-    /// The last.
+    /// The last one.
     Last(Bytes),
-    /// The agent's own failure, as an agent over HTTP would tell it.
+    /// The agent's own failure, in the form of an agent over HTTP.
     Failure(StatusCode, Bytes),
-    /// Nothing more.
+    /// The reply is complete.
     End,
 }
 
-/// The answer to one message.
+/// Reads the reply to one message.
 pub(super) struct Answers {
     pub(super) leg: Leg,
     manner: Manner,
     id: String,
     bounds: Bounds,
     deadline: Instant,
-    /// What is left of a message. It is cut when it is read: a message of line breaks is no larger here than it came.
+    /// The unread rest of a message. It is split when it is read, so that a message of line breaks uses no more memory.
     held: Option<Bytes>,
     seen: u32,
-    /// Messages that belong to nobody.
+    /// The number of messages that belong to no call.
     skipped: u32,
 }
 
@@ -51,10 +51,10 @@ impl Answers {
         Self { leg, manner, id: id.to_owned(), bounds, deadline, held: None, seen: 0, skipped: 0 }
     }
 
-    /// The next part.
+    /// Returns the next part.
     ///
     /// # Errors
-    /// The agent does not answer in time, leaves before its answer is over, or answers what is none.
+    /// The agent does not reply in time, closes before the reply is complete, or sends an invalid reply.
     pub(super) async fn part(&mut self) -> Result<Part> {
         loop {
             while let Some(line) = self.line() {
@@ -64,37 +64,37 @@ impl Answers {
                 }
                 self.skipped += 1;
                 if self.skipped > self.manner.max_messages {
-                    return Err(Fault::new(Code::AgentError, "The agent sent too many messages without an answer."));
+                    return Err(Fault::new(Code::AgentError, "The agent sent too many messages without a reply"));
                 }
             }
             let patience = if self.seen == 0 { self.bounds.first_byte } else { self.bounds.idle };
             let until = self.deadline.min(Instant::now() + patience);
             let came = timeout_at(until, self.leg.next()).await;
-            match came.map_err(|_| Fault::new(Code::Timeout, "The agent did not answer in time."))? {
+            match came.map_err(|_| Fault::new(Code::Timeout, "The agent did not answer in time"))? {
                 Came::Text(text) => self.held = Some(text.into()),
                 Came::Binary(_) => {
-                    return Err(Fault::new(Code::AgentError, "The agent's answer is not text."));
+                    return Err(Fault::new(Code::AgentError, "The agent's reply is not text"));
                 }
                 Came::Closed(close) => return closed(close).map_or(Ok(Part::End), Err),
                 Came::Lost(lost) => {
                     let fault = lost.fault();
                     return Err(match (self.seen, lost) {
-                        // As one over HTTP that is gone without a word.
+                        // As with an agent over HTTP that closes without a reply.
                         (0, Lost::Gone) => fault.reached(Reach::Unsure),
                         (0, _) => fault,
-                        (_, lost) => fault.detail(format_args!("{lost:?}, in the middle")),
+                        (_, lost) => fault.detail(format_args!("{lost:?}, within the reply")),
                     });
                 }
             }
         }
     }
 
-    /// Whether more came before the answer than may.
+    /// Whether more messages arrived before the reply than allowed.
     pub(super) fn is_too_much(&self) -> bool {
         self.seen > self.manner.max_messages
     }
 
-    /// The next line of a message, or the message where lines mean nothing.
+    /// Takes the next line of a message, or the whole message where the framing has no lines.
     fn line(&mut self) -> Option<Bytes> {
         loop {
             let mut rest = self.held.take()?;
@@ -133,10 +133,10 @@ impl Answers {
 }
 
 fn garbage() -> Fault {
-    Fault::new(Code::AgentError, "The agent's answer is not valid JSON.")
+    Fault::new(Code::AgentError, "The agent's reply is not valid JSON")
 }
 
-/// A message of JSON-RPC, as far as it matters here.
+/// The members of a JSON-RPC message that are used here.
 #[derive(serde::Deserialize)]
 struct Rpc<'a> {
     #[serde(borrow, default)]
@@ -151,8 +151,8 @@ struct Rpc<'a> {
     error: Option<Value>,
 }
 
-/// The response to `id`, or a notification; what belongs to neither is nobody's. An error without an id is one, too:
-/// the agent could not read the only request that it was sent (JSON-RPC 2.0 §5).
+/// Parses the response to `id`, or a notification; other messages are skipped. An error without an id is a response,
+/// too: the agent could not read the only request that it was sent (JSON-RPC 2.0 §5).
 fn rpc(line: &Bytes, id: &str) -> Result<Option<Part>> {
     let object = line.first() == Some(&b'{');
     let message: Rpc<'_> = serde_json::from_slice(line).ok().filter(|_| object).ok_or_else(garbage)?;
@@ -169,7 +169,7 @@ fn rpc(line: &Bytes, id: &str) -> Result<Option<Part>> {
     })
 }
 
-/// An error of JSON-RPC in the form of HTTP, from which the gateway makes what its caller may read.
+/// Maps a JSON-RPC error to the form of an HTTP error, which the gateway redacts for its caller.
 fn failure(error: &Value) -> Part {
     let status = match error.get("code").and_then(Value::as_i64) {
         Some(-32600 | -32602) => StatusCode::BAD_REQUEST,
@@ -181,7 +181,7 @@ fn failure(error: &Value) -> Part {
     Part::Failure(status, Bytes::from(told.to_string()))
 }
 
-/// Whether a part of a stream is a failure: in a stream nobody looks at it again.
+/// Whether a part of a stream is a failure; parts of streams are not inspected again later.
 pub(super) fn is_failure(part: &[u8]) -> bool {
     let Ok(members) = serde_json::from_slice::<Map<String, Value>>(part) else {
         return false;

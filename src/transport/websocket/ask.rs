@@ -1,4 +1,4 @@
-//! What an agent is sent: the input in the agent's own form, one message. And what the caller wants back.
+//! Builds the message for an agent in the agent's framing, and negotiates the format of the reply for the caller.
 
 use super::settings::Frames;
 use crate::fault::{Code, Fault, Result};
@@ -7,29 +7,29 @@ use http::{HeaderMap, header};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// The method of JSON-RPC where the operation has no name (R14).
+/// The JSON-RPC method for an operation without a name (R14).
 const UNNAMED: &str = "invoke";
 
-/// The message for an agent.
+/// Builds the message for an agent.
 ///
 /// # Errors
-/// The input is nothing that could be written as a message of this form.
+/// The input cannot be written as a message of this framing.
 pub(super) fn message(frames: Frames, (id, operation): (&str, &str), input: &Bytes) -> Result<String> {
     let text = match std::str::from_utf8(input).map(str::trim_ascii) {
         Ok("") => "{}",
         Ok(text) => text,
-        Err(_) => return Err(Fault::new(Code::UnsupportedMediaType, "this agent takes text (send JSON in UTF-8)")),
+        Err(_) => return Err(Fault::new(Code::UnsupportedMediaType, "This agent takes text (send JSON in UTF-8)")),
     };
     if frames == Frames::Bare {
         return Ok(text.to_owned());
     }
     let Ok(params) = serde_json::from_str::<&RawValue>(text) else {
-        return Err(Fault::new(Code::InvalidInput, "the request's body is not valid JSON"));
+        return Err(Fault::new(Code::InvalidInput, "The body is not valid JSON"));
     };
     match frames {
         Frames::JsonRpc => rpc(id, operation, params),
         _ => {
-            // A string of JSON holds no bare line break, so those that there are only lay it out.
+            // JSON strings contain no raw line breaks, so every line break is mere layout.
             let mut line: String = params.get().replace(['\r', '\n'], " ");
             line.push('\n');
             Ok(line)
@@ -37,7 +37,7 @@ pub(super) fn message(frames: Frames, (id, operation): (&str, &str), input: &Byt
     }
 }
 
-/// A request of JSON-RPC 2.0.
+/// A JSON-RPC 2.0 request.
 #[derive(Serialize)]
 struct Request<'a> {
     jsonrpc: &'static str,
@@ -46,7 +46,7 @@ struct Request<'a> {
     params: Params<'a>,
 }
 
-/// JSON-RPC takes an object or a list; anything else goes as the only item of one.
+/// JSON-RPC takes an object or an array; any other value becomes the only item of an array.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Params<'a> {
@@ -58,17 +58,17 @@ fn rpc(id: &str, operation: &str, params: &RawValue) -> Result<String> {
     let params = if params.get().starts_with(['{', '[']) { Params::Whole(params) } else { Params::Only([params]) };
     let method = if operation.is_empty() { UNNAMED } else { operation };
     serde_json::to_string(&Request { jsonrpc: "2.0", id, method, params })
-        .map_err(|why| Fault::new(Code::Internal, "the gateway failed").detail(why))
+        .map_err(|why| Fault::new(Code::Internal, "The gateway failed").detail(why))
 }
 
-/// How the caller wants the answer.
+/// The format in which the caller wants the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wants {
     /// One JSON document.
     Document,
-    /// A line for each message.
+    /// One line for each message.
     Lines,
-    /// An event for each message.
+    /// One server-sent event for each message.
     Events,
 }
 
@@ -81,7 +81,7 @@ impl Wants {
         }
     }
 
-    /// What `Accept` prefers; a document where it prefers nothing, unless the input asks for a stream (R43).
+    /// Negotiates the format from `Accept`; without a preference a document, unless the input asks for a stream (R43).
     pub(super) fn of(headers: &HeaderMap, input: &[u8]) -> Self {
         let document = quality(headers, &["application/json"]);
         let lines = quality(headers, &["application/x-ndjson", "application/ndjson", "application/jsonl"]);
@@ -95,7 +95,7 @@ impl Wants {
     }
 }
 
-/// What `Accept` gives to the best of some media types, in thousandths; the most specific range decides for each.
+/// Returns the highest weight that `Accept` gives to the media types, in thousandths; the most specific range decides.
 fn quality(headers: &HeaderMap, media: &[&str]) -> u16 {
     if !headers.contains_key(header::ACCEPT) {
         return 1000;

@@ -1,5 +1,5 @@
-//! One connection of RFC 6455, to an agent or from a caller: messages within bounds of size and time, pings answered
-//! and sent, and the end in order. What the messages mean is not known here; extensions are never agreed on.
+//! One WebSocket connection (RFC 6455), to an agent or from a caller: messages within bounds of size and time, pings in
+//! both directions, and the closing handshake. Messages are not interpreted here; extensions are never negotiated.
 
 use super::lost::{Lost, Peer};
 use futures_util::{Sink, Stream};
@@ -22,52 +22,52 @@ use tokio_tungstenite::{
     },
 };
 
-/// The bytes under a WebSocket.
+/// The byte stream under a WebSocket.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
-/// Control frames that a peer may send in [`WINDOW`]; more are a flood.
+/// The maximum number of control frames from a peer within [`CONTROL_WINDOW`]; more are a flood.
 const MOST_CONTROL: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Bytes read from the socket at a time; every open socket holds a buffer of this size.
+/// The size of the read and write buffers, in bytes; each connection has them.
 const READ: usize = 8 << 10;
 
-/// Room for messages of the gateway's own, besides one of the other side's.
+/// Space in the write buffer for messages of the gateway's own, besides one message of the other side.
 const OWN: usize = 256 << 10;
 
-/// How long the end may take, and what is still taken meanwhile so that the peer can read why.
+/// The timeout of the closing handshake, and the bytes still read meanwhile so that the peer can read the close frame.
 const ENDING: Duration = Duration::from_secs(2);
 const LINGER: usize = 4 << 20;
 
-/// The bounds of a connection.
+/// The limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct LegBounds {
-    /// Bytes of a message, and of each of its frames.
+    /// The maximum size of a message and of each of its frames, in bytes.
     pub max_message: usize,
-    /// Silence after which the peer is asked whether it is there; zero never asks.
+    /// The silence after which the peer is sent a ping; zero disables pings.
     pub ping: Duration,
-    /// How long it has to answer.
+    /// How long the peer may take to answer a ping.
     pub pong: Duration,
-    /// How long it may take to take what was written.
+    /// How long the peer may take to accept written data.
     pub write: Duration,
 }
 
-/// What came from the peer.
+/// An event of a connection.
 #[derive(Debug)]
 pub enum Came {
-    /// A text message, which is UTF-8.
+    /// A text message, which is valid UTF-8.
     Text(Utf8Bytes),
     /// A binary message.
     Binary(Bytes),
-    /// The peer closes: its code, where it gave one that may be given, and its words.
+    /// The peer's close frame: its code and reason, if the code is one that may be sent.
     Closed(Option<(u16, String)>),
-    /// The connection is of no more use.
+    /// The connection can no longer be used.
     Lost(Lost),
 }
 
-/// One connection.
+/// A WebSocket connection.
 pub struct Leg {
     socket: WebSocketStream<Box<dyn Io>>,
     bounds: LegBounds,
@@ -77,14 +77,14 @@ pub struct Leg {
     queued: u32,
     control: (Instant, u32),
     lost: Option<Lost>,
-    /// Bytes of messages received.
+    /// Bytes of the messages received.
     pub received: u64,
-    /// Bytes of messages sent.
+    /// Bytes of the messages sent.
     pub sent: u64,
 }
 
 impl Leg {
-    /// A connection whose handshake is done; `early` are bytes of it that were read already.
+    /// Creates a connection whose handshake is done; `early` holds bytes of it that are already read.
     pub async fn new(io: Box<dyn Io>, peer: Peer, early: Vec<u8>, bounds: LegBounds) -> Self {
         let mut config = WebSocketConfig::default();
         config.read_buffer_size = READ;
@@ -111,14 +111,14 @@ impl Leg {
         }
     }
 
-    /// Puts a text in the queue.
+    /// Queues a text message.
     pub fn text(&mut self, text: impl Into<Utf8Bytes>) {
         let text = text.into();
         self.sent += text.len() as u64;
         self.put(Message::Text(text));
     }
 
-    /// Puts bytes in the queue.
+    /// Queues a binary message.
     pub fn binary(&mut self, bytes: Bytes) {
         self.sent += bytes.len() as u64;
         self.put(Message::Binary(bytes));
@@ -132,22 +132,22 @@ impl Leg {
         }
     }
 
-    /// Whether a message of so many bytes is within what was agreed on: larger ones are not for this side.
+    /// Whether a message of `bytes` bytes is within the limit; larger ones must not be sent to this side.
     pub fn takes(&self, bytes: usize) -> bool {
         bytes <= self.bounds.max_message
     }
 
-    /// Messages that the peer has not taken yet.
+    /// The number of messages that the peer has not accepted yet.
     pub fn queued(&self) -> u32 {
         self.queued
     }
 
-    /// Whether [`Leg::poll_next`] has bad news, which does not need to be read from the peer.
+    /// Whether [`WebSocketConnection::poll_next`] returns an error without reading from the peer.
     pub fn is_lost(&self) -> bool {
         self.lost.is_some()
     }
 
-    /// When [`Leg::tick`] has to be called at the latest.
+    /// The time at which [`WebSocketConnection::check_timers`] must be called.
     pub fn due(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(3600);
         let write = self.behind.map_or(far, |since| since + self.bounds.write);
@@ -159,8 +159,8 @@ impl Leg {
         write.min(ping)
     }
 
-    /// Sends a ping where one is due, and gives up a peer that does not answer or take what is sent. A peer that is
-    /// not read from for now, because its messages have nowhere to go, is not blamed for its silence.
+    /// Sends a ping where one is due, and gives up on a peer that answers no ping or accepts no data. `reads` is false
+    /// while the peer's messages are not read, because they have no receiver; then its silence is not counted.
     pub fn tick(&mut self, reads: bool) {
         let now = Instant::now();
         if !reads {
@@ -177,7 +177,7 @@ impl Leg {
         }
     }
 
-    /// Writes what the peer takes.
+    /// Writes as much as the peer accepts.
     pub fn poll_flush(&mut self, task: &mut Context<'_>) {
         if self.behind.is_none() {
             return;
@@ -192,7 +192,7 @@ impl Leg {
         }
     }
 
-    /// The next that comes.
+    /// Polls the next event.
     pub fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Came> {
         loop {
             if let Some(lost) = self.lost.take() {
@@ -230,7 +230,7 @@ impl Leg {
         }
     }
 
-    /// The next that comes, while what is queued is written. Nothing is lost when this is dropped.
+    /// Returns the next event, and writes queued messages meanwhile. Cancel-safe.
     pub async fn next(&mut self) -> Came {
         loop {
             let due = self.due();
@@ -245,10 +245,10 @@ impl Leg {
         }
     }
 
-    /// Waits until the peer has taken all that is queued.
+    /// Waits until the peer has accepted all queued messages.
     ///
     /// # Errors
-    /// It does not in time, or is gone.
+    /// The peer accepts them too slowly, or is gone.
     pub async fn flush(&mut self) -> Result<(), Lost> {
         loop {
             let due = self.due();
@@ -263,12 +263,12 @@ impl Leg {
         }
     }
 
-    /// Ends the connection in order, within two seconds: says why, hears the peer's word, and closes only when what
-    /// was written had a chance to be read. Without a code, the peer's own word is answered, or none is said.
+    /// Closes the connection within two seconds: sends a close frame, reads that of the peer, and closes the socket
+    /// after the peer could read what was written. Without a code, answers the peer's close frame or sends none.
     pub async fn end(mut self, why: Option<(u16, &'static str)>) {
         let close = why.map(|(code, reason)| CloseFrame { code: code.into(), reason: reason.into() });
         let ending = async {
-            // Where the peer closed first, the answer to that is queued already and this is refused.
+            // If the peer closed first, its close frame is already answered, and this one is refused.
             drop(Pin::new(&mut self.socket).start_send(Message::Close(close)));
             drop(poll_fn(|task| Pin::new(&mut self.socket).poll_flush(task)).await);
             while let Some(Ok(_)) = poll_fn(|task| Pin::new(&mut self.socket).poll_next(task)).await {}
@@ -283,7 +283,7 @@ impl Leg {
             }
             std::io::Result::Ok(())
         };
-        // Whatever goes wrong here, the connection is over.
+        // Whatever fails here, the connection is over.
         drop(timeout(ENDING, ending).await);
     }
 }

@@ -1,11 +1,11 @@
-//! Why a WebSocket is of no more use, what is said to its peer (RFC 6455 §7.4.1), and what a caller is told of an agent
-//! that closed.
+//! Why a WebSocket connection failed, the close code for its peer (RFC 6455 §7.4.1), and the fault for a caller whose
+//! agent closed the connection.
 
 use crate::fault::{Code, Fault};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::{Error, error::ProtocolError};
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// An agent: the gateway is the client.
@@ -14,20 +14,20 @@ pub enum Peer {
     Caller,
 }
 
-/// Why a connection is of no more use.
+/// Why a connection can no longer be used.
 #[derive(Debug)]
 pub enum Lost {
-    /// It ended without a word.
+    /// The connection ended without a close frame.
     Gone,
     /// The peer did not answer a ping.
     Silent,
-    /// The peer did not take what was sent.
+    /// The peer did not accept written data in time.
     Slow,
-    /// The peer sent nothing but control frames, and those too fast.
+    /// The peer sent too many control frames.
     Flood,
-    /// A message or frame was larger than agreed.
+    /// A message or frame was larger than the limit.
     TooLarge,
-    /// The peer broke the protocol: the close code for that, and what it was.
+    /// The peer violated the protocol: the close code, and the violation.
     Broken(u16, String),
 }
 
@@ -46,7 +46,7 @@ impl From<Error> for Lost {
 }
 
 impl Lost {
-    /// What is said to the peer, if it may still be there.
+    /// The close code and reason for the peer, if it may still be there.
     pub fn farewell(&self) -> Option<(u16, &'static str)> {
         match self {
             Self::Gone | Self::Slow => None,
@@ -58,32 +58,32 @@ impl Lost {
         }
     }
 
-    /// What it means where the peer is an agent.
+    /// The fault, where the peer is an agent.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Gone => Fault::new(Code::AgentError, "The agent closed the connection without an answer."),
+            Self::Gone => Fault::new(Code::AgentError, "The agent closed the connection without a reply"),
             Self::Silent | Self::Slow => {
-                Fault::new(Code::Timeout, "The agent did not answer in time.").detail(format_args!("{self:?}"))
+                Fault::new(Code::Timeout, "The agent did not answer in time").detail(format_args!("{self:?}"))
             }
-            Self::TooLarge => Fault::new(Code::AgentError, "The agent's answer is too large."),
+            Self::TooLarge => Fault::new(Code::AgentError, "The agent's reply is too large"),
             Self::Flood | Self::Broken(..) => {
-                Fault::new(Code::AgentError, "The agent's answer is not a valid WebSocket message.")
+                Fault::new(Code::AgentError, "The agent's reply is not a valid WebSocket message")
                     .detail(format_args!("{self:?}"))
             }
         }
     }
 }
 
-/// An agent that closed for another reason than that its answer was over, in the words of HTTP.
+/// Maps the close code of an agent to a fault, unless it says that the reply is complete.
 pub(super) fn closed(close: Option<(u16, String)>) -> Option<Fault> {
     let (code, reason) = close.filter(|(code, _)| *code != 1000)?;
     let soon = Duration::from_secs(1);
     let fault = match code {
-        1001 | 1012 | 1013 => Fault::new(Code::AgentUnavailable, "The agent is not available.").retry_after(soon),
-        1003 => Fault::new(Code::UnsupportedMediaType, "The agent does not take this media type."),
-        1007 => Fault::new(Code::InvalidInput, "The agent refused the input."),
-        1009 => Fault::new(Code::PayloadTooLarge, "The input is too large for the agent."),
-        _ => Fault::new(Code::AgentError, "The agent failed."),
+        1001 | 1012 | 1013 => Fault::new(Code::AgentUnavailable, "The agent is not available").retry_after(soon),
+        1003 => Fault::new(Code::UnsupportedMediaType, "The agent does not take this media type"),
+        1007 => Fault::new(Code::InvalidInput, "The agent refused the input"),
+        1009 => Fault::new(Code::PayloadTooLarge, "The input is too large for the agent"),
+        _ => Fault::new(Code::AgentError, "The agent failed"),
     };
     Some(fault.detail(format_args!("the agent closed with {code}: {reason}")))
 }

@@ -1,6 +1,6 @@
-//! Agents over WebSocket (R51, R80, RFC 6455): a call is one connection, one message and the answer to it; a caller
-//! with a WebSocket of its own gets the agent's whole. The handshake is HTTP's, and so are addresses, TLS and
-//! credentials. No connection is used for a second call: what comes late can reach nobody.
+//! Agents over WebSocket (R51, R80, RFC 6455): a call is one connection, one message and the reply to it; a caller that
+//! uses a WebSocket gets a connection to the agent's WebSocket. The handshake is HTTP's, and so are addresses, TLS and
+//! credentials. A connection serves one call only, so that a late message cannot reach another call.
 
 mod answer;
 mod ask;
@@ -11,7 +11,7 @@ mod settings;
 pub use leg::{Came, Io, Leg, LegBounds};
 pub use lost::{Lost, Peer};
 use settings::Pick;
-pub use settings::{Frames, Settings};
+pub use settings::{Frames, UpstreamWebSocketConfig};
 
 use super::{
     Bounds, Reply, ReplyBody, Request, Way,
@@ -32,37 +32,37 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// What a call's messages may wait in before its caller takes them.
+/// The maximum number of chunks queued for the caller.
 const QUEUE: usize = 4;
 
-/// What an opened socket is.
+/// The outcome of opening an agent's WebSocket.
 #[derive(Debug)]
 pub enum Opened {
-    /// It is open.
+    /// The WebSocket is open.
     Socket(Box<Socket>),
-    /// The agent answered the handshake as it would a request: a failure.
+    /// The agent refused the handshake with an ordinary reply.
     Refused(Reply),
 }
 
-/// An agent's socket for a caller who has one, too.
+/// An agent's WebSocket, for a caller that uses a WebSocket.
 #[derive(Debug)]
 pub struct Socket {
     /// The connection.
     pub leg: Leg,
     /// The subprotocol that the agent chose.
     pub protocol: Option<HeaderValue>,
-    /// The form of messages.
+    /// The framing of messages.
     pub frames: Frames,
-    /// Whether the caller's messages are checked; where it is not said, wherever there is a schema.
+    /// Whether the caller's messages are validated; `None` validates them where there is a schema.
     pub check: Option<bool>,
 }
 
-/// The way to one agent.
+/// The transport to one agent.
 pub(super) struct AgentSocket {
     http: Arc<Http>,
     target: Arc<Target>,
     manner: Manner,
-    /// Operations whose output has a member `error`: it is data then.
+    /// Operations whose output schema declares a member `error`: there it is data.
     declare_error: HashSet<Box<str>>,
 }
 
@@ -96,7 +96,7 @@ impl Way for AgentSocket {
 
     async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
         let Request { id, operation, headers, body, passage, .. } = request;
-        let late = |_| Fault::new(Code::Timeout, "The request's body did not arrive in time.").status(408);
+        let late = |_| Fault::new(Code::Timeout, "The request body did not arrive in time").status(408);
         let input = timeout_at(deadline, body.whole(self.manner.max_message)).await.map_err(late)??;
         let message = ask::message(self.manner.frames, (id, operation), &input)?;
         let wants = Wants::of(headers, &input);
@@ -143,13 +143,13 @@ impl AgentSocket {
         Leg::new(io, Peer::Agent, Vec::new(), bounds).await
     }
 
-    /// One document, by the form: the only message, a line, the response.
+    /// Reads one document, by the framing: the only message, a line, or the response.
     async fn document(&self, mut answers: Answers) -> Result<Reply, Fault> {
         let last = self.manner.document == Pick::Last;
         let mut kept = None;
         let reply = loop {
             match answers.part().await? {
-                // A notification is no answer.
+                // A notification is not a reply.
                 Part::One(Some(_), _) => {}
                 Part::One(None, line) if last => kept = Some(line),
                 Part::One(None, line) | Part::Last(line) => break reply(StatusCode::OK, Wants::Document, line.into()),
@@ -157,15 +157,15 @@ impl AgentSocket {
                 Part::End => break reply(StatusCode::OK, Wants::Document, kept.ok_or_else(unanswered)?.into()),
             }
             if answers.is_too_much() {
-                return Err(Fault::new(Code::AgentError, "The agent sent too many messages without an answer."));
+                return Err(Fault::new(Code::AgentError, "The agent sent too many messages without a reply"));
             }
         };
-        // The agent is told that this was all; nobody waits for its word.
+        // The agent is told that the reply is complete; the call does not wait for the closing handshake.
         tokio::spawn(answers.leg.end(Some((1000, ""))));
         Ok(reply)
     }
 
-    /// Every message as it comes. The first is waited for: a failure is then an answer of its own.
+    /// Streams every message as it arrives. Awaits the first one, because a failure is then a reply of its own.
     async fn stream(&self, mut answers: Answers, wants: Wants, operation: &str) -> Result<Reply, Fault> {
         let declares_error = self.declare_error.contains(operation);
         let first = match answers.part().await? {
@@ -184,7 +184,7 @@ impl AgentSocket {
 }
 
 fn unanswered() -> Fault {
-    Fault::new(Code::AgentError, "The agent closed the connection without an answer.")
+    Fault::new(Code::AgentError, "The agent closed the connection without a reply")
 }
 
 fn reply(status: StatusCode, form: Wants, body: ReplyBody) -> Reply {
@@ -193,7 +193,7 @@ fn reply(status: StatusCode, form: Wants, body: ReplyBody) -> Reply {
     Reply { status, headers, body }
 }
 
-/// Moves messages to a caller as it takes them; ends with the answer, its time, or the caller.
+/// Forwards messages at the caller's pace, until the reply ends, its time is over, or the caller leaves.
 struct Pump {
     answers: Answers,
     wants: Wants,
@@ -236,18 +236,18 @@ impl Pump {
 type Pieces = mpsc::Sender<Result<Bytes, Fault>>;
 
 async fn fail(pieces: &Pieces, fault: Fault) -> (u16, &'static str) {
-    // A caller who has left needs no reason.
+    // A caller that has left needs no reason.
     drop(pieces.send(Err(fault)).await);
     (1000, "")
 }
 
-/// A failure in the middle of a stream; its words are the log's (R41).
+/// The fault of a failure within a stream; the agent's words go to the log (R41).
 fn failed(told: &[u8]) -> Fault {
     let told: String = String::from_utf8_lossy(told).chars().take(2048).collect();
-    Fault::new(Code::AgentError, "The agent failed.").detail(told)
+    Fault::new(Code::AgentError, "The agent failed").detail(told)
 }
 
-/// A message in the caller's form.
+/// Encodes a message in the caller's format.
 fn piece(wants: Wants, name: Option<&str>, data: &[u8]) -> Bytes {
     let text = String::from_utf8_lossy(data);
     if wants == Wants::Lines {
@@ -255,7 +255,7 @@ fn piece(wants: Wants, name: Option<&str>, data: &[u8]) -> Bytes {
     }
     let mut event = String::with_capacity(text.len() + 32);
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
-    // `error` is the gateway's own word at the end of a stream.
+    // The event name `error` is reserved for the gateway's own event at the end of a stream.
     if let Some(name) = name.filter(|name| *name != "error" && name.len() <= 64 && name.chars().all(plain)) {
         event.push_str("event: ");
         event.push_str(name);

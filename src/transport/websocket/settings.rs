@@ -1,58 +1,58 @@
-//! How an agent over WebSocket is spoken to, as a person writes it, and what is in force.
+//! Configuration of WebSocket connections to agents, and the options in force for one agent.
 
 use crate::unit::{Size, Span};
 use std::time::Duration;
 
-/// How agents over WebSocket are spoken to.
+/// The WebSocket connections to agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "AgentWebSocket")]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
-    /// The form of messages: `ndjson` (a line of JSON each), `bare` (the input alone, and one message is the answer)
+pub struct UpstreamWebSocketConfig {
+    /// The framing of messages: `ndjson` (one line of JSON each), `bare` (the input alone; one message is the reply)
     /// or `json_rpc` (JSON-RPC 2.0, whose method is the operation). Default: ndjson (R80).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<Frames>,
-    /// With ndjson, the line that answers a caller who wants one document: the `first`, after which the gateway
-    /// closes, or the `last` before the agent closes or says `end`. Default: first.
+    /// With ndjson, the line that is the reply for a caller that wants one document: the `first`, after which the
+    /// gateway closes, or the `last` before the agent closes or sends `end`. Default: first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub document: Option<Pick>,
-    /// With ndjson, a line by which the agent says that its answer is over, such as `[DONE]`. Default: none, the agent
-    /// closes.
+    /// With ndjson, a line with which the agent ends its reply, such as `[DONE]`. Default: none, the agent closes the
+    /// connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
-    /// The largest message, either way; 1KiB to 64MiB. Default: 1MiB.
+    /// The largest message in either direction; 1KiB to 64MiB. Default: 1MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_message: Option<Size>,
-    /// Messages that may come before the one that answers a caller who wants one document. Default: 1000.
+    /// Messages that may precede the reply for a caller that wants one document. Default: 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_messages: Option<u32>,
-    /// How long an agent may be silent until it is asked whether it is there (ping); 0s never asks. Default: 20s.
+    /// How long a connection may be silent before the gateway sends a ping; 0s disables pings. Default: 20s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ping: Option<Span>,
-    /// How long it then has to answer (pong). Default: 10s.
+    /// How long the agent has to answer a ping with a pong. Default: 10s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pong: Option<Span>,
-    /// Whether messages of callers who have a WebSocket of their own are checked against the operation's input schema;
-    /// `true` has the agent's messages to them checked against its output schema, too (`contract.output`). Default:
-    /// callers' messages, where there is a schema.
+    /// Whether messages of callers that use a WebSocket are validated against the operation's input schema; `true`
+    /// also validates the agent's messages to them against its output schema (`contract.output`). Default: callers'
+    /// messages, where there is a schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<bool>,
 }
 
-/// The form of messages.
+/// The framing of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Frames {
-    /// The input as it is; one message is the answer.
+    /// The input unchanged; one message is the reply.
     Bare,
-    /// A line of JSON each.
+    /// One line of JSON each.
     #[default]
     Ndjson,
     /// JSON-RPC 2.0.
     JsonRpc,
 }
 
-/// Which line is the answer.
+/// Which line is the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pick {
@@ -63,7 +63,7 @@ pub enum Pick {
     Last,
 }
 
-impl Settings {
+impl UpstreamWebSocketConfig {
     pub(in crate::transport) fn over(&self, base: &Self) -> Self {
         Self {
             frames: self.frames.or(base.frames),
@@ -77,23 +77,23 @@ impl Settings {
         }
     }
 
-    /// What is wrong with these settings.
+    /// Returns every value that cannot be used.
     pub(in crate::transport) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.max_message.is_some_and(|size| !(1 << 10..=64 << 20).contains(&size.get())) {
-            problems.push("websocket.max_message: must be between 1KiB and 64MiB".to_owned());
+            problems.push("websocket.max_message: is out of bounds (must be 1KiB to 64MiB)".to_owned());
         }
         if self.pong.is_some_and(|span| span.get().is_zero()) {
-            problems.push("websocket.pong: must be longer than 0s".to_owned());
+            problems.push("websocket.pong: is 0s (must be longer)".to_owned());
         }
         if self.end.as_ref().is_some_and(|end| end.trim().is_empty() || end.trim() != end || end.contains('\n')) {
-            problems.push("websocket.end: must be one line without spaces around it".to_owned());
+            problems.push("websocket.end: is not usable (must be one line without spaces around it)".to_owned());
         }
         problems
     }
 }
 
-/// What is in force for one agent.
+/// The options in force for one agent.
 #[derive(Clone, Debug)]
 pub(super) struct Manner {
     pub(super) frames: Frames,
@@ -106,8 +106,8 @@ pub(super) struct Manner {
     pub(super) check: Option<bool>,
 }
 
-impl From<&Settings> for Manner {
-    fn from(from: &Settings) -> Self {
+impl From<&UpstreamWebSocketConfig> for Manner {
+    fn from(from: &UpstreamWebSocketConfig) -> Self {
         Self {
             frames: from.frames.unwrap_or_default(),
             document: from.document.unwrap_or_default(),

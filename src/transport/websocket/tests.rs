@@ -1,11 +1,11 @@
-//! What is sent and asked for, and how an answer is taken apart, without a network.
+//! Messages, reply formats and the parsing of replies, without a network.
 
 use super::{
     answer::{Answers, Part, is_failure},
     ask::{Wants, message},
     leg::{Leg, LegBounds},
     lost::Peer,
-    settings::{Frames, Manner, Settings},
+    settings::{Frames, Manner, UpstreamWebSocketConfig},
 };
 use crate::transport::{Bounds, Timeouts};
 use ::http::{HeaderMap, HeaderValue, header};
@@ -25,7 +25,7 @@ fn accept(value: &str) -> HeaderMap {
 }
 
 #[test]
-fn r80_the_form_of_an_answer_is_what_accept_prefers() {
+fn r80_the_reply_format_is_what_accept_prefers() {
     for (value, wants) in [
         ("application/json", Wants::Document),
         ("*/*", Wants::Document),
@@ -47,7 +47,7 @@ fn r80_the_form_of_an_answer_is_what_accept_prefers() {
 }
 
 #[test]
-fn r92_an_input_is_written_in_the_agents_form() {
+fn r92_an_input_is_written_in_the_agents_framing() {
     let sent = |frames, input: &str| message(frames, ("r1", "op"), &Bytes::from(input.to_owned()));
     assert_eq!(sent(Frames::Bare, " {\"a\": 1}\n").unwrap(), "{\"a\": 1}");
     assert_eq!(sent(Frames::Bare, "").unwrap(), "{}");
@@ -63,14 +63,14 @@ fn r92_an_input_is_written_in_the_agents_form() {
 }
 
 #[test]
-fn r40_a_failure_in_a_stream_is_told_from_a_result_that_speaks_of_errors() {
+fn r40_a_failure_in_a_stream_is_distinguished_from_a_result_that_mentions_errors() {
     assert!(is_failure(b"{\"error\":{\"message\":\"x\"},\"id\":1}") && is_failure(b"{\"error\":\"x\"}"));
     for result in ["{\"error\":null}", "{\"error\":\"x\",\"answer\":1}", "{\"error\":\"\"}", "[1]", "{\"n\":1}", "no"] {
         assert!(!is_failure(result.as_bytes()), "{result}");
     }
 }
 
-/// The parts of an answer that is these messages and a close.
+/// The parts of a reply that consists of these messages and a close frame.
 async fn parts(frames: Frames, messages: &[&str]) -> Vec<String> {
     let (near, far) = tokio::io::duplex(1 << 20);
     let mut agent = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
@@ -81,7 +81,7 @@ async fn parts(frames: Frames, messages: &[&str]) -> Vec<String> {
     let (ping, pong, write) = (Duration::ZERO, Duration::from_secs(9), Duration::from_secs(9));
     let bounds = LegBounds { max_message: 1 << 20, ping, pong, write };
     let leg = Leg::new(Box::new(near), Peer::Agent, Vec::new(), bounds).await;
-    let manner = Manner::from(&Settings { frames: Some(frames), ..Settings::default() });
+    let manner = Manner::from(&UpstreamWebSocketConfig { frames: Some(frames), ..UpstreamWebSocketConfig::default() });
     let until = Instant::now() + Duration::from_secs(9);
     let mut answers = Answers::new(leg, manner, ("r1", Bounds::from(&Timeouts::default()), until));
     let mut parts = Vec::new();
@@ -101,18 +101,18 @@ async fn parts(frames: Frames, messages: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn r80_messages_are_taken_apart_into_lines_wherever_they_end() {
+async fn r80_messages_are_split_into_lines_wherever_messages_end() {
     let messages = ["{\"n\":1}\r\n\n [2] \n", "\n\n", "", "3"];
     assert_eq!(parts(Frames::Ndjson, &messages).await, ["{\"n\":1}", "[2]", "3"]);
     assert_eq!(parts(Frames::Ndjson, &["1\nno\n2"]).await, ["1", "AgentError"]);
     assert_eq!(parts(Frames::Bare, &[" {\n}\n"]).await, ["last {\n}"]);
     assert_eq!(parts(Frames::Bare, &[""]).await, ["AgentError"]);
-    // A message of nothing but line breaks is no larger here than it came.
+    // A message of nothing but line breaks must not use more memory than its size.
     assert_eq!(parts(Frames::Ndjson, &[&"\n".repeat(1 << 19)]).await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn r94_an_error_without_an_id_is_an_answer_and_a_list_is_none() {
+async fn r94_an_error_without_an_id_is_a_reply_and_a_batch_is_invalid() {
     let said = |text: &'static str| async move { parts(Frames::JsonRpc, &[text]).await };
     let error = "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"no\"}}";
     assert_eq!(said(error).await, ["400 Bad Request"]);

@@ -1,4 +1,4 @@
-//! What agents publish: answers in their forms, errors, and bytes that are neither.
+//! Parsing of agents' messages: replies in their forms, errors, and invalid bytes.
 
 use crate::{
     broker::LARGEST,
@@ -31,7 +31,7 @@ fn fault(text: &str) -> Fault {
 }
 
 #[test]
-fn the_answer_is_what_response_holds_or_the_bare_value() {
+fn the_reply_is_the_response_member_or_the_bare_value() {
     let task = |response: &str| format!(r#"{{"response": {response}, "task_id": "{TASK}"}}"#);
     for (message, expected) in [
         (task(r#""done""#), r#""done""#),
@@ -54,7 +54,7 @@ fn the_answer_is_what_response_holds_or_the_bare_value() {
 }
 
 #[test]
-fn r115_errors_have_our_codes_and_none_of_their_words() {
+fn r115_errors_map_to_fault_codes_and_hide_the_agents_words() {
     for (code, expected, status) in [
         ("invalid_input", Code::InvalidInput, 400),
         ("pipeline_depth_exceeded", Code::InvalidInput, 400),
@@ -78,7 +78,7 @@ fn r115_errors_have_our_codes_and_none_of_their_words() {
 }
 
 #[test]
-fn what_belongs_to_another_task_is_nobodys_answer() {
+fn a_message_for_another_task_is_not_a_reply() {
     for message in [
         json!({"response": "x", "task_id": OTHER}),
         json!({"response": "x", "task_id": "ticket 7"}),
@@ -90,7 +90,7 @@ fn what_belongs_to_another_task_is_nobodys_answer() {
 }
 
 #[test]
-fn r122_what_cannot_be_read_is_a_failure_of_the_agent() {
+fn r122_an_unreadable_message_is_a_failure_of_the_agent() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     let large = format!("\"{}\"", "x".repeat(LARGEST));
     for message in ["", "   ", "not json", "{\"response\": ", "{} {}", r#"{"response":1,"response":2}"#, &deep, &large]
@@ -101,7 +101,7 @@ fn r122_what_cannot_be_read_is_a_failure_of_the_agent() {
 }
 
 #[test]
-fn progress_says_for_which_call_it_is() {
+fn progress_names_its_conversation_and_task() {
     let told = json!({"agent_id": "a", "conversation_id": "c", "task_id": TASK, "event_type": "TaskStart"});
     let read = progress(told.to_string().as_bytes()).unwrap();
     assert_eq!((read.conversation.as_str(), read.task.as_str()), ("c", TASK));
@@ -113,7 +113,7 @@ fn progress_says_for_which_call_it_is() {
 
 proptest! {
     #[test]
-    fn r122_no_bytes_make_it_panic_and_an_answer_is_json(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn r122_random_bytes_never_panic_and_a_reply_is_json(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         if let Said::Answer(answer) = read(&bytes.clone().into(), TASK) {
             prop_assert!(serde_json::from_slice::<Box<serde_json::value::RawValue>>(&answer).is_ok());
         }
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn every_json_value_comes_back_as_it_went(value in "[a-z\"\\\\{}\\[\\]0-9 ]{0,40}", wrapped in any::<bool>()) {
+    fn json_values_are_returned_unchanged(value in "[a-z\"\\\\{}\\[\\]0-9 ]{0,40}", wrapped in any::<bool>()) {
         let message = if wrapped { json!({"response": {"v": value}, "task_id": TASK}) } else { json!({"v": value}) };
         let came: serde_json::Value = serde_json::from_str(&answer(&message.to_string())).unwrap();
         prop_assert_eq!(came, json!({"v": value}));

@@ -1,4 +1,4 @@
-//! Whose message it is: only the call's own, only once, and never one that was kept.
+//! Delivery of messages: only to the call they belong to, only once, and never a retained message.
 
 use crate::{
     broker::Message,
@@ -35,7 +35,7 @@ fn message(topic: &str, payload: &str) -> Message {
 }
 
 #[test]
-fn the_first_answer_counts_and_nothing_after_it() {
+fn only_the_first_reply_is_delivered() {
     let mut desk = Desk::default();
     let mut waits = expects(&mut desk, "c", "a");
     assert_eq!(desk.deliver(&message("//conversations/c/a/", "1")), Fate::Delivered);
@@ -45,7 +45,7 @@ fn the_first_answer_counts_and_nothing_after_it() {
 }
 
 #[test]
-fn what_is_not_this_calls_leaves_it_waiting() {
+fn messages_for_other_calls_leave_a_call_waiting() {
     let mut desk = Desk::default();
     let mut waits = expects(&mut desk, "c", "a");
     let mut kept = message("/conversations/c/a", "1");
@@ -70,7 +70,7 @@ fn what_is_not_this_calls_leaves_it_waiting() {
 }
 
 #[test]
-fn progress_reaches_its_call_alone_and_a_slow_caller_misses_some() {
+fn progress_reaches_only_its_call_and_is_dropped_for_a_slow_caller() {
     let mut desk = Desk::default();
     let mut waits = expects(&mut desk, "c", "a");
     let tell = |conversation: &str, task: &str| {
@@ -95,7 +95,7 @@ fn progress_reaches_its_call_alone_and_a_slow_caller_misses_some() {
 
 proptest! {
     #[test]
-    fn r122_no_message_makes_it_panic_or_ends_a_strangers_call(
+    fn r122_random_messages_never_panic_or_end_another_call(
         topic in proptest::collection::vec(any::<u8>(), 0..60),
         payload in proptest::collection::vec(any::<u8>(), 0..60),
     ) {

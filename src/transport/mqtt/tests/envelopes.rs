@@ -1,4 +1,4 @@
-//! What is published, and what is refused before it is.
+//! Task envelopes: what is published, and which inputs are refused.
 
 use crate::{
     broker::LARGEST,
@@ -18,7 +18,7 @@ fn written(asked: &Asked) -> Value {
 }
 
 #[test]
-fn r110_the_envelope_has_every_member_and_no_other() {
+fn r110_the_envelope_has_exactly_the_specified_members() {
     let envelope = written(&read(br#"{"goal": "tea"}"#).unwrap());
     assert_eq!(
         envelope,
@@ -28,7 +28,7 @@ fn r110_the_envelope_has_every_member_and_no_other() {
 }
 
 #[test]
-fn r110_the_instruction_is_the_steps_then_the_inputs_then_the_operations_name() {
+fn r110_the_instruction_is_that_of_the_step_else_of_the_input_else_the_operation_name() {
     let instruction =
         |body: &[u8], operation, step| written(&Asked::read(body, operation, step).unwrap())["instruction"].clone();
     assert_eq!(instruction(br#"{"instruction": "mine"}"#, "plan", Some("step")), "step");
@@ -38,7 +38,7 @@ fn r110_the_instruction_is_the_steps_then_the_inputs_then_the_operations_name() 
 }
 
 #[test]
-fn r111_an_input_is_an_object_or_a_string_and_goes_on_as_it_came() {
+fn r111_an_input_is_an_object_or_a_string_and_is_forwarded_unchanged() {
     let asked = read(br#" {"n": 123456789012345678901234567890, "n2": 1.0 } "#).unwrap();
     let text = String::from_utf8(asked.write("/t", "t", "c").unwrap().to_vec()).unwrap();
     assert!(text.contains(r#"{"n": 123456789012345678901234567890, "n2": 1.0 }"#), "{text}");
@@ -50,7 +50,7 @@ fn r111_an_input_is_an_object_or_a_string_and_goes_on_as_it_came() {
 }
 
 #[test]
-fn r116_a_message_beyond_256_kib_is_refused_with_its_envelope_counted() {
+fn r116_an_envelope_beyond_256_kib_is_refused() {
     let fits = |length: usize| {
         let asked = read(json!({"x": "x".repeat(length)}).to_string().as_bytes()).unwrap();
         asked.write("/control/agents/a/input", &"t".repeat(36), &"c".repeat(36)).map(|text| text.len())
@@ -63,7 +63,7 @@ fn r116_a_message_beyond_256_kib_is_refused_with_its_envelope_counted() {
 
 proptest! {
     #[test]
-    fn r122_no_bytes_make_it_panic_and_what_passes_is_json(body in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn r122_random_bytes_never_panic_and_inputs_are_json(body in proptest::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(asked) = read(&body) {
             written(&asked);
         }

@@ -1,4 +1,4 @@
-//! Envelopes, answers and the desk, with hostile bytes; real brokers are spoken to in `tests/it/mqtt.rs`.
+//! Task envelopes, replies and their delivery, with hostile bytes; `tests/it/mqtt.rs` covers real brokers.
 
 mod answers;
 mod desk;
