@@ -1,12 +1,12 @@
-//! Media types: which error format a caller reads, what it accepts, what it sent (R75, R90).
+//! Content negotiation: the error format, acceptable responses, and the media type of requests (R75, R90).
 
 use crate::fault::{Code, Fault, Format, Result};
 use http::{HeaderMap, header};
 
-/// What the gateway can always give.
+/// The media types that every response can have.
 const OFFERED: &[&str] = &["application/json", "application/problem+json", "text/event-stream", "application/x-ndjson"];
 
-/// The error format: what `Accept` prefers, else the configured one.
+/// Returns the error format that `Accept` prefers, else the configured one.
 pub(super) fn error_format(headers: &HeaderMap, configured: Format) -> Format {
     let problem = quality(headers, "application/problem+json", true);
     let error = quality(headers, "application/json", true);
@@ -19,7 +19,7 @@ pub(super) fn error_format(headers: &HeaderMap, configured: Format) -> Format {
     }
 }
 
-/// Refuses an `Accept` that allows nothing an agent with declared JSON output can answer (R75).
+/// Refuses an `Accept` that excludes every media type of an agent with declared JSON output (R75).
 pub(super) fn acceptable(headers: &HeaderMap) -> Result<()> {
     let accepted = !headers.contains_key(header::ACCEPT)
         || OFFERED.iter().any(|media| quality(headers, media, false).is_some_and(|q| q > 0));
@@ -28,12 +28,12 @@ pub(super) fn acceptable(headers: &HeaderMap) -> Result<()> {
     }
     Err(Fault::new(
         Code::NotAcceptable,
-        format!("no format in Accept can be served (this agent answers {})", OFFERED.join(", ")),
+        format!("No media type in Accept can be served (this agent answers {})", OFFERED.join(", ")),
     ))
 }
 
-/// The quality, in thousandths, that `Accept` gives to `media`; the most specific range decides. With
-/// `exact`, ranges with `*` say nothing.
+/// Returns the quality, in thousandths, that `Accept` gives to `media`; the most specific range decides. If `exact`,
+/// ranges with `*` are ignored.
 fn quality(headers: &HeaderMap, media: &str, exact: bool) -> Option<u16> {
     let (kind, _) = media.split_once('/')?;
     let mut best: Option<(u8, u16)> = None;
@@ -68,28 +68,28 @@ fn thousandths(q: &str) -> u16 {
     q.parse::<f32>().ok().filter(|q| (0.0..=1.0).contains(q)).map_or(0, |q| (q * 1000.0) as u16)
 }
 
-/// Whether a body that will be checked is JSON in UTF-8, unencoded.
+/// Checks that a body that will be validated is JSON in UTF-8 without a content coding.
 ///
 /// # Errors
-/// `UnsupportedMediaType` naming what would be right.
+/// `UnsupportedMediaType`, which names the media type to send.
 pub(super) fn json_body(headers: &HeaderMap) -> Result<()> {
     let refuse = |message| Err(Fault::new(Code::UnsupportedMediaType, message));
     if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
     {
-        return refuse("the body must not be compressed (leave out Content-Encoding)");
+        return refuse("The body must not be compressed (leave out Content-Encoding)");
     }
     match headers.get(header::CONTENT_TYPE).map(|media| media.to_str()) {
         None | Some(Ok("application/json")) => Ok(()),
         Some(Ok(media)) if is_json(media) => match charset(media) {
             None => Ok(()),
             Some(charset) if charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8") => Ok(()),
-            Some(_) => refuse("the body must be UTF-8 (Content-Type: application/json)"),
+            Some(_) => refuse("The body must be UTF-8 (Content-Type: application/json)"),
         },
-        Some(_) => refuse("the body must be JSON (Content-Type: application/json)"),
+        Some(_) => refuse("The body must be JSON (Content-Type: application/json)"),
     }
 }
 
-/// Whether `media` is JSON: `application/json`, `text/json` or any `+json`; not a sequence of JSON texts.
+/// Returns whether `media` is JSON: `application/json`, `text/json` or any `+json`; not a sequence of JSON texts.
 pub(super) fn is_json(media: &str) -> bool {
     if media == "application/json" {
         return true;

@@ -1,4 +1,4 @@
-//! Steps 5 to 9: who calls, whether they may, how much, and the proof that all of it was asked.
+//! Steps 5 to 9: authentication, authorisation, limits, and the proof that all of them passed.
 
 use super::{
     Gateway, World, asks,
@@ -17,8 +17,8 @@ use crate::{
 use http::{HeaderMap, HeaderValue};
 use std::{net::IpAddr, num::NonZeroU32, sync::Arc, time::Instant};
 
-/// The proof that a call may be forwarded. Its fields are private and only [`Entry::admit`] makes one:
-/// what was not admitted cannot reach an agent.
+/// The proof that a call may be forwarded. Its fields are private and only [`PermittedCall::admit`] builds one, so a
+/// call that was not admitted cannot reach an agent.
 pub(super) struct Admitted {
     route: Arc<Route>,
     operation: usize,
@@ -30,42 +30,42 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// The agent it is for.
+    /// Returns the route of the agent.
     pub(super) fn agent(&self) -> &Route {
         &self.route
     }
 
-    /// The same, to be kept.
+    /// Returns the shared route of the agent.
     pub(super) fn shared(&self) -> &Arc<Route> {
         &self.route
     }
 
-    /// When its time is over.
+    /// Returns the deadline of the call.
     pub(super) fn until(&self) -> tokio::time::Instant {
         self.deadline.into()
     }
 
-    /// The operation that was asked for.
+    /// Returns the operation that is called.
     pub(super) fn operation(&self) -> &Prepared {
         self.route.operation(self.operation)
     }
 
-    /// The version that it is for, where the agent has versions.
+    /// Returns the version that is called, if the agent has versions.
     pub(super) fn version(&self) -> Option<&Ready> {
         self.version.as_deref()
     }
 
-    /// The agent is asked now.
+    /// Starts a latency sample as the call is sent to the agent.
     pub(super) fn asks(&self) -> Question<'_> {
         self.permit.asks()
     }
 
-    /// The agent is not waited for any more, and keeps its call: a socket.
+    /// Stops counting the call as waiting for a response, while it keeps its concurrency permit: an open WebSocket.
     pub(super) fn rests(&self) {
         self.permit.rests();
     }
 
-    /// What the agent is told of who called whom before.
+    /// Returns the delegation chain that the agent receives.
     pub(super) fn chain(&self) -> Option<&HeaderValue> {
         self.chain.as_ref()
     }
@@ -85,43 +85,43 @@ impl Admission for Admitted {
     }
 }
 
-/// A caller who may call this agent now; the input is still unread.
+/// An authorised call that holds a concurrency permit; its input has not been read yet.
 pub(super) struct Entry {
     pub(super) known: Known,
     permit: Permit,
 }
 
 impl Entry {
-    /// Step 9, once the input has been checked.
+    /// Builds the proof (step 9), once the input has been validated.
     pub(super) fn admit(self, operation: usize, deadline: Instant) -> Admitted {
         let Known { route, session, chain, version, .. } = self.known;
         Admitted { route, operation, version, deadline, session, chain, permit: self.permit }
     }
 }
 
-/// A caller who may call this agent, and has no place among its calls yet.
+/// A call whose caller is authenticated, authorised and within its rate limits; it holds no concurrency permit yet.
 pub(super) struct Known {
     pub(super) route: Arc<Route>,
     pub(super) caller: Arc<Caller>,
     pub(super) standing: Option<Standing>,
-    /// The version that is called; the latest until another is chosen.
+    /// The version that is called; the latest until another one is selected.
     pub(super) version: Option<Arc<Ready>>,
-    /// What stands for the caller's session.
+    /// The hash of the caller's session, for session affinity.
     pub(super) session: Option<u64>,
     chain: Option<HeaderValue>,
 }
 
 impl Known {
-    /// With a place.
+    /// Adds the concurrency permit.
     pub(super) fn with(self, permit: Permit) -> Entry {
         Entry { known: self, permit }
     }
 }
 
-/// An agent, and a caller who may call it.
+/// An agent, and a caller that may call it.
 pub(super) type Identified = (Arc<Route>, Arc<Caller>);
 
-/// What a request shows of its caller.
+/// The part of a request that authentication and limits read.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) headers: &'a HeaderMap,
@@ -130,15 +130,15 @@ pub(super) struct Shown<'a> {
 }
 
 impl Gateway {
-    /// Steps 5 to 7: finds the agent, authenticates, authorises, limits. A miss is answered only after
-    /// authentication, so that ids cannot be probed.
+    /// Finds the agent, authenticates, authorises and limits (steps 5 to 7), then acquires a concurrency permit. A miss
+    /// is answered only after authentication, so that ids cannot be probed.
     pub(super) async fn enter(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Entry> {
         let known = self.known(world, call, agent, shown).await?;
         let permit = self.limits.enter(&known.route.limits).await?;
         Ok(known.with(permit))
     }
 
-    /// As [`Gateway::enter`], without a place among the agent's calls.
+    /// Authorises and limits as [`Gateway::authorize_and_acquire_permit`], without the concurrency permit.
     pub(super) async fn known(&self, world: &World, call: &mut Call, agent: &str, shown: Shown<'_>) -> Result<Known> {
         let (route, caller) = self.identify(world, call, agent, shown).await?;
         call.is_for(&route);
@@ -153,7 +153,8 @@ impl Gateway {
         Ok(Known { route, caller, standing, version: None, session, chain })
     }
 
-    /// Steps 5 and 6: the agent, for a caller who may call it.
+    /// Finds the agent and authorises its caller (steps 5 and 6). Records the caller in `call`, also when it is
+    /// refused.
     pub(super) async fn identify(
         &self,
         world: &World,
@@ -172,7 +173,7 @@ impl Gateway {
         identified.map_err(|(_, fault)| fault)
     }
 
-    /// The same for whoever has no call to record it in: a refusal says who was refused, where that is known.
+    /// Finds and authorises without a `Call`. A refusal carries the caller, if it was authenticated.
     pub(super) async fn look(
         &self,
         world: &World,
@@ -184,7 +185,7 @@ impl Gateway {
             Some(route) => Some(route),
             None => Box::pin(self.seek(world, agent, &presented)).await.map_err(|fault| (None, fault))?,
         };
-        // Between two configurations a route may still carry the grants of the one before.
+        // After a reload a route may still carry the grants of the previous configuration.
         let fresh = found
             .as_ref()
             .filter(|route| !world.auth.is_current(&route.grants))
@@ -198,14 +199,14 @@ impl Gateway {
         match found {
             Some(route) => Ok((route, caller)),
             None => {
-                let fault = Fault::new(Code::Internal, "the gateway failed");
-                Err((Some(caller), fault.detail("a caller was let in to no agent")))
+                let fault = Fault::new(Code::Internal, "The gateway failed");
+                Err((Some(caller), fault.detail("authorisation passed for an agent that does not exist")))
             }
         }
     }
 
-    /// Asks the registries that are too large to copy for an agent that is not in the catalogue; only on behalf of
-    /// somebody who might call it, so that nobody else makes the gateway ask.
+    /// Queries the registries that are too large to copy for an agent that is not in the catalogue. Only callers that
+    /// hold a grant trigger a query.
     pub(super) async fn seek(
         &self,
         world: &World,
@@ -217,14 +218,14 @@ impl Gateway {
             return Ok(Some(route));
         }
         let Ok(id) = agent.parse() else { return Ok(None) };
-        // Whoever shows nothing that holds is told so by the authentication that follows.
+        // The authentication that follows refuses callers without a valid credential.
         match world.auth.visit(presented, true).await {
             Ok(caller) if !caller.grants.is_empty() => Box::pin(lazy.find(&id)).await,
             _ => Ok(None),
         }
     }
 
-    /// Whose budget it is; where nobody had to say who they are, the address stands for the caller.
+    /// Returns the account that the rate limits charge: the caller, or the address if the caller is anonymous.
     pub(super) fn account<'a>(&self, caller: &'a Caller, address: IpAddr) -> Account<'a> {
         match caller.kind {
             CallerKind::Anonymous => self.limits.visitor(address),

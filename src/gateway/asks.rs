@@ -1,4 +1,4 @@
-//! What the head of a request says besides whom it is for: its time, its session, the input of a `GET`.
+//! What the head of a request says besides its target: the timeout, the session, and the input of a `GET`.
 
 use super::{admit::Admitted, call::Call, delegation::CHAIN, fields::REQUEST_ID, prefer, route::Route, versions};
 use crate::{
@@ -14,19 +14,18 @@ use pingora_http::RequestHeader;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// The operation that is meant, where the path does not say (R30).
+/// The header that names the operation if the path does not (R30).
 pub(super) const OPERATION: HeaderName = HeaderName::from_static("x-operation");
 
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
-/// Fields that name a session: the caller's own (R76), and MCP's.
+/// Headers that identify a session: the caller's own (R76), and MCP's.
 const SESSIONS: [HeaderName; 2] = [HeaderName::from_static("x-session-id"), HeaderName::from_static("mcp-session-id")];
 
-/// Query parameters that name a session or task, and the fields in which agents look for them (R76).
+/// Query parameters that identify a session or task, and the headers in which agents expect them (R76).
 const AS_FIELDS: [(&str, &str); 2] = [("sessionId", "x-session-id"), ("taskId", "x-task-id")];
 
-/// What the gateway itself says of the call: its id, the operation where it has a name, and the session and task
-/// that the query names.
+/// Returns the gateway's headers for the agent ([`gateway_headers`]), and the session and task that the query names.
 pub(super) fn told_by_us(call: &Call, admitted: &Admitted, head: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
     let pairs = head.uri.query().into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split_once('='));
     let named = pairs.filter_map(|(name, value)| {
@@ -37,21 +36,21 @@ pub(super) fn told_by_us(call: &Call, admitted: &Admitted, head: &RequestHeader)
     named_by_us(call, admitted).chain(named).collect()
 }
 
-/// Characters of a session's name.
+/// The longest session id, in characters.
 const LONGEST_SESSION: usize = 256;
 
-/// What stands for the caller's session, so that its calls find one endpoint: the one that it names itself (R76), or
-/// the one that an agent named (MCP). Two callers never share one.
+/// Returns the hash of the caller's session, so that its calls reach one endpoint: the session that the caller names
+/// (R76) or that an agent named (MCP). The hash covers the caller: two callers never share a session.
 ///
 /// # Errors
-/// `InvalidInput` for a name that is none.
+/// `InvalidInput` for a malformed session id.
 pub(super) fn session(headers: &HeaderMap, caller: &Caller) -> Result<Option<u64>> {
     let mut session = None;
     for name in SESSIONS {
         let Some(value) = headers.get(&name) else { continue };
         let id = value.as_bytes();
         if !(1..=LONGEST_SESSION).contains(&id.len()) || !id.iter().all(u8::is_ascii_graphic) {
-            let why = format!("{name} is not a session's name (1 to {LONGEST_SESSION} visible ASCII characters)");
+            let why = format!("{name} is not a session id (1 to {LONGEST_SESSION} visible ASCII characters)");
             return Err(Fault::new(Code::InvalidInput, why));
         }
         session = session.or_else(|| Some(transport::hash(&[caller.id.as_bytes(), id])));
@@ -59,15 +58,15 @@ pub(super) fn session(headers: &HeaderMap, caller: &Caller) -> Result<Option<u64
     Ok(session)
 }
 
-/// The session that the query names.
+/// Returns the hash of the session that the query names.
 pub(super) fn session_in_query(head: &RequestHeader, caller: &Caller) -> Option<u64> {
     let pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
     let mut named = pairs.filter(|(name, value)| *name == "sessionId" && AgentId::fits(value));
     named.next().map(|(_, id)| transport::hash(&[caller.id.as_bytes(), id.as_bytes()]))
 }
 
-/// What the gateway says of every call: its id, the operation where it has a name, the version where it has one, and
-/// the chain of delegation.
+/// Returns the gateway's headers for the agent: call id, operation name, version (each if it exists), and delegation
+/// chain.
 pub(super) fn named_by_us(call: &Call, admitted: &Admitted) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let id = call.id_field().map(|id| (REQUEST_ID, id));
     let operation = admitted.operation().name_field.clone().map(|name| (OPERATION, name));
@@ -76,7 +75,7 @@ pub(super) fn named_by_us(call: &Call, admitted: &Admitted) -> impl Iterator<Ite
     id.into_iter().chain(operation).chain(version.map(|version| (versions::FIELD, version))).chain(chain)
 }
 
-/// The input of a `GET`: the query as a JSON object, typed by the schema (R49).
+/// Returns the input of a `GET`: the query as a JSON object, typed by the schema (R49).
 pub(super) fn query(head: &RequestHeader, route: &Route, named: Option<usize>) -> Result<Bytes> {
     let query = head.uri.query().unwrap_or_default();
     let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
@@ -85,7 +84,7 @@ pub(super) fn query(head: &RequestHeader, route: &Route, named: Option<usize>) -
     let schema = operation.and_then(|operation| operation.inputs.as_deref());
     let mut input = contract::from_query(query, schema)?;
     if let Value::Object(members) = &mut input {
-        // They name the session or task (R76) and are no part of the input, unless the schema says so.
+        // They name the session, task, version or callback (R76); they are input only if the schema declares them.
         let declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
         let ours = |name: &str| {
             let version = name == "version" && !route.agent.versions.is_empty();
@@ -96,12 +95,12 @@ pub(super) fn query(head: &RequestHeader, route: &Route, named: Option<usize>) -
     Ok(Bytes::from(input.to_string()))
 }
 
-/// When the call must be over: the agent's own bound, or less where the caller asks for less.
+/// Returns the deadline: the agent's total timeout, or the caller's if that is shorter.
 pub(super) fn deadline(call: &Call, route: &Route, headers: &HeaderMap) -> Result<Instant> {
     within(call, route.way.bounds().total, headers)
 }
 
-/// When it must be over: after `most`, or sooner where the caller asks for less.
+/// Returns the deadline: `most` after arrival, or the caller's timeout if that is shorter.
 pub(super) fn within(call: &Call, most: Duration, headers: &HeaderMap) -> Result<Instant> {
     let asked = match headers.get(TIMEOUT) {
         None => most,
@@ -110,10 +109,10 @@ pub(super) fn within(call: &Call, most: Duration, headers: &HeaderMap) -> Result
     Ok(call.arrived() + asked.min(most))
 }
 
-/// `X-Request-Timeout`: seconds (`2`, `0.5`, `2s`) or milliseconds (`1500ms`).
+/// Parses `X-Request-Timeout`: seconds (`2`, `0.5`, `2s`) or milliseconds (`1500ms`).
 fn timeout(text: &str) -> Result<Duration> {
     let refuse =
-        || Fault::new(Code::InvalidInput, "X-Request-Timeout is not a time (seconds such as 2 or 0.5, or 1500ms)");
+        || Fault::new(Code::InvalidInput, "X-Request-Timeout is not a duration (seconds such as 2 or 0.5, or 1500ms)");
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),

@@ -1,5 +1,5 @@
-//! Batches for agents that take one input at a time: fanned out with a bound, answered in order, each item with
-//! its own result or its own error (R44).
+//! Batches for agents that accept one input at a time: bounded fan-out, results in order, each item with its own result
+//! or error (R44).
 
 use super::{Gateway, admit::Admitted, fields::number_key, forward::Told, judge::Judge};
 use crate::{
@@ -15,22 +15,22 @@ use futures_util::{StreamExt, stream};
 use std::num::NonZeroU32;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The whole of a batch's answer, in multiples of what one answer may have.
+/// The bound of a batch's whole response, in multiples of the bound of one reply.
 const ANSWERS: usize = 8;
 
-/// A batch on its way.
+/// A batch call.
 pub(super) struct Batch<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) admitted: &'a Admitted,
     pub(super) account: Account<'a>,
     pub(super) told: Told<'a>,
     pub(super) rules: &'a contract::Config,
-    /// The place among the agent's calls that the call itself has.
+    /// The concurrency slot that the call itself holds.
     pub(super) own: Mutex<()>,
 }
 
 impl Batch<'_> {
-    /// Calls the agent for every item and writes the array of answers.
+    /// Calls the agent for every item and writes the array of results.
     pub(super) async fn run(self, items: Vec<(Bytes, Result<()>)>, request_id: &str) -> Bytes {
         let at_once = usize::from(self.rules.batch.concurrency).max(1);
         let this = &self;
@@ -46,7 +46,7 @@ impl Batch<'_> {
             }
             let answer = match answer {
                 Ok(bytes) if list.len() + bytes.len() > most => {
-                    Err(Fault::new(Code::PayloadTooLarge, "the answers to this batch are too large together"))
+                    Err(Fault::new(Code::PayloadTooLarge, "The answers to this batch are too large together"))
                 }
                 answer => answer,
             };
@@ -54,7 +54,7 @@ impl Batch<'_> {
                 Ok(bytes) => list.extend_from_slice(&bytes),
                 Err(fault) => {
                     self.gateway.metrics.count(Event::ItemFailed);
-                    tracing::info!(request_id, "an item of a batch failed: {}", redact(&fault.to_string()));
+                    tracing::info!(request_id, "batch item failed: {}", redact(&fault.to_string()));
                     list.extend_from_slice(fault.error_object(request_id).to_string().as_bytes());
                 }
             }
@@ -63,7 +63,7 @@ impl Batch<'_> {
         list.freeze()
     }
 
-    /// The first item was counted when the call entered; every other counts as a call.
+    /// Calls the agent for one item. The call itself was charged for the first item; every other item is charged here.
     async fn item(&self, index: usize, item: Bytes, checked: Result<()>) -> Result<Bytes> {
         checked?;
         if index > 0 {
@@ -80,8 +80,8 @@ impl Batch<'_> {
         self.answer(reply).await
     }
 
-    /// Where an item goes on: in the place that the call has, in a further one among the agent's where one is free,
-    /// or in the call's own when that is free again. Items never wait for places that their own call holds.
+    /// Takes a concurrency slot for an item: the call's own, else another permit if one is free, else waits for the
+    /// call's own. An item never waits for permits that its own call holds.
     async fn place(&self) -> (Option<Permit>, Option<MutexGuard<'_, ()>>) {
         match self.own.try_lock() {
             Ok(own) => (None, Some(own)),
@@ -99,7 +99,7 @@ impl Batch<'_> {
         judge.verdict(&reply, &bytes, complete)?;
         let bounds = contract::Bounds { depth: self.rules.max_depth };
         let value = contract::parse(&bytes, &bounds)
-            .map_err(|why| Fault::new(Code::AgentError, "the agent's answer is not JSON").detail(why))?;
+            .map_err(|why| Fault::new(Code::AgentError, "The agent's answer is not JSON").detail(why))?;
         let broken = self.admitted.operation().contract.admit_output(&value)?;
         self.gateway.reported(&self.admitted.agent().agent, "output", &broken);
         Ok(bytes)

@@ -1,4 +1,4 @@
-//! The caller's body as it arrives: counted, bounded in size and time, never read before it is wanted.
+//! The request body: counted, bounded in size and time, and not read before it is needed.
 
 use super::listen::{self, Connection};
 use crate::fault::{Code, Fault, Result};
@@ -7,14 +7,14 @@ use http::{HeaderMap, header};
 use pingora_core::protocols::http::ServerSession;
 use std::time::Instant;
 
-/// How long a body may take: the connection's bound between two reads, and a moment for all of it.
+/// The time bounds of a body: the connection's idle timeout between two reads, and a deadline for the whole body.
 #[derive(Clone, Copy)]
 pub(super) struct Pace<'a> {
     pub(super) connection: &'a Connection,
     pub(super) until: Instant,
 }
 
-/// A body that is being read.
+/// A request body that is being read.
 pub(super) struct Incoming<'a> {
     session: &'a mut ServerSession,
     pace: Pace<'a>,
@@ -31,18 +31,18 @@ impl<'a> Incoming<'a> {
         &self.session.req_header().headers
     }
 
-    /// Whether the request has no body at all.
+    /// Returns whether the request has no body.
     pub(super) fn is_empty(&mut self) -> bool {
         self.put_back.is_none() && self.session.is_body_empty()
     }
 
-    /// `Content-Length`, which hygiene has seen to be one number.
+    /// Returns `Content-Length`, which `hygiene` has validated.
     pub(super) fn length(&self) -> Option<u64> {
         let length = self.headers().get(header::CONTENT_LENGTH)?;
         length.to_str().ok()?.parse().ok()
     }
 
-    /// The next part; `None` at the end.
+    /// Reads the next chunk; `None` at the end.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
         if let Some(bytes) = self.put_back.take() {
             return Ok(Some(bytes));
@@ -54,7 +54,7 @@ impl<'a> Incoming<'a> {
         Ok(chunk)
     }
 
-    /// The first part that has a byte; empty where there is none.
+    /// Reads the first chunk that is not empty; returns an empty one if the body is empty.
     pub(super) async fn first(&mut self) -> Result<Bytes> {
         while let Some(bytes) = self.chunk().await? {
             if !bytes.is_empty() {
@@ -68,10 +68,10 @@ impl<'a> Incoming<'a> {
         self.put_back = Some(bytes);
     }
 
-    /// The whole body, at most `most` bytes.
+    /// Reads the whole body, at most `most` bytes.
     ///
     /// # Errors
-    /// `PayloadTooLarge`, before reading where the length is told; `Timeout` with 408.
+    /// `PayloadTooLarge`, before reading if `Content-Length` says so; `Timeout` with 408.
     pub(super) async fn whole(&mut self, most: usize) -> Result<Bytes> {
         let length = self.length().unwrap_or_default();
         if length > most as u64 {
@@ -93,7 +93,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// The refusal of a body beyond `most` bytes.
+/// The fault for a body of more than `most` bytes.
 pub(super) fn too_large(most: usize) -> Fault {
-    Fault::new(Code::PayloadTooLarge, format!("the body is too large (at most {most} bytes)"))
+    Fault::new(Code::PayloadTooLarge, format!("The body is too large (at most {most} bytes)"))
 }

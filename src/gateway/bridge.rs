@@ -1,6 +1,6 @@
-//! Which agents are offered on which brokers, and the calls that their tasks ask for: errands with the bridge's own key,
-//! so that its grants, limits and log are those of any caller. What is offered follows the catalogue and the
-//! configuration. The protocol is `bridge`'s.
+//! The agents on the MQTT bridge: which agents are announced on which brokers, and the calls of their tasks. The calls
+//! are subrequests with the bridge's API key, so that grants, limits and log apply as for any caller. The announced
+//! agents follow the catalogue and the configuration. `mqtt_bridge` implements the protocol.
 
 use super::{Gateway, World, admit::Shown, errand::Errand, local::lets, route::Route};
 use crate::{
@@ -23,18 +23,18 @@ use tokio::{
     task::{Id, JoinHandle, JoinSet},
 };
 
-/// How often it is looked whether what may be offered has changed, besides whenever the catalogue has.
+/// The reconcile interval; a change of the catalogue reconciles at once.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long tasks in hand may take when an agent is offered no longer and the gateway goes on.
+/// How long running tasks may take when an agent is withdrawn and the gateway keeps running.
 const LINGER: Duration = Duration::from_secs(30);
-/// What is left of a stop for saying good-bye, after tasks in hand had their time.
+/// The part of a shutdown that remains for MQTT disconnects after running tasks had their time.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 type Offers = Arc<Vec<Arc<Offer>>>;
-/// A broker, and an agent there.
+/// A broker, and an agent on it.
 type Place = (String, String);
 
-/// The agents that are offered on brokers.
+/// Announces agents on MQTT brokers.
 pub struct Bridge {
     gateway: Arc<Gateway>,
     offers: watch::Sender<Option<Offers>>,
@@ -43,13 +43,13 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// A bridge that offers nothing until it begins.
+    /// Creates a bridge that announces no agents until it is started.
     pub fn new(gateway: &Arc<Gateway>, offers: Vec<Offer>) -> Self {
         let offers = watch::channel(Some(Arc::new(offers.into_iter().map(Arc::new).collect()))).0;
         Self { gateway: Arc::clone(gateway), offers, linger: watch::channel(LINGER).0, task: Mutex::default() }
     }
 
-    /// Offers, from now on; needs a tokio runtime.
+    /// Starts the bridge; needs a tokio runtime.
     pub fn begin(&self) {
         let desk = Desk {
             gateway: Arc::clone(&self.gateway),
@@ -62,7 +62,7 @@ impl Bridge {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// Offers this instead. What stays the same goes on undisturbed.
+    /// Replaces the offers. Agents whose offer has not changed stay connected.
     pub fn offer(&self, offers: Vec<Offer>) {
         self.offers.send_modify(|before| {
             let before = before.get_or_insert_default();
@@ -73,26 +73,26 @@ impl Bridge {
         });
     }
 
-    /// Takes every offer back; tasks in hand may take `linger` to finish (R119).
+    /// Withdraws every agent; running tasks may take `linger` to finish (R119).
     pub async fn stop(&self, linger: Duration) {
         self.linger.send_replace(linger);
         self.offers.send_replace(None);
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut task) = task else { return };
         if tokio::time::timeout(linger + GOODBYE, &mut task).await.is_err() {
-            // Their connections break, and the last wills are carried out.
+            // Aborting drops the connections, so that the brokers publish the last wills.
             task.abort();
         }
     }
 }
 
-/// Whoever is present now.
+/// The background task that reconciles the agents on the brokers with the offers.
 struct Desk {
     gateway: Arc<Gateway>,
     linger: watch::Receiver<Duration>,
     present: HashMap<Place, Present>,
     tasks: JoinSet<()>,
-    /// What was logged of each broker last, so that it is not logged again and again.
+    /// The problem that was logged last for each broker, so that it is logged once.
     told: HashMap<String, String>,
 }
 
@@ -112,7 +112,7 @@ impl Desk {
             self.follow(&wanted).await;
             tokio::select! {
                 changed = offers.changed() => if changed.is_err() { break },
-                // The catalogue lives as long as the gateway does.
+                // The catalogue lives as long as the gateway; its channel never closes.
                 _ = changed.changed() => {}
                 Some(gone) = self.tasks.join_next_with_id() => self.gone(gone),
                 () = tokio::time::sleep(LOOK) => {}
@@ -127,12 +127,12 @@ impl Desk {
     fn gone(&mut self, gone: std::result::Result<(Id, ()), tokio::task::JoinError>) {
         let id = gone.as_ref().map_or_else(tokio::task::JoinError::id, |(id, ())| *id);
         if let Err(why) = gone {
-            tracing::error!("an agent's presence on a broker failed in a way that is a defect of the gateway ({why})");
+            tracing::error!("MQTT presence task failed: {why} (this is a defect of the gateway)");
         }
         self.present.retain(|_, present| present.task != id);
     }
 
-    /// Makes whoever is present whoever should be.
+    /// Announces the agents that belong on the brokers and withdraws the others.
     async fn follow(&mut self, offers: &Offers) {
         let mut wanted: HashMap<Place, (Arc<Offer>, Arc<Card>)> = HashMap::new();
         let world = self.gateway.world.load_full();
@@ -147,7 +147,7 @@ impl Desk {
             match wanted.remove(place) {
                 Some((offer, card)) if Arc::ptr_eq(&offer, &present.offer) => {
                     present.card.send_if_modified(|known| {
-                        // Whoever was told to leave leaves, and may come again afterwards.
+                        // An agent that was told to leave leaves first, and is announced again afterwards.
                         let news = known.as_ref().is_some_and(|known| *known != card);
                         if news {
                             *known = Some(card);
@@ -168,7 +168,7 @@ impl Desk {
         }
     }
 
-    /// Logs what keeps agents of this broker from being offered, whenever that is something else than before.
+    /// Logs the problem of a broker's offer, if it differs from the one that was logged last.
     fn tell(&mut self, broker: String, trouble: Option<String>) {
         match trouble {
             None => drop(self.told.remove(&broker)),
@@ -180,14 +180,15 @@ impl Desk {
         }
     }
 
-    /// The agents of one offer that pass: in the catalogue, active, within what its key may call (R118).
+    /// Returns the agents of one offer: in the catalogue, active, and granted to the bridge's key (R118); and a
+    /// problem.
     async fn offered(&self, world: &World, offer: &Offer) -> (Vec<(String, Arc<Card>)>, Option<String>) {
         let headers = credentials(world, &offer.key);
         let presented = Presented { headers: &headers, peer: None };
         let caller = match world.auth.visit(&presented, false).await {
             Ok(caller) => caller,
             Err(fault) => {
-                return (Vec::new(), Some(format!("no agent is offered, for the key of the bridge: {fault}")));
+                return (Vec::new(), Some(format!("MQTT bridge announces no agents: its API key failed: {fault}")));
             }
         };
         let snapshot = self.gateway.catalogue.snapshot();
@@ -198,13 +199,14 @@ impl Desk {
         let mut routes: Vec<&Arc<Route>> = snapshot.iter().map(|(_, route)| route).filter(fits).collect();
         routes.sort_unstable_by_key(|route| route.agent.id.as_str());
         let (could, most) = (routes.len(), usize::from(offer.config.most.get()));
-        let trouble = (could > most).then(|| format!("{could} agents could be offered, and {most} are"));
+        let trouble = (could > most)
+            .then(|| format!("MQTT bridge announces only {most} of {could} agents: limit reached (raise the limit)"));
         let offered = routes.into_iter().take(most).map(|route| (route.agent.id.to_string(), Arc::new(card(route))));
         (offered.collect(), trouble)
     }
 }
 
-/// Whether the agent is served, is not reached over a broker already, and is one that the caller may call.
+/// Returns whether the agent is active, is not itself reached over a broker, and may be called by the caller.
 fn may(world: &World, caller: &Caller, route: &Route) -> bool {
     let agent = &route.agent;
     agent.status != Status::Inactive && !matches!(agent.endpoint, Endpoint::Mqtt(_)) && lets(&world.auth, caller, route)
@@ -218,7 +220,7 @@ fn card(route: &Route) -> Card {
     }
 }
 
-/// What the bridge shows of itself.
+/// Returns the header with the bridge's API key.
 fn credentials(world: &World, key: &Secret) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let name = world.key_header.clone().unwrap_or(HeaderName::from_static("x-api-key"));
@@ -229,7 +231,7 @@ fn credentials(world: &World, key: &Secret) -> HeaderMap {
     headers
 }
 
-/// The calls for one key.
+/// Makes the calls of one bridge key.
 struct Calls {
     gateway: Arc<Gateway>,
     key: Secret,
@@ -244,7 +246,7 @@ impl House for Calls {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let passage = Passage { key_header: world.key_header.as_ref(), ..Passage::default() };
         let shown = Shown { headers: &headers, peer: None, address };
-        // An instruction that is the name of an operation asks for that one: so gateways put it into envelopes.
+        // An instruction that is the name of an operation selects that operation: gateways write it into envelopes so.
         let names =
             |name: &&str| self.gateway.catalogue.load().get(agent).is_some_and(|route| route.named(name).is_some());
         let operation = instruction.filter(names);
@@ -263,10 +265,10 @@ impl House for Calls {
     }
 }
 
-/// An answer as one JSON text: JSON as it is, other text as a string, nothing as null.
+/// Returns an answer as one JSON text: JSON unchanged, other text as a string, an empty answer as null.
 fn text(body: &[u8]) -> Result<String> {
     let text = std::str::from_utf8(body);
-    let text = text.map_err(|why| Fault::new(Code::AgentError, "the agent's answer is no text").detail(why))?;
+    let text = text.map_err(|why| Fault::new(Code::AgentError, "The agent's answer is not text").detail(why))?;
     Ok(match json::read(body, json::DEEPEST) {
         Ok(_) => text.to_owned(),
         Err(_) if text.trim().is_empty() => "null".to_owned(),

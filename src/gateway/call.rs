@@ -1,5 +1,5 @@
-//! A call from its first byte to its record. Dropping it writes the record, so that a call is counted and logged
-//! once however it ends: answered, refused, panicked, cancelled, its caller gone.
+//! A call from its first byte to its access-log entry. Dropping a `Call` writes the entry, so every call is counted and
+//! logged exactly once however it ends: answered, refused, panicked, cancelled, or abandoned by its caller.
 
 use super::{Gateway, fields::REQUEST_ID, route::Route};
 use crate::{
@@ -19,47 +19,47 @@ use std::{
 
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
 
-/// How a call ends.
+/// The state of a call, and how it ended.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Nothing has been answered yet; dropped like this, it was cancelled or it panicked.
+    /// No response has been written yet. A call that is dropped in this state was cancelled or panicked.
     Open,
-    /// Served with this status.
+    /// Answered with this status.
     Answered(u16),
-    /// Refused or failed before anything was answered.
+    /// Refused or failed before a response was written.
     Refused(Fault),
-    /// Failed after the head was written with this status.
+    /// Failed after the head with this status was written.
     Broken(u16, Fault),
-    /// The caller left.
+    /// The caller left; the status is 0 if no head was written.
     Gone(u16),
 }
 
-/// A call.
+/// A call, and its access-log entry.
 pub(super) struct Call {
     gateway: Arc<Gateway>,
     began: (Instant, SystemTime),
     id: String,
-    /// The same as a header field's value, for the agent and for the caller.
+    /// The call id as a header value, for the agent and for the caller.
     id_field: Option<HeaderValue>,
     peer: Option<IpAddr>,
     asked: Option<Asked>,
     route: Option<(Arc<Route>, Option<usize>)>,
     caller: Option<Arc<Caller>>,
     browses: bool,
-    /// The input, where it was read whole.
+    /// The input, where it was buffered.
     pub(super) read: OnceLock<Bytes>,
-    /// It was let in, itself or what it is a part of: no want of a core refuses it any more.
+    /// The call, or the call that it is a part of, passed load shedding and is not checked again.
     pub(super) let_in: bool,
-    /// Another goes on with it, and will write its record.
+    /// Another `Call` continues this one and writes its access-log entry.
     moved: bool,
-    /// The page that may read the answer, or none; not there where pages are not told anything.
+    /// The CORS origin that may read the response, or `None` for no origin; outer `None`: CORS is not configured.
     pub(super) page: Option<Option<HeaderValue>>,
     pub(super) stage: Stage,
     pub(super) count: Count,
     _flight: Tally,
 }
 
-/// What moved.
+/// Bytes, durations and attempts of a call.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     pub(super) bytes_in: u64,
@@ -78,7 +78,7 @@ struct Asked {
 }
 
 impl Call {
-    /// Step 1.
+    /// Starts the record of a call (step 1) and counts the call as in flight.
     pub(super) fn arrive(gateway: &Arc<Gateway>, peer: Option<IpAddr>) -> Self {
         Self {
             _flight: gateway.metrics.call_begins(),
@@ -100,7 +100,7 @@ impl Call {
         }
     }
 
-    /// What the head of the request says.
+    /// Records what the access log needs of the request head, and sets the call id.
     pub(super) fn asks(&mut self, head: &RequestHeader) {
         let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         self.is_called(request_id(&head.headers));
@@ -114,7 +114,7 @@ impl Call {
         });
     }
 
-    /// It is no request of its own, but part of the call `id`, where that is named.
+    /// Marks the call as a subrequest of the call `id`; without an `id` it gets a new one.
     pub(super) fn is_errand(&mut self, id: Option<&str>, agent: &str) {
         self.is_called(id.map_or_else(fresh_id, str::to_owned));
         self.asked = Some(Asked {
@@ -127,7 +127,7 @@ impl Call {
         });
     }
 
-    /// A record of the same call's work, which goes on after the call was answered.
+    /// Returns a record for the background work of this call, which outlives its response.
     pub(super) fn beside(&self) -> Self {
         let mut work = Self::arrive(&self.gateway, self.peer);
         let agent = self.route.as_ref().map_or("", |(route, _)| route.agent.id.as_str());
@@ -137,12 +137,12 @@ impl Call {
         work
     }
 
-    /// The id under which the log has this call, and which the caller is told.
+    /// Returns the call id, which the access log and the caller receive.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// The same as a header field's value.
+    /// Returns the call id as a header value.
     pub(super) fn id_field(&self) -> Option<HeaderValue> {
         self.id_field.clone()
     }
@@ -152,17 +152,17 @@ impl Call {
         self.id = id;
     }
 
-    /// The id of the JSON-RPC request that this call is, if it is one and was read.
+    /// Returns the id of the JSON-RPC request in the input, if the input was buffered and is one.
     pub(super) fn rpc_id(&self) -> Option<Value> {
         self.read.get().and_then(|body| fault::rpc_id(body))
     }
 
-    /// When the call arrived.
+    /// Returns when the call arrived.
     pub(super) fn arrived(&self) -> Instant {
         self.began.0
     }
 
-    /// Who calls, once that is known.
+    /// Returns the caller, once authenticated.
     pub(super) fn caller(&self) -> Option<&Caller> {
         self.caller.as_deref()
     }
@@ -175,7 +175,7 @@ impl Call {
         self.route = Some((Arc::clone(route), None));
     }
 
-    /// It asks the directory, not an agent.
+    /// Marks the call as a request that the gateway answers itself, logged as `directory`.
     pub(super) fn browses(&mut self) {
         self.browses = true;
     }
@@ -186,7 +186,7 @@ impl Call {
         }
     }
 
-    /// Takes the call to where it goes on after its request was answered; what is left here writes no record.
+    /// Moves the call out, to continue after its request was answered with 101; the rest left here writes no entry.
     pub(super) fn go_on(&mut self) -> Self {
         let mut left = Self::arrive(&self.gateway, self.peer);
         left.moved = true;
@@ -194,7 +194,7 @@ impl Call {
         std::mem::replace(self, left)
     }
 
-    /// An id where the request had no readable head.
+    /// Sets a new id if the request had no readable head.
     pub(super) fn ensure_id(&mut self) {
         if self.id.is_empty() {
             self.is_called(fresh_id());
@@ -259,7 +259,7 @@ impl Drop for Call {
     }
 }
 
-/// The caller's `X-Request-ID` where it is one that can be logged and told back, else a new one (R34).
+/// Returns the caller's `X-Request-ID` if it is safe to log and to echo, else a new id (R34).
 fn request_id(headers: &HeaderMap) -> String {
     let safe = |id: &&str| {
         (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -268,7 +268,7 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(fresh_id, str::to_owned)
 }
 
-/// The label of a kind of credential.
+/// Returns the metrics label of a kind of credential.
 fn group(kind: CallerKind) -> Group {
     match kind {
         CallerKind::Key => Group::KEY,

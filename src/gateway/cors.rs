@@ -1,6 +1,6 @@
-//! Pages in a browser as callers (R88): which origins may read what they ask for (Fetch, "CORS protocol"), which may
-//! reach agents of this machine, and the key that a page gets for a code. No credentials of the browser's own (cookies,
-//! certificates) are ever asked for, and no origin is allowed by a wildcard.
+//! CORS for web pages as callers (R88): the allowed origins, preflight responses (Fetch, "CORS protocol"), and the
+//! check that keeps other pages away from agents on this machine. Credentialed requests (cookies, TLS client
+//! certificates) are never allowed, and there is no wildcard origin.
 
 use crate::{
     fault::{Code, Fault, Result},
@@ -11,51 +11,51 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Fields of a request that a page may set.
+/// Request headers that pages may send.
 const ASKED: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Prefer, \
                      X-API-Key, X-Agent-Version, X-Callback-Url, X-Delegation-Chain, X-Operation, X-Request-ID, \
                      X-Request-Timeout, X-Session-ID, X-Task-ID, A2A-Version, MCP-Protocol-Version, Mcp-Session-Id, \
                      Traceparent, Tracestate";
 
-/// Fields of an answer that a page may read besides those that every page may.
+/// Response headers that pages may read besides the CORS-safelisted ones.
 const TOLD: &str = "X-Request-ID, X-Session-ID, X-Task-ID, X-Agent-Version, RateLimit, RateLimit-Policy, Retry-After, \
                     Location, ETag, Link, WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
                     Idempotent-Replayed";
 
-/// Methods of the gateway's paths.
+/// Methods that pages may use.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 
-/// Which pages in a browser may call. Without this section the gateway tells browsers nothing, and no page reaches an
-/// agent of this machine (agent+unix, agent+local).
+/// Which web pages may call. Without this section the gateway sends no CORS headers, and no page reaches an agent on
+/// this machine (agent+unix, agent+local).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Cors")]
 #[serde(deny_unknown_fields)]
 pub struct CorsConfig {
-    /// The pages' origins, exactly as browsers tell them: `https://app.example.org` or `http://localhost:5173`. There is no
-    /// wildcard. At least one.
+    /// Origins of the pages, exactly as browsers send them: `https://app.example.org` or `http://localhost:5173`. There
+    /// is no wildcard. At least one. Required.
     #[schemars(length(min = 1))]
     pub origins: Vec<String>,
-    /// Further header fields that pages may set. Default: none besides those that the gateway knows.
+    /// Additional request headers that pages may send. Default: none besides those that the gateway uses.
     #[serde(default)]
     pub headers: Vec<String>,
-    /// How long a browser may remember what it was told of a path; at most 24h. Default 10m.
+    /// How long a browser may cache a preflight response; at most 24h. Default 10m.
     #[serde(default = "max_age")]
     pub max_age: Span,
-    /// Names besides localhost, 127.0.0.1 and `[::1]` by which callers on this machine reach agents of this machine
-    /// (agent+unix, agent+local); any other name was turned to this machine by somebody else. Default: none.
+    /// Host names besides localhost, 127.0.0.1 and `[::1]` by which callers on this machine reach agents on this
+    /// machine (agent+unix, agent+local). Other names are refused as DNS rebinding. Default: none.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Whether a page gets a key of its own for a code that an operator made (POST /pairing on the admin listener, then
-    /// POST /pair). It is known as `browser:` and its origin. Default: no page does.
+    /// Whether a page can exchange a pairing code that an operator created (POST /pairing on the admin listener) for
+    /// its own API key (POST /pair). The page's caller name is `browser:` and its origin. Default: disabled.
     #[serde(default)]
     pub pairing: Option<Pairing>,
 }
 
-/// How pages are paired.
+/// Pairing of web pages.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pairing {
-    /// How long a page's key holds; 1m to 30d. It ends with the process, too. Default 8h.
+    /// How long a page's key is valid; 1m to 30d. Keys also end with the process. Default 8h.
     pub lifetime: Span,
 }
 
@@ -69,33 +69,33 @@ fn max_age() -> Span {
     Span::secs(600)
 }
 
-/// The pages that may call, ready to be asked.
+/// The compiled CORS configuration.
 #[derive(Debug)]
 pub struct Cors {
     origins: Vec<HeaderValue>,
     asked: HeaderValue,
     max_age: HeaderValue,
     hosts: Vec<String>,
-    /// How long a page's key holds, where pages get one.
+    /// How long a page's key is valid; `None` if pairing is disabled.
     pub(super) pairing: Option<std::time::Duration>,
 }
 
 impl Cors {
-    /// Checks `config`.
+    /// Compiles `config`.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Every problem, by its key.
     pub fn build(config: &CorsConfig) -> std::result::Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         if config.origins.is_empty() {
-            problems.push("origins: names no origin (leave the section out, then)".to_owned());
+            problems.push("origins: is empty (list at least one origin, or remove the section)".to_owned());
         }
         for (at, origin) in config.origins.iter().enumerate().filter(|(_, origin)| !is_origin(origin)) {
-            problems.push(format!("origins[{at}]: '{origin}' is no origin (write https://host or http://host:port)"));
+            problems.push(format!("origins[{at}]: '{origin}' is invalid (write https://host or http://host:port)"));
         }
         for (at, name) in config.headers.iter().enumerate() {
             if name.parse::<HeaderName>().is_err() {
-                problems.push(format!("headers[{at}]: '{name}' is no name of a header field"));
+                problems.push(format!("headers[{at}]: '{name}' is not a header name"));
             }
         }
         if config.max_age.get().as_secs() > 86_400 {
@@ -116,21 +116,21 @@ impl Cors {
         }
     }
 
-    /// The origin of the page that asks, if it is one that may.
+    /// Returns the origin of the page that sent the request, if it is allowed.
     pub(super) fn origin(&self, headers: &HeaderMap) -> Option<&HeaderValue> {
         let mut told = headers.get_all(header::ORIGIN).iter();
         let (Some(origin), None) = (told.next(), told.next()) else { return None };
         self.origins.iter().find(|known| *known == origin)
     }
 
-    /// What a browser asks before it lets the page ask, and for which method; `None` for every other request, and for
-    /// pages that may not.
+    /// Returns the method that a preflight request asks for; `None` for all other requests, and for pages that are not
+    /// allowed.
     pub(super) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Method> {
         self.origin(headers).filter(|_| *method == Method::OPTIONS)?;
         headers.get(header::ACCESS_CONTROL_REQUEST_METHOD)?.to_str().ok()?.parse().ok()
     }
 
-    /// The fields of the answer to that, besides those of every answer.
+    /// Returns the headers of a preflight response, besides those of every response.
     pub(super) fn permission(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
@@ -140,7 +140,7 @@ impl Cors {
     }
 }
 
-/// Writes for the page of `origin`, or for none, that it may read the answer. An agent has no say in this.
+/// Sets the CORS response headers for the page of `origin`, or removes them. Replaces those that an agent sent.
 pub(super) fn share(headers: &mut HeaderMap, origin: Option<&HeaderValue>) {
     let own = [
         header::ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -157,22 +157,22 @@ pub(super) fn share(headers: &mut HeaderMap, origin: Option<&HeaderValue>) {
     }
 }
 
-/// Keeps pages that nobody has named away from agents of this machine (`near`), and with them whoever turned a name of
-/// theirs to this machine (DNS rebinding). `peer` is the caller's address.
+/// Refuses pages whose origin is not allowed access to agents on this machine (`is_local_agent`), and host names that are not
+/// this machine's (DNS rebinding). `peer` is the caller's address.
 pub(super) fn guard(cors: Option<&Cors>, near: bool, headers: &HeaderMap, peer: IpAddr) -> Result<()> {
     if !near {
         return Ok(());
     }
     let refuse = |detail: &str| {
-        Err(Fault::new(Code::PermissionDenied, "this agent is not for pages of this origin").detail(detail))
+        Err(Fault::new(Code::PermissionDenied, "Pages of this origin may not call this agent").detail(detail))
     };
     let page = headers.contains_key(header::ORIGIN) || is_foreign(headers);
     match cors {
-        None if page => refuse("pages reach no agent of this machine (the configuration has no section cors)"),
-        Some(cors) if page && cors.origin(headers).is_none() => refuse("the origin is not listed under cors.origins"),
+        None if page => refuse("web pages may not call agents on this machine (the configuration has no section cors)"),
+        Some(cors) if page && cors.origin(headers).is_none() => refuse("the origin is not in cors.origins"),
         Some(cors) if peer.to_canonical().is_loopback() => match headers.get(header::HOST) {
             Some(host) if !host.to_str().is_ok_and(|host| cors.is_own(host)) => {
-                refuse("Host is no name of this machine (list it under cors.hosts if it is)")
+                refuse("the Host header is not a name of this machine (add it to cors.hosts if it is)")
             }
             _ => Ok(()),
         },
@@ -180,8 +180,8 @@ pub(super) fn guard(cors: Option<&Cors>, near: bool, headers: &HeaderMap, peer: 
     }
 }
 
-/// Whether a page elsewhere had a browser ask: an image or a link tells no origin, but that (Fetch Metadata,
-/// "Sec-Fetch-Site").
+/// Whether a page of another site caused the request. Requests for images and links have no `Origin`, but have
+/// `Sec-Fetch-Site` (Fetch Metadata).
 fn is_foreign(headers: &HeaderMap) -> bool {
     headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin")
 }
@@ -199,7 +199,7 @@ impl Cors {
     }
 }
 
-/// A scheme, a host and perhaps a port, in lower case, as browsers write them.
+/// Whether `text` is a scheme, a host and optionally a port, in lower case, as browsers send them.
 fn is_origin(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else { return false };
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();

@@ -1,6 +1,6 @@
-//! Errands: calls that are no request of their own, such as a step of a pipeline, a frame of a WebSocket or a message
-//! of a broker. Each takes every step that a request takes, with a record of its own; only its answer is somebody
-//! else's to write.
+//! Subrequests: calls that the gateway makes for a pipeline step, a WebSocket message or an MQTT task. A subrequest
+//! takes every step that a request takes and has its own access-log entry; only its response is written by the code
+//! that sends it.
 
 use super::{
     Gateway, World,
@@ -21,29 +21,29 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::{sync::Arc, time::Instant};
 
-/// What is to be asked of an agent, and by whom.
+/// A call that the gateway makes on behalf of a caller.
 pub(super) struct Errand<'a> {
-    /// The credentials that count, and what else the caller says in fields.
+    /// The credentials and the other header fields of the caller.
     pub(super) shown: Shown<'a>,
-    /// What the agent is told about the caller; its own fields are left out.
+    /// What the agent receives about the caller; the `fields` in it are replaced.
     pub(super) passage: Passage<'a>,
-    /// The id of the call that this belongs to; a new one where there is none.
+    /// The id of the call that this is a part of; `None` creates a new id.
     pub(super) id: Option<&'a str>,
-    /// Whether it is a part of what was let in already, and would be lost without it.
+    /// Whether this is a part of an admitted call, and so exempt from load shedding.
     pub(super) part: bool,
-    /// Which agent, by its id; well formed or not.
+    /// The agent id, with an optional `@version`; not validated yet.
     pub(super) agent: &'a str,
-    /// Which operation, where that is not left to the input.
+    /// The operation; `None` leaves the choice to the input.
     pub(super) operation: Option<&'a str>,
-    /// JSON, one input.
+    /// The input: one JSON value, not a batch.
     pub(super) input: Bytes,
-    /// What the agent is to do with it, in words; a part of the input for agents that have no other place for it.
+    /// The instruction to the agent in words; inserted into the input if the agent's transport has no field for it.
     pub(super) instruction: Option<&'a str>,
-    /// When it must be over, where that is sooner than the agent's own bound.
+    /// The deadline, if it is earlier than the agent's own.
     pub(super) until: Option<Instant>,
 }
 
-/// An errand that an agent has begun to answer. Its place among the agent's calls is held until this goes.
+/// The reply to a subrequest, whose body is still unread. It holds the agent's concurrency permit until it is dropped.
 pub(super) struct Fetched {
     call: Call,
     pub(super) admitted: Admitted,
@@ -51,28 +51,28 @@ pub(super) struct Fetched {
     asked: Instant,
 }
 
-/// An answer that is whole, and judged.
+/// A reply that was read completely and validated.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) status: StatusCode,
-    /// As the agent sent them.
+    /// The header fields as the agent sent them.
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
 impl Gateway {
-    /// Steps 5 to 11.
+    /// Sends a subrequest (steps 5 to 11) that accepts JSON.
     ///
     /// # Errors
-    /// Whatever a request would be answered.
-    pub(super) async fn errand(self: &Arc<Self>, world: &World, errand: Errand<'_>) -> Result<Fetched> {
-        self.errand_accepting(world, errand, HeaderValue::from_static("application/json")).await
+    /// The faults that a request is refused with.
+    pub(super) async fn errand(self: &Arc<Self>, world: &World, subrequest: Errand<'_>) -> Result<Fetched> {
+        self.errand_accepting(world, subrequest, HeaderValue::from_static("application/json")).await
     }
 
-    /// The same, for whoever takes other answers than JSON, too: `accept` says which.
+    /// Sends a subrequest with this `Accept`.
     ///
     /// # Errors
-    /// As above.
+    /// As [`Gateway::send_subrequest`].
     pub(super) async fn errand_accepting(
         self: &Arc<Self>,
         world: &World,
@@ -91,15 +91,15 @@ impl Gateway {
         }
     }
 
-    /// An errand whose answer is wanted whole, and good.
+    /// Sends a subrequest, reads its reply completely and requires a success status.
     ///
     /// # Errors
-    /// As above, and whatever is wrong with the answer; `AgentError` for a status that is no success.
+    /// As [`Gateway::send_subrequest`], the faults of the reply, and `AgentError` for a status that is not a success.
     pub(super) async fn whole_errand(self: &Arc<Self>, world: &World, errand: Errand<'_>) -> Result<Whole> {
         let whole = self.errand(world, errand).await?.whole(self, world).await?;
         match whole.status.is_success() {
             true => Ok(whole),
-            false => Err(Fault::new(Code::AgentError, "the agent failed").detail(whole.status)),
+            false => Err(Fault::new(Code::AgentError, "The agent failed").detail(whole.status)),
         }
     }
 
@@ -115,18 +115,18 @@ impl Gateway {
         let (agent, version) = agent.split_once('@').map_or((agent, None), |(agent, version)| (agent, Some(version)));
         let mut entry = self.enter(world, call, agent, shown).await?;
         let named = input::named(&entry.known.route, operation, shown_headers)?;
-        let asked = versions::Asked::of(version, None, shown_headers, true)?;
-        entry.known.version = entry.known.route.versions.choose(&asked)?;
+        let requested = versions::Asked::of(version, None, shown_headers, true)?;
+        entry.known.version = entry.known.route.versions.choose(&requested)?;
         let most = deadline(call, &entry.known.route, shown_headers)?;
         let reading =
             Reading { gateway: self, route: &entry.known.route, rules: &world.contract, named, read: &call.read };
-        // R111: objects and strings stay what they are there; what else an answer may be, such agents take in an object.
+        // R111: objects and strings stay unchanged there; agents receive any other value wrapped in an object.
         let plain = matches!(input.trim_ascii_start().first(), Some(b'{' | b'"'));
         let apart = plain && entry.known.route.way.takes_instructions();
         let (within, instruction) = if apart { (None, instruction) } else { (instruction, None) };
         let (operation, input) = reading.bytes(instructed(input, within))?;
         let Input::Whole(input) = input else {
-            return Err(Fault::new(Code::InvalidInput, "a batch is not taken here (send one input)"));
+            return Err(Fault::new(Code::InvalidInput, "A batch is not accepted here (send one input)"));
         };
         call.operates(operation);
         let admitted = entry.admit(operation, until.map_or(most, |until| until.min(most)));
@@ -136,18 +136,18 @@ impl Gateway {
         let fields: Vec<_> = named_by_us(call, &admitted).collect();
         let told =
             Told { id: call.id(), headers: &headers, passage: Passage { fields: &fields, ..passage }, instruction };
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let reply = self.send(&admitted, told, Body::from(input)).await;
-        call.count.agent_took = Some(asked.elapsed());
-        Ok((admitted, reply?, asked))
+        call.count.agent_took = Some(sent_at.elapsed());
+        Ok((admitted, reply?, sent_at))
     }
 }
 
 impl Fetched {
-    /// The whole answer, judged; this ends the errand.
+    /// Reads and validates the complete reply, and ends the subrequest.
     ///
     /// # Errors
-    /// The answer is a failure, breaks an enforced contract, or is too large to be held.
+    /// The reply is a failure, violates an enforced contract, or is too large.
     pub(super) async fn whole(mut self, gateway: &Gateway, world: &World) -> Result<Whole> {
         let judge = Judge { gateway, rules: &world.contract, admitted: &self.admitted };
         let body = judge.whole(&mut self.reply).await;
@@ -164,13 +164,13 @@ impl Fetched {
         }
     }
 
-    /// The answer was passed on to its end, `bytes` long.
+    /// Records that the reply was passed on completely, `bytes` long.
     pub(super) fn ended(&mut self, bytes: u64) {
         self.call.count.bytes_out = bytes;
         self.call.stage = Stage::Answered(self.reply.status.as_u16());
     }
 
-    /// The answer broke off after it had begun to be passed on.
+    /// Records that the reply broke off after the first part of it was passed on.
     pub(super) fn broke(&mut self, fault: Fault) {
         self.call.stage = Stage::Broken(self.reply.status.as_u16(), fault);
     }

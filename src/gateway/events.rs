@@ -1,12 +1,12 @@
-//! Server-sent events on their way through: whole events at once, so that a comment or an error can be put
-//! between two of them and never inside one (R43, R80).
+//! Server-sent events: cuts an event stream at event boundaries, so that a comment or an error can be inserted between
+//! two events and never inside one (R43, R80).
 
 use bytes::{Bytes, BytesMut};
 
-/// An event longer than this is passed on in parts; nothing can be put into the stream while it lasts.
+/// The longest event that is buffered. A longer one is passed on in parts, and nothing can be inserted inside it.
 const LONGEST: usize = 256 << 10;
 
-/// Cuts a stream of bytes behind the empty line that ends an event.
+/// Cuts a byte stream after the empty line that ends an event.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     held: BytesMut,
@@ -14,9 +14,9 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Takes what arrived; gives what may go out now.
+    /// Adds a chunk; returns the bytes that may be sent now.
     pub(super) fn push(&mut self, chunk: Bytes) -> Bytes {
-        // Usually a chunk is whole events: it goes through as it came.
+        // The common case: the chunk consists of complete events and passes unchanged.
         if self.held.is_empty() && last_end(&chunk) == Some(chunk.len()) {
             self.torn = false;
             return chunk;
@@ -31,7 +31,7 @@ impl Events {
             }
             None if self.torn || self.held.len() > LONGEST => {
                 self.torn = true;
-                // The last bytes stay: they may be the first half of the empty line.
+                // Keep the last bytes: they may be the start of the empty line.
                 let keep = self.held.len().saturating_sub(3);
                 self.held.split_to(keep).freeze()
             }
@@ -39,23 +39,23 @@ impl Events {
         }
     }
 
-    /// Whether something may be put into the stream here.
+    /// Returns whether something may be inserted here.
     pub(super) fn between(&self) -> bool {
         !self.torn && self.held.is_empty()
     }
 
-    /// Whether the stream can still end with an event of ours: what is held is dropped then.
+    /// Returns whether the stream may end with an event of the gateway; the buffered bytes are then dropped.
     pub(super) fn may_end_with_ours(&self) -> bool {
         !self.torn
     }
 
-    /// What is left when the agent ended its stream without an empty line.
+    /// Returns the buffered rest of a stream that ended without an empty line.
     pub(super) fn rest(&mut self) -> Bytes {
         self.held.split().freeze()
     }
 }
 
-/// The place behind the last empty line: `\n\n`, `\r\n\r\n` or `\r\r`.
+/// Returns the index after the last empty line: `\n\n`, `\r\n\r\n` or `\r\r`.
 fn last_end(bytes: &[u8]) -> Option<usize> {
     let lf = rfind(bytes, b"\n\n").map(|at| at + 2);
     let crlf = rfind(bytes, b"\n\r\n").map(|at| at + 3);

@@ -1,17 +1,17 @@
-//! The fields of the gateway's own in an answer.
+//! The headers that the gateway adds to responses.
 
 use super::{call::Call, cors, route::Route};
 use crate::{limit::Standing, once};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use pingora_http::ResponseHeader;
 
-/// The caller's name for the call.
+/// The header that carries the call id.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const RATE: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// The call's id, and how its caller stands with the limits.
+/// Sets the call id, the rate limit headers and the CORS headers.
 pub(super) fn tell(headers: &mut HeaderMap, call: &Call, standing: Option<&Standing>) {
     if let Some(id) = call.id_field() {
         headers.insert(REQUEST_ID, id);
@@ -26,7 +26,7 @@ pub(super) fn tell(headers: &mut HeaderMap, call: &Call, standing: Option<&Stand
     }
 }
 
-/// A head of an answer.
+/// Builds a response head.
 pub(super) fn head_of(status: StatusCode, headers: HeaderMap) -> ResponseHeader {
     let (mut parts, ()) = http::Response::new(()).into_parts();
     parts.status = status;
@@ -34,7 +34,7 @@ pub(super) fn head_of(status: StatusCode, headers: HeaderMap) -> ResponseHeader 
     parts.into()
 }
 
-/// The head of an answer of an agent's: what is told of the call, and of the agent.
+/// Builds the head of an agent's response, with the headers of the call and of the agent.
 pub(super) fn with_fields(
     call: &Call,
     (route, standing): (&Route, Option<&Standing>),
@@ -57,14 +57,14 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: String) {
     }
 }
 
-/// Adds a field, unless it cannot be written.
+/// Appends a header; an invalid one is left out.
 pub(super) fn append(headers: &mut HeaderMap, name: &str, value: &str) {
     if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
         headers.append(name, value);
     }
 }
 
-/// Gives a part of a call an idempotency key of its own, where the call has one: no two parts are the same call.
+/// Derives the idempotency key of a part from the key of the call, so that no two parts share a key.
 pub(super) fn number_key(headers: &mut HeaderMap, part: usize) {
     let Some(key) = headers.remove(once::FIELD) else { return };
     if let Ok(key) = HeaderValue::from_bytes(&[key.as_bytes(), format!(".{part}").as_bytes()].concat()) {

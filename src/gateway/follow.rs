@@ -1,5 +1,5 @@
-//! Streams that can be taken up again: the agent is read apart from its caller, who follows what is kept of the events,
-//! now or after it has lost them (R80).
+//! Resumable streams: the agent's event stream is read independently of its caller, who follows the buffered events and
+//! may resume after a disconnect (R80).
 
 use super::{
     Stop, World,
@@ -23,14 +23,14 @@ use pingora_http::ResponseHeader;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
-/// Bytes of events that are written at once, where so many are there.
+/// The most bytes of buffered events that one write takes.
 const AT_ONCE: usize = 16 << 10;
 
 const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
 
 impl Out<'_> {
-    /// Reads the agent apart from the caller, where streams can be taken up again and there is room for one more;
-    /// gives the reply back otherwise.
+    /// Detaches the reply from the caller if streams are resumable and the stream buffer has space; otherwise returns
+    /// the reply.
     pub(super) fn detach(&self, call: &Call, head: &mut ResponseHeader, reply: Reply) -> Result<Follower, Box<Reply>> {
         let Some(desk) = &self.world.tasks else { return Err(Box::new(reply)) };
         let new = New {
@@ -44,7 +44,7 @@ impl Out<'_> {
         let Some(live) = desk.stream(&new) else { return Err(Box::new(reply)) };
         let Some(follower) = live.follow(0) else { return Err(Box::new(reply)) };
         let id = live.id();
-        // An agent's own task id is what its caller expects there.
+        // An agent that sets a task id of its own keeps it.
         if !head.headers.contains_key(&TASK_ID) {
             insert(head, TASK_ID, &id);
         }
@@ -58,17 +58,17 @@ impl Out<'_> {
     }
 }
 
-/// A stream that is read apart from its caller.
+/// An event stream that is read independently of its caller.
 struct Apart {
     desk: Arc<Desk>,
     live: Arc<Live>,
     admitted: Arc<Admitted>,
-    /// The id of the JSON-RPC request that it answers, if it was one.
+    /// The id of the JSON-RPC request that the stream answers, if it answers one.
     rpc: Option<Value>,
 }
 
 impl Apart {
-    /// Reads the agent to its end, or until nobody has followed for too long.
+    /// Reads the reply until it ends, is cancelled, or has had no follower for the resume window.
     async fn read_on(self, mut reply: Reply) {
         let Self { desk, live, admitted, rpc } = self;
         let window = desk.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
@@ -85,7 +85,7 @@ impl Apart {
                 Err(fault) => task::Outcome::Failed(fault),
             },
         };
-        // Its place among the agent's calls is free before anybody reads of the end.
+        // Release the concurrency permit before followers see the end.
         drop((reply, admitted));
         desk.close(&live, &outcome, rpc.as_ref());
     }
@@ -97,17 +97,17 @@ fn insert(head: &mut ResponseHeader, name: HeaderName, value: &str) {
     }
 }
 
-/// An answer that follows events.
+/// A response that follows buffered events.
 pub(super) struct Following<'a> {
     pub(super) world: &'a World,
     pub(super) connection: &'a Connection,
     pub(super) follower: Follower,
-    /// The caller of the call itself, whose record says how the call ended.
+    /// Whether this is the original call, whose access-log entry records how the stream ended.
     pub(super) first: bool,
 }
 
 impl Following<'_> {
-    /// Writes the head, and events until there are no more.
+    /// Writes the head, then events until the stream ends.
     pub(super) async fn run(
         mut self,
         session: &mut ServerSession,
@@ -152,7 +152,7 @@ impl Following<'_> {
         }
     }
 
-    /// What comes next; nothing where it is time for a comment.
+    /// Returns what comes next; `None` when a keep-alive comment is due.
     async fn next(
         &mut self,
         session: &mut ServerSession,
@@ -170,7 +170,7 @@ impl Following<'_> {
                 () = &mut idle, if comments => return Ok(None),
                 moved = pump.step(session) => {
                     moved?;
-                    // A comment tells a caller that listens on from one that has left.
+                    // Writing a comment finds out whether a silent caller is still connected.
                     if comments && pump.is_silent() {
                         return Ok(None);
                     }
@@ -184,7 +184,7 @@ impl Following<'_> {
             Some(task::Outcome::Failed(fault)) if self.first => Stage::Broken(status, fault),
             _ => Stage::Answered(status),
         };
-        // Nobody is to take half an event for the end of a whole stream.
+        // Abort inside an event, so that the client does not take half an event for the end of the stream.
         if !between {
             return Outcome::Aborted;
         }
@@ -198,7 +198,7 @@ impl Following<'_> {
     }
 }
 
-/// A follower that was too slow is told so.
+/// Ends the response of a follower that was too slow with a `Gone` event.
 async fn lost(session: &mut ServerSession, call: &mut Call, status: u16, between: bool) -> Outcome {
     let fault = gone();
     let event = Bytes::from(fault.event(call.id(), call.rpc_id().as_ref()));
@@ -209,7 +209,7 @@ async fn lost(session: &mut ServerSession, call: &mut Call, status: u16, between
     }
 }
 
-/// The refusal of a place that is no longer kept.
+/// The fault for events that are no longer buffered.
 pub(super) fn gone() -> Fault {
-    Fault::new(Code::Gone, "what follows this event is no longer kept (begin again, or look at the task)")
+    Fault::new(Code::Gone, "The events after this one are no longer stored (start again, or poll the task)")
 }

@@ -1,5 +1,5 @@
-//! Step 10: the call to the agent, with the caller's body pumped towards it while the caller is watched.
-//! [`Admitted`] is asked for by every way out of here.
+//! Step 11: the call to the agent. Streams the request body to the agent while watching the caller. Every function that
+//! sends takes [`Admitted`].
 
 use super::{
     Gateway, Stop,
@@ -20,7 +20,7 @@ use pingora_core::protocols::http::ServerSession;
 use std::time::Duration;
 
 impl Gateway {
-    /// Sends one input and waits for the head of the answer.
+    /// Sends one input and waits for the head of the reply.
     pub(super) fn send<'a>(
         &'a self,
         admitted: &'a Admitted,
@@ -44,8 +44,8 @@ impl Gateway {
         made.inspect(move |made| load::learn(self, admitted, (question, streamed), made))
     }
 
-    /// Sends the call's input, streaming it where it was not read, until the agent begins to answer or the
-    /// caller leaves. An agent may answer while the caller still sends: what is left comes back as a pump.
+    /// Sends the call's input until the agent starts to reply or the caller leaves; an input that was not buffered is
+    /// streamed. The agent may reply before the body is complete: the returned pump sends the rest.
     pub(super) async fn exchange<'p>(
         &self,
         session: &mut ServerSession,
@@ -68,7 +68,7 @@ impl Gateway {
                 let waiting = (!first.is_empty()).then_some(Waiting::Part(first));
                 (body, Pump { feed: Some((feed, pace)), waiting, left, most, ..Pump::done() })
             }
-            Input::Batch(_) => return Err(Fault::new(Code::Internal, "a batch has no single body").into()),
+            Input::Batch(_) => return Err(Fault::new(Code::Internal, "A batch has no single body").into()),
         };
         tokio::pin! {
             let call = self.send(admitted, told, body);
@@ -83,29 +83,29 @@ impl Gateway {
     }
 }
 
-/// What the agent is told besides the body.
+/// What the agent receives besides the body.
 #[derive(Clone, Copy)]
 pub(super) struct Told<'a> {
-    /// The call's id.
+    /// The call id.
     pub(super) id: &'a str,
-    /// The caller's fields; what may not pass is left out by the transport.
+    /// The caller's headers; the transport removes those that must not pass.
     pub(super) headers: &'a HeaderMap,
     pub(super) passage: Passage<'a>,
-    /// What it is to do, where that is no part of the input.
+    /// The instruction, if it is not a part of the input.
     pub(super) instruction: Option<&'a str>,
 }
 
-/// What is sent, apart from the admission.
+/// A request to the agent, without the admission.
 pub(super) struct Sending<'t, 'p> {
     pub(super) told: Told<'t>,
     pub(super) input: Input,
     pub(super) pace: Pace<'p>,
-    /// Bytes that an unchecked body may have.
+    /// The most bytes of a body that is not validated.
     pub(super) most: usize,
 }
 
-/// Moves the caller's body to the agent, no faster than the agent takes it; once that is done, it watches
-/// whether the caller is still there.
+/// Sends the caller's body to the agent, with back-pressure; after the body it watches whether the caller is still
+/// connected.
 pub(super) struct Pump<'a> {
     feed: Option<(Feed, Pace<'a>)>,
     waiting: Option<Waiting>,
@@ -114,33 +114,32 @@ pub(super) struct Pump<'a> {
     caller: Caller,
 }
 
-/// What is known of the caller once its body has been moved.
+/// What is known of the caller after its body was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Caller {
     Waits,
-    /// It sends nothing more, as one that has left.
+    /// The caller's side is half-closed, as it also is when the caller has left.
     Silent,
-    /// It was silent, and written to: only a reset says more.
+    /// A probe was written to a half-closed caller: only a reset shows that it has left.
     Probed,
 }
 
-/// How long a caller that has stopped sending is left alone before it is written to.
+/// How long a caller may be half-closed before it is probed.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// What was read and not yet handed over.
+/// What was read from the caller and not yet sent.
 enum Waiting {
     Part(Bytes),
     End,
 }
 
 impl Pump<'_> {
-    /// A pump with nothing to move.
+    /// Returns a pump without a body.
     pub(super) fn done() -> Self {
         Self { feed: None, waiting: None, left: 0, most: 0, caller: Caller::Waits }
     }
 
-    /// Moves one part. Nothing is lost when this is dropped half-way. An agent that stops listening is no
-    /// failure here: its answer says why.
+    /// Moves one chunk. Cancel-safe. An agent that stops reading is not a failure here: its reply says why.
     pub(super) async fn step(&mut self, session: &mut ServerSession) -> std::result::Result<(), Stop> {
         let Some((feed, pace)) = &self.feed else {
             return self.watch(session).await;
@@ -168,7 +167,7 @@ impl Pump<'_> {
         Ok(())
     }
 
-    /// Watches a caller that has nothing more to send.
+    /// Watches a caller that has sent its whole body.
     async fn watch(&mut self, session: &mut ServerSession) -> std::result::Result<(), Stop> {
         self.caller = match self.caller {
             Caller::Waits => match listen::left(session).await {
@@ -191,18 +190,18 @@ impl Pump<'_> {
         Ok(())
     }
 
-    /// Whether the caller has stopped sending after all it had to send: it may have left.
+    /// Returns whether the caller has half-closed its side, so that it may have left.
     pub(super) fn is_silent(&self) -> bool {
         self.caller != Caller::Waits
     }
 
-    /// Whether all of the caller's body has been moved.
+    /// Returns whether the whole body was sent.
     pub(super) fn is_done(&self) -> bool {
         self.feed.is_none()
     }
 }
 
-/// The fields that say the body is JSON, for inputs that are not the caller's own body.
+/// Sets the headers of a JSON body, for inputs that are not the caller's own body.
 pub(super) fn as_json(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));

@@ -1,5 +1,5 @@
-//! Step 8: the input. Which operation it is for, whether it is what the operation declared, and what of it is
-//! forwarded: the bytes as they came, never a rewriting of them.
+//! Step 8: the input. Selects the operation, validates the input against its schema, and splits batches. The agent
+//! receives the original bytes, never a re-serialisation.
 
 use super::{
     Gateway, accept,
@@ -16,18 +16,18 @@ use http::HeaderMap;
 use serde_json::{Value, value::RawValue};
 use std::sync::OnceLock;
 
-/// The input, checked as far as the contract asks.
+/// The input, validated as far as the contract requires.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// One input, whole.
+    /// One input, buffered.
     Whole(Bytes),
-    /// Several inputs, each checked for itself, in the order they came (R44).
+    /// Several inputs, each with its own validation result, in order (R44).
     Batch(Vec<(Bytes, Result<()>)>),
-    /// Not looked at: what was read already goes first, the rest is streamed.
+    /// An input that is not validated: the bytes read so far, followed by the rest of the body as a stream.
     Stream(Bytes),
 }
 
-/// An operation named before the body was read.
+/// Returns the operation that the path or the headers name, or the only one.
 pub(super) fn named(route: &Route, path: Option<&str>, headers: &HeaderMap) -> Result<Option<usize>> {
     let header = headers.get(OPERATION).map(|name| name.to_str().unwrap_or("?"));
     let Some(name) = path.or(header) else {
@@ -40,27 +40,27 @@ fn unknown(route: &Route, name: &str) -> Fault {
     let name: String = name.chars().take(60).collect();
     match route.names() {
         names if names.is_empty() => {
-            Fault::new(Code::CapabilityNotFound, "this agent has one operation, which has no name")
+            Fault::new(Code::CapabilityNotFound, "This agent has one operation, which has no name")
         }
         names => {
-            Fault::new(Code::CapabilityNotFound, format!("this agent has no operation '{name}' (it has: {names})"))
+            Fault::new(Code::CapabilityNotFound, format!("This agent has no operation '{name}' (it has: {names})"))
         }
     }
 }
 
-/// What reading an input needs to know of the call.
+/// Reads and validates the input of one call.
 pub(super) struct Reading<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) route: &'a Route,
     pub(super) rules: &'a contract::Config,
     pub(super) named: Option<usize>,
-    /// Gets what was read whole where that may be JSON-RPC: errors are written in the form of
-    /// what they answer.
+    /// Receives the buffered input if it may be JSON-RPC: a fault is then written as a JSON-RPC error with the
+    /// request's id.
     pub(super) read: &'a OnceLock<Bytes>,
 }
 
 impl Reading<'_> {
-    /// Reads and checks the body; answers the operation and the input.
+    /// Reads and validates the body; returns the operation and the input.
     pub(super) async fn body(&self, incoming: &mut Incoming<'_>) -> Result<(usize, Input)> {
         let prepared = self.named.and_then(|at| self.route.operations.get(at));
         let unchecked = prepared.is_some_and(|operation| operation.contract.input.is_none());
@@ -71,7 +71,7 @@ impl Reading<'_> {
         } else {
             let first = incoming.first().await?;
             if first_byte(&first) != Some(b'[') {
-                // One that is here already may be sent again where that is safe.
+                // A buffered body can be retried where that is safe.
                 let whole = incoming.length() == Some(first.len() as u64) && !first.is_empty();
                 if whole {
                     let _ = self.read.set(first.clone());
@@ -85,12 +85,12 @@ impl Reading<'_> {
         self.bytes(bytes)
     }
 
-    /// Checks an input that is whole.
+    /// Validates a buffered input.
     pub(super) fn bytes(&self, bytes: Bytes) -> Result<(usize, Input)> {
         if bytes.is_empty() {
-            return Err(Fault::new(Code::InvalidInput, "the request has no body (send a JSON object)"));
+            return Err(Fault::new(Code::InvalidInput, "The request has no body (send a JSON object)"));
         }
-        // Most calls are no JSON-RPC, and need not be held until their ends.
+        // Most calls are not JSON-RPC; their input need not be held until the call ends.
         let keep = || drop(self.read.set(bytes.clone()));
         let parsed = contract::parse(&bytes, &Bounds { depth: self.rules.max_depth });
         let value = parsed.inspect_err(|_| keep())?;
@@ -110,7 +110,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Checks an array for an agent that takes it as it is; answers the operation of its items.
+    /// Validates an array for an agent that accepts batches itself; returns the operation of the items.
     fn list(&self, items: Vec<Value>) -> Result<usize> {
         self.count(items.len())?;
         let mut operation = None;
@@ -128,15 +128,15 @@ impl Reading<'_> {
         let most = usize::from(self.rules.batch.max_items);
         match items <= most {
             true => Ok(()),
-            false => Err(Fault::new(Code::InvalidInput, format!("the batch has {items} items (at most {most})"))),
+            false => Err(Fault::new(Code::InvalidInput, format!("The batch has {items} items (at most {most})"))),
         }
     }
 
-    /// Cuts an array into its items, byte for byte, and checks each (R44).
+    /// Splits an array into its items, byte for byte, and validates each (R44).
     fn batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, Input)> {
         self.count(items.len())?;
         let raw: Vec<&RawValue> = serde_json::from_slice(bytes)
-            .map_err(|why| Fault::new(Code::Internal, "the batch could not be cut").detail(why))?;
+            .map_err(|why| Fault::new(Code::Internal, "The batch could not be split").detail(why))?;
         let mut operation = None;
         let mut batch = Vec::with_capacity(items.len());
         for (raw, item) in raw.into_iter().zip(items) {
@@ -149,7 +149,7 @@ impl Reading<'_> {
         Ok((operation.or(self.named).unwrap_or_default(), Input::Batch(batch)))
     }
 
-    /// The operation: named by path or header, else by the body's member `operation` (R30).
+    /// Selects the operation: named by the path or a header, else by the body's member `operation` (R30).
     fn select(&self, value: &Value) -> Result<usize> {
         let body = value.get("operation").and_then(Value::as_str);
         match (self.named, body) {
@@ -166,7 +166,7 @@ impl Reading<'_> {
                 Fault::new(
                     Code::InvalidInput,
                     format!(
-                        "the agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
+                        "The agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
                         self.route.names()
                     ),
                 )
@@ -187,12 +187,12 @@ impl Reading<'_> {
     }
 }
 
-/// Whether the member `operation` is there to select, and so is no part of what is checked.
+/// Returns whether the member `operation` only selects the operation, and so is not validated.
 fn only_selects(operation: &Prepared, member: Option<&Value>) -> bool {
     !operation.name.is_empty() && !operation.declares_operation && member.is_some_and(Value::is_string)
 }
 
-/// Whether a body without a schema may be a batch that this agent cannot take itself.
+/// Returns whether a body without a schema may be a batch that this agent does not accept itself.
 fn is_json_list_possible(headers: &HeaderMap, route: &Route) -> bool {
     !route.agent.batch && super::route::looks_like_json(headers.get(http::header::CONTENT_TYPE))
 }
@@ -202,15 +202,15 @@ fn first_byte(bytes: &[u8]) -> Option<u8> {
 }
 
 fn mixed() -> Fault {
-    Fault::new(Code::InvalidInput, "all items of a batch must be for the same operation")
+    Fault::new(Code::InvalidInput, "All items of a batch must be for the same operation")
 }
 
-/// The violations of one item, told from the whole array.
+/// Makes the pointers of an item's violations relative to the whole array.
 fn inside(fault: Fault, index: usize) -> Fault {
     let within = |violation: &Violation| Violation {
         pointer: format!("/{index}{}", violation.pointer),
         message: violation.message.clone(),
     };
     let violations = fault.broken().iter().map(within).collect();
-    Fault::new(fault.code(), format!("item {index}: {}", fault.message())).violations(violations)
+    Fault::new(fault.code(), format!("Item {index}: {}", fault.message())).violations(violations)
 }

@@ -1,5 +1,5 @@
-//! What is found out about an agent's answer before anyone relies on it: whether it is a failure in disguise, and
-//! whether it keeps the operation's contract.
+//! Validation of an agent's reply before it is used: detection of errors embedded in successful replies, and the
+//! operation's output contract.
 
 use super::{
     Gateway,
@@ -14,7 +14,7 @@ use crate::{
 use bytes::Bytes;
 use http::StatusCode;
 
-/// Judges the answers to one call.
+/// Validates the replies to one call.
 pub(super) struct Judge<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) rules: &'a contract::Config,
@@ -22,7 +22,7 @@ pub(super) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Whether what was read of the answer is a failure.
+    /// Checks whether the part of the reply that was read is a failure.
     pub(super) fn verdict(&self, reply: &Reply, body: &[u8], complete: bool) -> Result<()> {
         let declares_error = self.admitted.operation().declares_error;
         match verdict(&Answer { status: reply.status, headers: &reply.headers, body, complete, declares_error }) {
@@ -31,7 +31,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The agent's own contract (R33): what breaks it is logged or, where it is enforced, a fault of the agent.
+    /// Validates a body against the agent's output contract (R33). A violation is logged or, if the contract is
+    /// enforced, a fault of the agent.
     pub(super) fn contract(&self, body: &[u8]) -> Result<()> {
         let contract = &self.admitted.operation().contract;
         if contract.output.is_none() {
@@ -41,7 +42,7 @@ impl Judge<'_> {
         let broken = match contract::parse(body, &bounds) {
             Ok(value) => contract.admit_output(&value)?,
             Err(why) if contract.enforces_output() => {
-                return Err(Fault::new(Code::AgentError, "the agent's answer is not valid JSON").detail(why));
+                return Err(Fault::new(Code::AgentError, "The agent's answer is not valid JSON").detail(why));
             }
             Err(why) => vec![Violation { pointer: String::new(), message: why.message().to_owned() }],
         };
@@ -49,20 +50,20 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// The whole of an answer, at most as large as an input may be, judged. An answer that is not a success and that
-    /// passes all the same (JSON-RPC) comes back like any other.
+    /// Reads and validates a complete reply, at most as large as an input may be. A reply that is not a success but
+    /// passes (JSON-RPC) is returned like any other.
     pub(super) async fn whole(&self, reply: &mut Reply) -> Result<Bytes> {
         let Beginning { bytes, complete } = reply.body.beginning(self.rules.max_body.get()).await?;
         self.verdict(reply, &bytes, complete)?;
         if !complete {
-            return Err(Fault::new(Code::AgentError, "the agent's answer is too large"));
+            return Err(Fault::new(Code::AgentError, "The agent's answer is too large"));
         }
         self.kept(reply, &bytes)?;
         Ok(bytes)
     }
 
-    /// Whether a whole answer keeps the contract, where it is one that can: nothing at all breaks one that is enforced,
-    /// unless the agent says that there is nothing.
+    /// Validates a complete reply against the output contract, if the reply is a success. An empty body violates an
+    /// enforced contract unless the status is 204.
     pub(super) fn kept(&self, reply: &Reply, body: &[u8]) -> Result<()> {
         let enforced = self.admitted.operation().contract.enforces_output();
         let counts = !body.is_empty() || (enforced && reply.status != StatusCode::NO_CONTENT);

@@ -1,5 +1,5 @@
-//! Step 10, *once*: the first answer to an idempotency key is given again, and whoever sends the key meanwhile waits for
-//! it (R45). A call with a key goes on when its caller leaves, so that whoever asks again finds its answer.
+//! Step 10, idempotency: a repeated idempotency key receives the stored answer of the first call, or waits for it
+//! (R45). A call with a key goes on when its caller leaves, so that a retry finds its answer.
 
 use super::{
     Stop,
@@ -29,19 +29,19 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// The field that marks an answer as the first one.
+/// The response header of a replayed answer.
 const REPLAYED: &str = "Idempotent-Replayed";
 
-/// Where a call with a key stands.
+/// The result of looking up an idempotency key.
 pub(super) enum Stood {
-    /// It is the first.
+    /// This is the first call with the key.
     First(Ticket),
-    /// It was answered as the first was.
+    /// The stored answer was replayed.
     Answered(Outcome),
 }
 
 impl Serving<'_> {
-    /// Looks the key up; the input is made whole, because it counts.
+    /// Looks the key up, and replays a stored answer. Buffers the input, which is a part of the request digest.
     pub(super) async fn once(
         &self,
         session: &mut ServerSession,
@@ -64,7 +64,7 @@ impl Serving<'_> {
         reply::again(session, to, call, (&known.route, again(answer)?)).await.map(Stood::Answered)
     }
 
-    /// The right to make the call, or the first answer once it is there; `whose` is the caller and the agent.
+    /// Claims the key, or waits for the answer of the first call with it. `whose` is the caller and the agent.
     pub(super) async fn stands(
         &self,
         session: &mut ServerSession,
@@ -80,7 +80,7 @@ impl Serving<'_> {
                     let waits = tokio::time::timeout_at(until.into(), waiting.answer());
                     match watched(session, waits).await? {
                         Ok(Some(answer)) => break answer,
-                        // The first never reached the agent: this is the first now.
+                        // The first call never reached the agent, so this one becomes the first.
                         Ok(None) => {}
                         Err(_) => return Err(under_way().into()),
                     }
@@ -91,7 +91,7 @@ impl Serving<'_> {
         Ok(Err(answer))
     }
 
-    /// Makes the first call with its key, apart from its caller.
+    /// Makes the first call with its key in the background, and writes its answer.
     pub(super) async fn first(
         &self,
         session: &mut ServerSession,
@@ -105,7 +105,7 @@ impl Serving<'_> {
         tokio::spawn(async move {
             let got = work.run(most).await;
             keep(ticket, &got, version);
-            // Nobody may be waiting: then what is passed on piece by piece ends here.
+            // If the caller is gone, a streamed reply ends here.
             drop(back.send(got));
         });
         match watched(session, got).await? {
@@ -115,12 +115,12 @@ impl Serving<'_> {
             }
             Ok(Ok(Got::Passes(reply))) => out.answer(session, call, reply, Pump::done()).await,
             Ok(Err(fault)) => Err(fault.into()),
-            Err(_) => Err(Fault::new(Code::Internal, "the gateway failed").into()),
+            Err(_) => Err(Fault::new(Code::Internal, "The gateway failed").into()),
         }
     }
 }
 
-/// The first answer, given again and marked as that.
+/// Returns the stored answer, marked as replayed.
 pub(super) fn again(answer: Answer) -> Result<Whole, Fault> {
     match answer {
         Answer::Whole { status, mut headers, body } => {
@@ -129,14 +129,14 @@ pub(super) fn again(answer: Answer) -> Result<Whole, Fault> {
         }
         Answer::Failed(fault) => Err(fault.header(REPLAYED, "true")),
         Answer::Unkept => {
-            let text = "the first answer to this Idempotency-Key was a stream or too large, or is no longer kept";
+            let text = "The first answer to this Idempotency-Key was a stream, was too large, or has expired";
             Err(Fault::new(Code::Conflict, text))
         }
     }
 }
 
-/// What the answer says to whoever sends the key again. What never reached the agent, or what it said it did not do,
-/// may be tried again with the same key; everything else might have been done.
+/// Stores the answer for retries with the same key. If the agent certainly did not execute the call, the key is
+/// released and a retry is made again; in every other case the agent may have executed it.
 fn keep(ticket: Ticket, got: &Result<Got, Fault>, version: Option<HeaderValue>) {
     match got {
         Ok(Got::Whole(whole)) => {
@@ -152,7 +152,7 @@ fn keep(ticket: Ticket, got: &Result<Got, Fault>, version: Option<HeaderValue>) 
     }
 }
 
-/// Whether the agent has certainly not done what it was asked.
+/// Returns whether the agent certainly did not execute the call.
 pub(super) fn is_undone(fault: &Fault) -> bool {
     match fault.reach() {
         Some(Reach::Nowhere) => true,
@@ -161,7 +161,8 @@ pub(super) fn is_undone(fault: &Fault) -> bool {
     }
 }
 
-/// Operation, version, query and body; the version in the caller's words, which mean another when there is a later one.
+/// Hashes operation, version, query and body. The version is hashed as the caller wrote it: a range may match a newer
+/// version later.
 fn digest(session: &ServerSession, known: &Known, step: &Step<'_>) -> [u8; 32] {
     let head = session.req_header();
     let version = head.headers.get(FIELD).map(|version| version.as_bytes()).unwrap_or_default();
@@ -172,7 +173,7 @@ fn digest(session: &ServerSession, known: &Known, step: &Step<'_>) -> [u8; 32] {
     match &step.input {
         Input::Whole(bytes) | Input::Stream(bytes) => parts.push(bytes),
         Input::Batch(items) => {
-            // A batch of one is not its item.
+            // A batch of one item differs from the item alone.
             parts.push(b"[");
             parts.extend(items.iter().map(|(item, _)| &**item));
         }
@@ -181,11 +182,11 @@ fn digest(session: &ServerSession, known: &Known, step: &Step<'_>) -> [u8; 32] {
 }
 
 fn under_way() -> Fault {
-    let text = "the first call with this Idempotency-Key is under way";
+    let text = "The first call with this Idempotency-Key is still in progress";
     Fault::new(Code::Conflict, text).retry_after(Duration::from_secs(1))
 }
 
-/// Waits while the caller is watched.
+/// Waits for `waits` while watching the caller; ends early if the caller leaves.
 pub(super) async fn watched<T>(session: &mut ServerSession, waits: impl Future<Output = T>) -> Result<T, Stop> {
     tokio::pin!(waits);
     let mut pump = Pump::done();

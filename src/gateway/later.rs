@@ -1,4 +1,5 @@
-//! Calls that are answered later: the task is kept before its caller reads of it, and goes on without it (R79).
+//! Asynchronous calls (`Prefer: respond-async`): the task is stored before its caller receives it, and runs without the
+//! caller (R79).
 
 use super::{
     Stop,
@@ -31,15 +32,15 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use pingora_core::protocols::http::ServerSession;
 use std::{net::IpAddr, sync::Arc};
 
-/// How a call becomes a task.
+/// How the caller wants to receive the result of its task.
 pub(super) struct Later {
     pub(super) prefer: Prefer,
     pub(super) callback: Option<String>,
 }
 
 impl Serving<'_> {
-    /// Whether a call is to be answered later: its caller prefers that, names an address that is told, or the agent is
-    /// configured so.
+    /// Returns the task options if the call becomes a task: its caller prefers that, its caller names a callback URL,
+    /// or the agent is configured so.
     pub(super) fn wants_task(&self, session: &ServerSession, slow: bool) -> Result<Option<(Arc<Desk>, Later)>, Fault> {
         let Some(desk) = &self.world.tasks else { return Ok(None) };
         let head = session.req_header();
@@ -49,15 +50,15 @@ impl Serving<'_> {
         Ok(wanted.then(|| (Arc::clone(desk), Later { prefer, callback })))
     }
 
-    /// Begins a task, and answers with it, or with its result where that is there in time.
+    /// Starts a task and answers 202, or the result if it is available within the caller's `wait`.
     pub(super) async fn later(
         &self,
         session: &mut ServerSession,
         call: &mut Call,
         (work, standing): (Work, Option<Standing>),
-        (desk, later, ticket): (Arc<Desk>, Later, Option<Ticket>),
+        (desk, options, ticket): (Arc<Desk>, Later, Option<Ticket>),
     ) -> Result<Outcome, Stop> {
-        let Later { prefer, callback } = later;
+        let Later { prefer, callback } = options;
         let owner = owner(&work.caller, work.peer);
         let operation = Arc::clone(&work.admitted.operation().name);
         let route = Arc::clone(work.admitted.shared());
@@ -74,10 +75,10 @@ impl Serving<'_> {
         let record = call.beside();
         tokio::spawn(go_on((Arc::clone(&desk), Arc::clone(&live)), work, record));
         let mut answer = accepted(&desk, &live, prefer);
-        // R68, now as later.
+        // R68, in the 202 and in the result.
         answer.headers.extend(version.clone().map(|version| (FIELD, version)));
         if let Some(ticket) = ticket {
-            // Whoever sends the key of the call again finds the same task, even if this caller leaves now.
+            // A retry with the same key gets the same task, even if this caller leaves now.
             let (headers, body) = (answer.headers.clone(), answer.body.clone());
             ticket.answered(Answer::Whole { status: answer.status, headers, body });
         }
@@ -96,7 +97,7 @@ impl Serving<'_> {
         reply::local(session, self.connection, call, (answer, standing)).await
     }
 
-    /// The call as work, whose input is whole.
+    /// Builds the background call; reads the rest of the input.
     pub(super) async fn work(
         &self,
         session: &mut ServerSession,
@@ -126,7 +127,7 @@ impl Serving<'_> {
         })
     }
 
-    /// An input that was not looked at is read now: whoever may leave cannot be streamed from.
+    /// Reads an input that was to be streamed. A call that outlives its caller cannot stream the input from it.
     pub(super) async fn whole_input(
         &self,
         session: &mut ServerSession,
@@ -148,7 +149,7 @@ impl Serving<'_> {
     }
 }
 
-/// Whose tasks and keys these are. Whoever showed no credential is told from others by the address.
+/// Returns the owner of the caller's tasks and idempotency keys. Anonymous callers are distinguished by their address.
 pub(super) fn owner(caller: &Caller, address: IpAddr) -> Arc<str> {
     match caller.kind {
         CallerKind::Anonymous => format!("{} at {address}", caller.id).into(),
@@ -156,10 +157,10 @@ pub(super) fn owner(caller: &Caller, address: IpAddr) -> Arc<str> {
     }
 }
 
-/// Runs a task to its end, whichever comes first.
+/// Runs a task until it ends or is cancelled.
 async fn go_on((desk, live): (Arc<Desk>, Arc<Live>), mut work: Work, mut record: Call) {
     let _running = work.gateway.metrics.task_begins();
-    // The agent is to answer itself, not to say that it will.
+    // The agent shall answer itself, not with a task of its own.
     work.headers.remove("prefer");
     let most = desk.config().max_result.get();
     let began = std::time::Instant::now();
@@ -193,7 +194,7 @@ fn whole(answer: task::Answer, live: &Live) -> Whole {
     Whole { status, headers, body: answer.body }
 }
 
-/// 202, with where to look and when (R79).
+/// Builds the 202 response: the task's URL, and when to poll it (R79).
 fn accepted(desk: &Desk, live: &Live, prefer: Prefer) -> directory::Answer {
     let poll = desk.config().poll.get();
     let task = live.task();

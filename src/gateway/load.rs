@@ -1,6 +1,5 @@
-//! What calls say of how much there is to do: what an agent's answer teaches its bound, and which calls the gateway
-//! refuses while it has too much to do itself. A part of a call that was let in, such as a step of a pipeline, is not
-//! refused for that.
+//! Load shedding before and after authentication, and the latency samples from which adaptive concurrency learns. A
+//! part of an admitted call, such as a pipeline step, is never shed.
 
 use super::{Gateway, World, admit::Admitted, call::Call};
 use crate::{
@@ -14,18 +13,19 @@ use pingora_http::RequestHeader;
 use std::{sync::atomic::AtomicU64, time::Duration};
 
 impl Gateway {
-    /// Lets a call of this caller in, or refuses it before anything is counted or read of it.
+    /// Checks a call of this caller against load shedding, before it is counted or its body is read.
     ///
     /// # Errors
-    /// The gateway has too much to do.
+    /// 503 when the call is shed.
     pub(super) fn let_in(&self, call: &Call, caller: &Caller) -> Result<()> {
         if call.let_in { Ok(()) } else { self.limits.let_in(caller.tier.as_deref()) }
     }
 
-    /// The same before it is known who calls, for whoever shows what was shown last over this connection.
+    /// Sheds load before authentication when a request carries the same credentials as the previous request on this
+    /// connection.
     ///
     /// # Errors
-    /// As [`Gateway::let_in`].
+    /// As [`Gateway::check_load`].
     pub(super) fn turn_away(&self, call: &mut Call, (head, last): (&RequestHeader, &AtomicU64)) -> Result<()> {
         if self.limits.is_shedding() {
             call.let_in = self.limits.turn_away(last, shown(head, &self.world.load()))?;
@@ -33,7 +33,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Keeps who called over this connection, while calls are refused.
+    /// Stores the tier of this connection's caller while load is shed.
     pub(super) fn remember(&self, call: &Call, (head, last): (&RequestHeader, &AtomicU64)) {
         if let Some(caller) = call.caller().filter(|_| self.limits.is_shedding()) {
             self.limits.remember(last, shown(head, &self.world.load()), caller.tier.as_deref());
@@ -41,14 +41,14 @@ impl Gateway {
     }
 }
 
-/// What tells callers on one connection apart: their certificate is the connection's.
+/// Returns the credential headers, which tell apart the callers on one connection; a certificate is the connection's.
 fn shown<'a>(head: &'a RequestHeader, world: &World) -> [Option<&'a [u8]>; 2] {
     let of = |name: &HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
     [of(&AUTHORIZATION), world.key_header.as_ref().and_then(of)]
 }
 
-/// Tells the agent's bound what came of a question. A caller that sends its body slowly makes every agent slow, so
-/// nothing is learnt from a body that was `streamed`; nor while the gateway itself is late.
+/// Records the latency sample of an upstream call. A `streamed` request body gives no sample, because a slow sender
+/// makes every agent slow; nor does a call that ends while the gateway itself is late.
 pub(super) fn learn(
     gateway: &Gateway,
     admitted: &Admitted,
@@ -59,14 +59,14 @@ pub(super) fn learn(
         Ok(_) if streamed || gateway.limits.is_late() => Said::Nothing,
         Ok(reply) => match reply.status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Said::TooMuch,
-            // What fails may fail at once.
+            // An error response may be fast.
             status if status.is_server_error() => Said::Nothing,
             _ => Said::Answer,
         },
         Err(fault) if !streamed && is_late(fault) => {
             let bounds = admitted.route().bounds();
             let patience = bounds.first_byte.min(bounds.total).mul_f32(0.9);
-            // What a caller cut short (`X-Request-Timeout`) says nothing of the agent.
+            // A timeout that the caller shortened (`X-Request-Timeout`) says nothing about the agent.
             if question.took().unwrap_or(Duration::ZERO) >= patience { Said::TooMuch } else { Said::Nothing }
         }
         Err(_) => Said::Nothing,

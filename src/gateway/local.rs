@@ -1,5 +1,5 @@
-//! What the gateway answers itself: requests to the directory, under the same authentication, limits, failures, log and
-//! metrics as calls.
+//! Directory requests, which the gateway answers itself, under the same authentication, limits, faults, log and metrics
+//! as calls.
 
 use super::{
     Stop, World,
@@ -26,13 +26,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Bytes of a document or a search, whatever agents may be sent.
+/// The most bytes of a document or a search, independent of the bounds of calls.
 const LARGEST: usize = 1 << 20;
-/// How long the body of a request to the directory may take.
+/// The timeout of the request body.
 const BODY: Duration = Duration::from_secs(60);
 
 impl Serving<'_> {
-    /// Steps 6 to 12 for a request to the directory.
+    /// Handles a directory request (steps 6 to 12).
     pub(super) async fn local(
         &self,
         session: &mut ServerSession,
@@ -42,11 +42,11 @@ impl Serving<'_> {
         let Self { gateway, world, connection } = self;
         call.browses();
         let public = world.directory.public();
-        // A copy: the session goes on to be read from.
+        // Cloned, because the session is still read from.
         let head = session.req_header().clone();
         let presented = Presented { headers: &head.headers, peer: connection.certificate() };
-        // Whoever writes, or has others asked, is known: only reading may be open to all. The keys are for whoever was
-        // sent something signed.
+        // Writing, and queries to other registries, need a credential; reading may be public. The signing keys are
+        // public for the receivers of signed documents.
         let reads = !face.writes(&head.method) && !face.asks_elsewhere();
         let open = matches!(face, Face::Keys) || !public.is_empty() && reads;
         let caller = world.auth.visit(&presented, open).await?;
@@ -93,7 +93,7 @@ impl Serving<'_> {
     }
 }
 
-/// The gateway as this caller addressed it, unless the configuration says how it is addressed.
+/// Returns the base URL: the configured one, else the one under which this caller reached the gateway.
 fn base(world: &World, connection: &Connection, head: &RequestHeader) -> String {
     if let Some(base) = world.directory.base() {
         return base.to_owned();
@@ -104,10 +104,10 @@ fn base(world: &World, connection: &Connection, head: &RequestHeader) -> String 
     format!("{scheme}://{host}")
 }
 
-/// What one caller sees of one snapshot: what it may call, and what anyone may see.
+/// What one caller may see of one catalogue snapshot: the agents that it may call, and the public ones.
 struct View<'a> {
     snapshot: Arc<Snapshot<Route>>,
-    /// The agent that was asked for, where only a registry knows it.
+    /// The requested agent, if only an on-demand registry has it.
     sought: Option<Arc<Route>>,
     auth: &'a Auth,
     caller: &'a Caller,
@@ -124,9 +124,9 @@ impl View<'_> {
     }
 }
 
-/// Whether the caller may call the agent.
+/// Returns whether the caller may call the agent.
 pub(super) fn lets(auth: &Auth, caller: &Caller, route: &Route) -> bool {
-    // Between two configurations a route may still carry the grants of the one before.
+    // After a reload a route may still carry the grants of the previous configuration.
     let fresh = (!auth.is_current(&route.grants)).then(|| auth.grants_of(&route.agent));
     let grants = fresh.as_ref().unwrap_or(&route.grants);
     auth.lets(caller, &Asked { authentication: &route.agent.authentication, grants })

@@ -1,5 +1,5 @@
-//! The path of a call, and the only room that touches a Pingora session or writes a response.
-//! `serve` reads like the list in the crate's documentation; each step has a file of its own.
+//! The path of a call, and the only module that touches a Pingora session or writes a response.
+//! `request_handler` reads like the list in the crate's documentation; each step has its own file.
 
 mod accept;
 mod admit;
@@ -60,71 +60,71 @@ use arc_swap::ArcSwap;
 use http::HeaderName;
 use std::{sync::Arc, time::Duration};
 
-/// What a configuration puts in force, all of it at once.
+/// Everything that one configuration puts into force. Immutable; a reload swaps the whole snapshot.
 pub struct World {
-    /// Who calls.
+    /// Authentication and authorisation.
     pub auth: Arc<Auth>,
-    /// The registries that are asked for agents which the catalogue does not have.
+    /// Registries that are queried on demand for agents that the catalogue does not hold.
     pub lazy: Option<Arc<Lazy<Route>>>,
-    /// What is told of the agents.
+    /// The discovery API and documents.
     pub directory: Arc<Directory>,
-    /// Calls that are answered later, and streams that are taken up again; none where that is not wanted.
+    /// Tasks: calls that are answered asynchronously, and resumable streams. `None` disables both.
     pub tasks: Option<Arc<Desk>>,
-    /// Calls that are made once.
+    /// Stored answers by idempotency key.
     pub once: Arc<Once>,
-    /// How bodies are checked.
+    /// How bodies are validated.
     pub contract: contract::Config,
-    /// The error format where the caller prefers none.
+    /// The error format for callers whose `Accept` prefers none.
     pub format: Format,
-    /// The header in which callers show API keys.
+    /// The header in which callers send API keys.
     pub key_header: Option<HeaderName>,
-    /// Which pages in a browser may call.
+    /// The web pages whose scripts may call; `None` disables CORS.
     pub cors: Option<Cors>,
-    /// How agents are told who called whom before; `None` leaves the callers' word as it is.
+    /// Signed delegation chains; `None` passes the callers' own headers through.
     pub delegation: Option<Arc<Delegation>>,
-    /// Bytes of a body that is streamed unchecked.
+    /// The most bytes of a body that is streamed without validation.
     pub max_stream: Size,
-    /// Callers with a WebSocket of their own.
+    /// Callers' WebSockets.
     pub sockets: socket::Config,
-    /// Between two keep-alive comments on an idle event stream; zero for none.
+    /// The interval between keep-alive comments on an idle event stream; zero sends none.
     pub stream_keep_alive: Duration,
 }
 
-/// The gateway: what is in force, and what outlives every configuration.
+/// The gateway: the current config snapshot, and the state that outlives every configuration.
 pub struct Gateway {
-    /// What is in force.
+    /// The current config snapshot.
     pub world: ArcSwap<World>,
-    /// The agents.
+    /// The agents, as routes.
     pub catalogue: Arc<Catalogue<Route>>,
-    /// How much.
+    /// Rate limits, quotas, concurrency limits and load shedding.
     pub limits: Arc<Limits>,
-    /// The way out.
+    /// The transport to the agents.
     pub transport: Transport,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// What is written of each call.
+    /// The access log.
     pub log: Arc<AccessLog>,
-    /// The pages that were paired.
+    /// The web pages that are paired.
     pub paired: Arc<Paired>,
 }
 
 impl Gateway {
-    /// Counts and logs what broke a contract that is only reported on.
+    /// Counts and logs violations of a contract that is not enforced.
     fn reported(&self, agent: &Agent, side: &'static str, broken: &[Violation]) {
         if let Some(first) = broken.first() {
             self.metrics.count(Event::ContractBroken);
-            let told = redact(&first.message);
-            tracing::info!(agent = %agent.id, side, count = broken.len(), "a contract is broken at {:?}: {told}", first.pointer);
+            let message = redact(&first.message);
+            tracing::info!(agent = %agent.id, side, count = broken.len(), "contract violated at {:?}: {message}", first.pointer);
         }
     }
 }
 
-/// Why a step did not finish.
+/// Why a step ended the call early.
 #[derive(Debug)]
 enum Stop {
-    /// There is something to answer.
+    /// The call failed; the caller receives the fault.
     Fault(Fault),
-    /// There is nobody to answer.
+    /// The caller is gone, so no response is written.
     Gone,
 }
 

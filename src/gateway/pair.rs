@@ -1,4 +1,4 @@
-//! A page in a browser is told what it may ask, and gets a key for a code that an operator made (R88).
+//! Pairing of web pages: exchanges a pairing code of an operator for an API key (R88); and preflight responses.
 
 use super::{
     Gateway, Stop,
@@ -20,7 +20,7 @@ use pingora_core::protocols::http::ServerSession;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Bytes of a body with a code, and how long it may take.
+/// Maximum bytes of the request body, and maximum time to receive it.
 const LARGEST: usize = 1 << 10;
 const BODY: Duration = Duration::from_secs(10);
 
@@ -31,7 +31,7 @@ struct Shown {
 }
 
 impl Gateway {
-    /// A code with which one page is paired, and how long it holds; none where pages are not paired.
+    /// Creates a code with which one page can be paired; returns it with its validity. `None` if pairing is disabled.
     pub fn offer_pairing(&self) -> Option<(String, Duration)> {
         self.world.load().cors.as_ref()?.pairing?;
         self.paired.offer()
@@ -39,7 +39,7 @@ impl Gateway {
 }
 
 impl Serving<'_> {
-    /// Answers a preflight of a page that may ask.
+    /// Responds to a preflight request of an allowed page.
     pub(super) async fn permit(
         &self,
         session: &mut ServerSession,
@@ -51,7 +51,7 @@ impl Serving<'_> {
         reply::local(session, self.connection, call, (answer, None)).await
     }
 
-    /// Gives the page that shows the code a key of its own.
+    /// Issues an API key to the page that presents a valid pairing code.
     pub(super) async fn pair(
         &self,
         session: &mut ServerSession,
@@ -63,14 +63,14 @@ impl Serving<'_> {
             return Err(target::nothing().into());
         };
         let origin = cors.origin(&session.req_header().headers).and_then(|origin| origin.to_str().ok());
-        let stranger = || Fault::new(Code::PermissionDenied, "only pages of configured origins are paired");
+        let stranger = || Fault::new(Code::PermissionDenied, "Only pages of configured origins can be paired");
         let origin = origin.ok_or_else(stranger)?.to_owned();
         let mut incoming = Incoming::new(session, Pace { connection: self.connection, until: call.arrived() + BODY });
         super::accept::json_body(incoming.headers())?;
         let body = incoming.whole(LARGEST).await?;
-        let wrong = |_| Fault::new(Code::InvalidInput, "the body must be {\"code\": \"…\"}");
+        let wrong = |_| Fault::new(Code::InvalidInput, "The body must be {\"code\": \"…\"}");
         let Shown { code } = serde_json::from_slice(&body).map_err(wrong)?;
-        let refused = || Fault::new(Code::PermissionDenied, "the code is not valid (ask the operator for a new one)");
+        let refused = || Fault::new(Code::PermissionDenied, "The code is not valid (ask the operator for a new one)");
         let key = self.gateway.paired.redeem(&code, &origin, lifetime).ok_or_else(refused)?;
         let told = serde_json::json!({"key": key, "origin": origin, "expires_in": lifetime.as_secs()});
         let mut headers = HeaderMap::new();

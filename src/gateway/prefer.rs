@@ -1,4 +1,4 @@
-//! Whether a caller wants its answer later (RFC 7240), and where it wants to be told.
+//! The `Prefer` header (RFC 7240): whether a caller accepts an asynchronous answer; and its callback URL.
 
 use crate::{
     fault::{Code, Fault, Result},
@@ -8,23 +8,23 @@ use http::{HeaderMap, HeaderName};
 use pingora_http::RequestHeader;
 use std::time::Duration;
 
-/// The query parameter that names where a task's end is to be told, besides the field.
+/// The query parameter with the URL that is notified when a task ends.
 pub(super) const CALLBACK: &str = "callbackUrl";
-/// The field that does.
+/// The header with that URL.
 pub(super) const CALLBACK_FIELD: HeaderName = HeaderName::from_static("x-callback-url");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
-/// What the caller prefers.
+/// The caller's preferences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prefer {
     /// `respond-async`.
     pub(super) later: bool,
-    /// `wait`: how long it would wait for an answer at once.
+    /// `wait`: how long the caller waits for an immediate answer.
     pub(super) wait: Option<Duration>,
 }
 
 impl Prefer {
-    /// Reads `Prefer`; what is not understood is left out, and of two that differ the first counts (RFC 7240 §2).
+    /// Reads `Prefer`. Unknown preferences are ignored; the first of two `wait` counts (RFC 7240 §2).
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let mut prefer = Self::default();
         let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
@@ -42,12 +42,12 @@ impl Prefer {
         prefer
     }
 
-    /// Whether the answer may come later.
+    /// Returns whether the answer may be asynchronous.
     pub(super) fn wants_task(self) -> bool {
         self.later || self.wait.is_some()
     }
 
-    /// What of it was done (RFC 7240 §3).
+    /// Returns the value of `Preference-Applied` (RFC 7240 §3).
     pub(super) fn applied(self) -> Option<String> {
         let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));
         match (self.later, wait) {
@@ -59,15 +59,15 @@ impl Prefer {
     }
 }
 
-/// Where the caller wants to be told of the end: the field `X-Callback-Url`, or the query parameter `callbackUrl`. The
-/// body is the agent's, and is not looked into.
+/// Returns the callback URL: the header `X-Callback-Url` or the query parameter `callbackUrl`. The body belongs to the
+/// agent and is not inspected.
 ///
 /// # Errors
-/// `InvalidInput` where there are two that differ.
+/// `InvalidInput` for two different URLs.
 pub(super) fn callback(head: &RequestHeader) -> Result<Option<String>> {
     let field = head.headers.get_all(CALLBACK_FIELD).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
     let query = head.uri.query().filter(|query| query.contains(CALLBACK));
-    // Only the query is read: the rest makes it a URL.
+    // Only the query matters; the rest makes it a URL.
     let url = query.and_then(|query| Url::parse(&format!("http://localhost/?{query}")).ok());
     let pairs = url.iter().flat_map(Url::query_pairs).filter(|(name, _)| name == CALLBACK);
     let mut named: Vec<String> = field.chain(pairs.map(|(_, value)| value.into_owned())).collect();
@@ -75,6 +75,6 @@ pub(super) fn callback(head: &RequestHeader) -> Result<Option<String>> {
     let callback = named.pop();
     match named.is_empty() {
         true => Ok(callback),
-        false => Err(Fault::new(Code::InvalidInput, "several callback URLs are named (name one)")),
+        false => Err(Fault::new(Code::InvalidInput, "Several callback URLs are given (give one)")),
     }
 }

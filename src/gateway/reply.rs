@@ -1,5 +1,5 @@
-//! Step 11: what the caller gets. Every answer of the gateway's is written here and in `stream`; every fault
-//! through one function, from one table.
+//! Step 12: the response to the caller. Every response is written here and in `streamed_response`; every fault goes
+//! through one function and one table.
 
 use super::{
     Gateway, Stop, World,
@@ -30,10 +30,10 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 use std::sync::Arc;
 
-/// An answer this small is looked at before its head is passed on.
+/// A reply of at most this size is inspected before its head is passed on.
 const LOOKED_AT: usize = 64 << 10;
 
-/// The way back to the caller of an admitted call.
+/// Writes the response to an admitted call.
 pub(super) struct Out<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) world: &'a World,
@@ -44,7 +44,7 @@ pub(super) struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// Passes on what the agent answered, or what its answer turns out to be.
+    /// Writes the agent's reply, or returns the fault that it contains.
     pub(super) async fn answer(
         &self,
         session: &mut ServerSession,
@@ -54,7 +54,7 @@ impl Out<'_> {
     ) -> std::result::Result<Outcome, Stop> {
         let is_json = looks_like_json(reply.headers.get(header::CONTENT_TYPE));
         if !reply.status.is_success() {
-            // An agent that dies inside its error has still failed.
+            // An agent that breaks off inside its error response has still failed.
             let Beginning { bytes, complete } =
                 self.begin(session, &mut reply, &mut pump, LOOKED_AT).await.or_else(|stop| match stop {
                     Stop::Gone => Err(Stop::Gone),
@@ -64,14 +64,14 @@ impl Out<'_> {
             return Box::pin(self.onward(session, call, reply, pump)).await;
         }
         let enforced = self.admitted.operation().contract.enforces_output();
-        // What declares JSON and answers a page breaks its contract too; a sequence has no one body to check.
+        // A non-JSON reply to a JSON contract violates it too; a message sequence has no single body to validate.
         let enforced = enforced && reply.status != StatusCode::NO_CONTENT && !is_sequence(&reply.headers);
         let small = reply.body.length().is_some_and(|length| length <= LOOKED_AT as u64);
         if enforced || (is_json && small) {
             let most = if enforced { self.world.contract.max_body.get() } else { LOOKED_AT };
             let Beginning { bytes, complete } = self.begin(session, &mut reply, &mut pump, most).await?;
             if !complete {
-                return Err(Fault::new(Code::AgentError, "the agent's answer is too large to be checked").into());
+                return Err(Fault::new(Code::AgentError, "The agent's answer is too large to be validated").into());
             }
             self.judge().verdict(&reply, &bytes, true)?;
             self.judge().contract(&bytes)?;
@@ -81,7 +81,7 @@ impl Out<'_> {
             let Beginning { bytes, complete } = self.begin(session, &mut reply, &mut pump, LOOKED_AT).await?;
             self.judge().verdict(&reply, &bytes, complete)?;
         }
-        // Boxed like its brother above: the usual answer is whole, and does not carry the room for a stream.
+        // Boxed as above: the common reply is complete, and its future need not have space for a stream.
         Box::pin(self.onward(session, call, reply, pump)).await
     }
 
@@ -107,7 +107,7 @@ impl Out<'_> {
         Ok(Onward { out: self, reply, pump }.run(session, call, head).await)
     }
 
-    /// Writes an answer of the gateway's own making.
+    /// Writes a JSON body of the gateway with 200.
     pub(super) async fn json(
         &self,
         session: &mut ServerSession,
@@ -120,7 +120,7 @@ impl Out<'_> {
         write(session, self.connection, call, head, body).await
     }
 
-    /// Writes an answer of the agent's that is whole and judged.
+    /// Writes an agent's reply that is complete and validated.
     pub(super) async fn whole(
         &self,
         session: &mut ServerSession,
@@ -135,7 +135,7 @@ impl Out<'_> {
     fn head(&self, session: &ServerSession, call: &Call, reply: &Reply, length: Option<usize>) -> ResponseHeader {
         let headers = incoming_headers(&reply.headers, reply.status);
         let length = length.or_else(|| reply.body.length().map(|length| length as usize));
-        // RFC 9110 §8.6: an answer that has no content has no length either.
+        // RFC 9110 §8.6: a 204 has no Content-Length.
         if reply.status == StatusCode::NO_CONTENT {
             return self.fields(call, reply.status, headers, None);
         }
@@ -146,25 +146,25 @@ impl Out<'_> {
         head
     }
 
-    fn fields(&self, call: &Call, status: StatusCode, mut headers: HeaderMap, length: Option<usize>) -> ResponseHeader {
-        // R68; an agent that says it itself knows better.
+    fn fields(&self, call: &Call, status: StatusCode, mut headers: HeaderMap, len: Option<usize>) -> ResponseHeader {
+        // R68; an agent that sets the header itself keeps its value.
         if let Some(label) = self.admitted.version().and_then(|version| version.label.clone()) {
             headers.entry(FIELD).or_insert(label);
         }
-        with_fields(call, (self.admitted.agent(), self.standing), (status, headers), length)
+        with_fields(call, (self.admitted.agent(), self.standing), (status, headers), len)
     }
 
     fn judge(&self) -> Judge<'_> {
         Judge { gateway: self.gateway, rules: &self.world.contract, admitted: self.admitted }
     }
 
-    /// Reports an answer that has gone out already.
+    /// Reports contract violations of a reply that has already been written.
     pub(super) fn report(&self, body: &[u8]) {
-        // Only what is enforced is a fault, and that is checked before it goes out.
+        // The result is ignored: an enforced contract is validated before the reply is written.
         let _ = self.judge().contract(body);
     }
 
-    /// The beginning of an answer, while the caller is watched.
+    /// Reads the first bytes of a reply while watching the caller.
     async fn begin(
         &self,
         session: &mut ServerSession,
@@ -185,7 +185,7 @@ impl Out<'_> {
     }
 }
 
-/// Writes an answer of an agent's that was kept; its fields are those that callers may read.
+/// Writes a stored reply of an agent; its headers are those that callers may receive.
 pub(super) async fn again(
     session: &mut ServerSession,
     (connection, standing): (&Connection, Option<&Standing>),
@@ -198,7 +198,7 @@ pub(super) async fn again(
     write(session, connection, call, head, body).await
 }
 
-/// Writes what the directory answers.
+/// Writes a response of the directory.
 pub(super) async fn local(
     session: &mut ServerSession,
     connection: &Connection,
@@ -206,7 +206,7 @@ pub(super) async fn local(
     (answer, standing): (directory::Answer, Option<Standing>),
 ) -> std::result::Result<Outcome, Stop> {
     let directory::Answer { status, mut headers, body } = answer;
-    // RFC 9110 §8.6, §15.4.5: neither has content, and a length would be another's.
+    // RFC 9110 §8.6, §15.4.5: neither has content, and Content-Length would describe another response.
     if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     }
@@ -214,7 +214,7 @@ pub(super) async fn local(
     write(session, connection, call, head_of(status, headers), body).await
 }
 
-/// Writes an answer that is whole.
+/// Writes a complete response, and records how the call ended.
 async fn write(
     session: &mut ServerSession,
     connection: &Connection,
@@ -233,10 +233,10 @@ async fn write(
     Ok(if matches!(call.stage, Stage::Gone(_)) { Outcome::Aborted } else { Outcome::Complete })
 }
 
-/// Writes head and body; the number of bytes, unless the caller is gone.
+/// Writes head and body. Returns the bytes of the body, or `None` if the caller is gone.
 async fn put(session: &mut ServerSession, connection: &Connection, head: ResponseHeader, body: Bytes) -> Option<u64> {
     listen::before_answer(session, connection).await;
-    // HTTP/1's writer knows of HEAD; HTTP/2's has to be told.
+    // Pingora's HTTP/1 writer omits the body of a HEAD response; its HTTP/2 writer does not.
     let headless = session.is_http2() && session.req_header().method == http::Method::HEAD;
     let body = if headless { Bytes::new() } else { body };
     let length = body.len() as u64;
@@ -246,7 +246,7 @@ async fn put(session: &mut ServerSession, connection: &Connection, head: Respons
     Some(length)
 }
 
-/// Answers a fault: the one place where one becomes a response.
+/// Writes a fault: the only place where a fault becomes a response.
 pub(super) async fn refuse(
     session: &mut ServerSession,
     connection: &Connection,

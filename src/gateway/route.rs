@@ -1,5 +1,5 @@
-//! What the gateway knows of an agent before anyone calls it: contracts compiled, limits, address, grants and
-//! metrics resolved. A call computes nothing that stands here.
+//! A route: everything about an agent that is computed before calls arrive: compiled contracts, limits, upstream,
+//! grants and metrics. A call computes nothing that is stored here.
 
 use super::{accept, versions::Table};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 use http::{HeaderName, HeaderValue};
 use std::{num::NonZeroU32, sync::Arc};
 
-/// An agent, ready to be called.
+/// An agent, compiled for calls.
 #[derive(Debug)]
 pub struct Route {
     pub(super) agent: Arc<Agent>,
@@ -26,55 +26,55 @@ pub struct Route {
     pub(super) way: transport::Route,
     pub(super) versions: Table,
     pub(super) metrics: Arc<AgentMetrics>,
-    /// Fields of every answer: deprecation and the like.
+    /// Headers of every response, such as `Deprecation`.
     pub(super) fields: Vec<(HeaderName, HeaderValue)>,
-    /// Calls of it become tasks, wherever there are tasks.
+    /// Whether calls of the agent become tasks, where tasks are configured.
     pub(super) slow: bool,
 }
 
-/// An operation, ready to be called.
+/// An operation, compiled for calls.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) name: Arc<str>,
     pub(super) name_field: Option<HeaderValue>,
     pub(super) contract: Contract,
-    /// The input schema itself speaks of a member `operation`: it is data then.
+    /// Whether the input schema declares a member `operation`, which is then data.
     pub(super) declares_operation: bool,
-    /// The output schema speaks of a member `error`: it is data then.
+    /// Whether the output schema declares a member `error`, which is then data.
     pub(super) declares_error: bool,
 }
 
-/// Settings for the agents that match, in order.
+/// Settings for the agents that match. Rules apply in order; a later one overrides.
 #[derive(Clone, Debug)]
 pub struct RouteRule {
-    /// Agents by id.
+    /// The agent ids that match.
     pub agents: Vec<Glob>,
-    /// How they are reached.
+    /// The transport settings.
     pub settings: Settings,
-    /// Calls per period to each.
+    /// The calls per period to each agent.
     pub rate: Option<Rate>,
-    /// Calls at once to each.
+    /// The concurrent calls to each agent.
     pub concurrency: Option<NonZeroU32>,
-    /// Whether their bound is learnt.
+    /// Whether the concurrency limit of each agent is adaptive.
     pub adaptive: Option<bool>,
-    /// Whether calls of them are answered later.
+    /// Whether calls of the agents become tasks.
     pub slow: Option<bool>,
 }
 
-/// Makes routes; one for each configuration in force.
+/// Compiles routes; one for each configuration.
 #[derive(Debug)]
 pub struct Routes {
-    /// How bodies are checked.
+    /// How bodies are validated.
     pub contract: contract::Config,
-    /// How every agent is reached.
+    /// The default transport settings.
     pub defaults: Settings,
-    /// How certain agents are reached.
+    /// The settings for matching agents.
     pub rules: Vec<RouteRule>,
-    /// Who may call what.
+    /// Authentication and authorisation.
     pub auth: Arc<Auth>,
     /// The limits, which outlive configurations.
     pub limits: Arc<Limits>,
-    /// The way out.
+    /// The transport to the agents.
     pub transport: Transport,
     /// The metrics.
     pub metrics: Arc<Metrics>,
@@ -136,38 +136,38 @@ impl Compile for Routes {
 }
 
 impl Route {
-    /// The agent behind it.
+    /// Returns the agent.
     pub fn agent(&self) -> &Arc<Agent> {
         &self.agent
     }
 
-    /// Calls that the agent has now.
+    /// Returns the number of calls that the agent is processing.
     pub fn in_flight(&self) -> u32 {
         self.limits.in_flight()
     }
 
-    /// Whether its agent takes calls.
+    /// Checks that the agent accepts calls.
     ///
     /// # Errors
-    /// It is inactive.
+    /// The agent is inactive.
     pub(super) fn served(&self) -> Result<(), Fault> {
         match self.agent.status {
-            Status::Inactive => Err(Fault::new(Code::AgentUnavailable, "the agent is not active")),
+            Status::Inactive => Err(Fault::new(Code::AgentUnavailable, "The agent is not active")),
             _ => Ok(()),
         }
     }
 
-    /// Its endpoints, each with how its breaker stands; its own first.
+    /// Returns the agent's endpoints with the state of their circuit breakers, the agent's own endpoint first.
     pub fn endpoints(&self) -> impl Iterator<Item = (&str, Standing)> {
         self.way.standings()
     }
 
-    /// The operation at `at`, which was found in this route: the first stands in for none.
+    /// Returns the operation at `at`, an index that was found in this route.
     pub(super) fn operation(&self, at: usize) -> &Prepared {
-        self.operations.get(at).unwrap_or_else(|| unreachable!("the place was found in this route"))
+        self.operations.get(at).unwrap_or_else(|| unreachable!("the index was found in this route"))
     }
 
-    /// The one operation, where there is only one.
+    /// Returns the only operation, if there is exactly one.
     pub(super) fn only(&self) -> Option<&Prepared> {
         match self.operations.as_slice() {
             [only] => Some(only),
@@ -175,12 +175,12 @@ impl Route {
         }
     }
 
-    /// The operation called `name`.
+    /// Returns the index of the operation called `name`.
     pub(super) fn named(&self, name: &str) -> Option<usize> {
         self.operations.iter().position(|operation| !name.is_empty() && &*operation.name == name)
     }
 
-    /// The names of its operations, for a caller who may see it.
+    /// Returns the names of the operations, for a caller that may call the agent.
     pub(super) fn names(&self) -> String {
         let names: Vec<&str> = self.operations.iter().map(|operation| &*operation.name).take(20).collect();
         names.join(", ")
@@ -191,7 +191,7 @@ fn declares(schema: Option<&serde_json::Value>, name: &str) -> bool {
     schema.and_then(|schema| schema.get("properties")).is_some_and(|properties| properties.get(name).is_some())
 }
 
-/// RFC 9745 `Deprecation`, RFC 8594 `Sunset` and a `Link` to the successor.
+/// Returns RFC 9745 `Deprecation`, RFC 8594 `Sunset` and a `Link` to the successor.
 fn fields(agent: &Agent) -> Vec<(HeaderName, HeaderValue)> {
     let Status::Deprecated(deprecation) = &agent.status else { return Vec::new() };
     let mut fields = vec![("deprecation", format!("@{}", deprecation.since.unwrap_or_default()))];
@@ -218,7 +218,7 @@ fn http_date(seconds: i64) -> Option<String> {
     time::OffsetDateTime::from_unix_timestamp(seconds).ok()?.format(FORM).ok()
 }
 
-/// Whether an answer with this media type is looked into.
+/// Returns whether a body with this media type is parsed as JSON.
 pub(super) fn looks_like_json(media: Option<&HeaderValue>) -> bool {
     media.and_then(|media| media.to_str().ok()).is_some_and(accept::is_json)
 }

@@ -1,4 +1,4 @@
-//! A call, in order: the steps of the crate's documentation, one after the other.
+//! Handles one HTTP request: the steps of the crate's documentation, in order.
 
 use super::{
     Gateway, Stop, World, accept,
@@ -32,7 +32,7 @@ use pingora_http::RequestHeader;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 impl Service for Gateway {
-    /// The books are kept here; the work is done in `handle`.
+    /// Records and logs the call, and writes faults; `handle` does the work.
     async fn serve(self: &Arc<Self>, session: &mut ServerSession, connection: &Arc<Connection>) -> Outcome {
         let world = self.world.load_full();
         let mut call = Call::arrive(self, Some(connection.peer.ip()));
@@ -70,21 +70,21 @@ impl Service for Gateway {
     }
 }
 
-/// A panic ends its call, which is answered like any other failure, and nothing else.
+/// Turns a panic into a fault, so that it ends only its own call.
 ///
-/// No `async fn`: one would keep the work twice, once as it was given and once as it is awaited.
+/// Not an `async fn`: its future would hold `work` twice, as the argument and as the awaited value.
 pub(super) fn caught<T>(
     work: impl Future<Output = std::result::Result<T, Stop>>,
 ) -> impl Future<Output = std::result::Result<T, Stop>> {
     AssertUnwindSafe(work).catch_unwind().map(|done| {
         done.unwrap_or_else(|_| {
-            let fault = Fault::new(Code::Internal, "the gateway failed").detail("a panic; its message is on stderr");
+            let fault = Fault::new(Code::Internal, "The gateway failed").detail("a panic; its message is on stderr");
             Err(Stop::Fault(fault))
         })
     })
 }
 
-/// What serving one request needs besides the session.
+/// What handling one request needs besides the session.
 pub(super) struct Serving<'a> {
     pub(super) gateway: &'a Arc<Gateway>,
     pub(super) world: &'a Arc<World>,
@@ -106,33 +106,33 @@ impl Serving<'_> {
         }
         let Invoke { agent, version, operation, from_query } = match target::read(&head.method, head.uri.path())? {
             Target::Invoke(invoke) if socket::is_asked(head) => {
-                let asked = socket::Asked::from(&invoke);
-                return Box::pin(self.socket(session, call, asked)).await;
+                let target = socket::Asked::from(&invoke);
+                return Box::pin(self.socket(session, call, target)).await;
             }
             Target::Invoke(invoke) => invoke,
             Target::Pair => return Box::pin(self.pair(session, call)).await,
-            // Boxed, so that a call's future stays small.
+            // Boxed, so that the future of a call stays small.
             Target::Directory(face, id) => {
                 let id = id.to_owned();
                 return Box::pin(self.local(session, call, (face, &id))).await;
             }
             Target::Pipeline => return Box::pin(self.pipeline(session, call)).await,
-            Target::Task(asked, id) => {
+            Target::Task(request, id) => {
                 let id = id.to_owned();
-                return Box::pin(self.task(session, call, (asked, &id))).await;
+                return Box::pin(self.task(session, call, (request, &id))).await;
             }
         };
         let shown = Shown { headers: &head.headers, peer: connection.certificate(), address: connection.peer.ip() };
         let mut known = gateway.known(world, call, agent, shown).await?;
         known.session = known.session.or_else(|| session_in_query(head, &known.caller));
         let key = if world.once.is_on() { once::key(&head.headers)?.map(str::to_owned) } else { None };
-        // Whoever waits for another call's answer needs no place among the agent's calls.
+        // A caller that waits for the answer of another call with its key needs no concurrency permit.
         let permit = if key.is_none() { Some(gateway.limits.enter(&known.route.limits).await?) } else { None };
         let named = input::named(&known.route, operation, &head.headers)?;
-        // Schemas are only asked where there is a query that they could speak of.
+        // Schemas are only read if there is a query.
         let declared = head.uri.query().is_some() && versions::declared(&known.route, named);
-        let asked = versions::Asked::of(version, head.uri.query(), &head.headers, declared)?;
-        known.version = known.route.versions.choose(&asked)?;
+        let requested = versions::Asked::of(version, head.uri.query(), &head.headers, declared)?;
+        known.version = known.route.versions.choose(&requested)?;
         if declares_output(&known.route, named) {
             accept::acceptable(&head.headers)?;
         }
@@ -155,7 +155,8 @@ impl Serving<'_> {
         }
     }
 
-    /// Steps 9 to 12, for a call that goes on without its caller: one with a key, or one that is answered later.
+    /// Handles steps 9 to 12 of a call that outlives its caller: one with an idempotency key, or one that becomes a
+    /// task.
     async fn apart(
         &self,
         session: &mut ServerSession,
@@ -183,7 +184,7 @@ impl Serving<'_> {
             return self.later(session, call, (work, standing), (desk, later, ticket)).await;
         }
         let Some(ticket) = ticket else {
-            return Err(Fault::new(Code::Internal, "the gateway failed").detail("work without a reason").into());
+            return Err(Fault::new(Code::Internal, "The gateway failed").detail("neither a task nor a key").into());
         };
         let standing = standing.as_ref();
         let out = Out { gateway, world, connection, admitted: &admitted, caller: &caller, standing };
@@ -193,7 +194,7 @@ impl Serving<'_> {
         answer
     }
 
-    /// Steps 9 to 11, for a call whose input is good.
+    /// Forwards a call with valid input to its agent and writes the response (steps 9 to 12).
     async fn forward(
         &self,
         session: &mut ServerSession,
@@ -208,7 +209,7 @@ impl Serving<'_> {
         let admitted = Arc::new(entry.admit(operation, pace.until));
         let fields = told_by_us(call, &admitted, session.req_header());
         let forwarded = connection.forwarded(host(session.req_header()));
-        // A copy: the session goes on to be read from and watched while the agent is called.
+        // Cloned, because the session is still read from and watched while the agent is called.
         let mut headers = session.req_header().headers.clone();
         if from_query || matches!(input, Input::Batch(_)) {
             as_json(&mut headers);
@@ -240,7 +241,7 @@ impl Serving<'_> {
     }
 }
 
-/// An input, and what it is for.
+/// A validated input, and the operation that it is for.
 pub(super) struct Step<'a> {
     pub(super) operation: usize,
     pub(super) input: Input,
@@ -248,7 +249,7 @@ pub(super) struct Step<'a> {
     pub(super) from_query: bool,
 }
 
-/// The host that the caller asked for.
+/// Returns the host that the caller requested.
 pub(super) fn host(head: &RequestHeader) -> Option<&str> {
     let named = head.uri.authority().map(Authority::as_str);
     named.or_else(|| head.headers.get(header::HOST)?.to_str().ok())

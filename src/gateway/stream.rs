@@ -1,5 +1,5 @@
-//! Answers that are passed on as they come: event streams with what keeps them alive and ends them well, and
-//! everything else byte for byte (R43).
+//! Streamed replies: event streams with keep-alive comments and a well-formed end, and all other bodies byte for byte
+//! (R43).
 
 use super::{
     Stop,
@@ -16,14 +16,14 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 use std::time::Duration;
 
-/// An answer on its way to the caller.
+/// A reply that is streamed to the caller.
 pub(super) struct Onward<'a> {
     pub(super) out: &'a Out<'a>,
     pub(super) reply: Reply,
     pub(super) pump: Pump<'a>,
 }
 
-/// What happens next to a stream.
+/// The next thing that happens on a stream.
 enum Came {
     Chunk(Bytes),
     Idle,
@@ -45,13 +45,13 @@ impl Onward<'_> {
             && head.remove_header(&header::CONTENT_LENGTH).is_some()
             && session.req_header().version == http::Version::HTTP_11
         {
-            // Comments of ours would break the length; one real server sends it.
+            // Keep-alive comments would break the length; one real server sends it with an event stream.
             let _ = head.insert_header(header::TRANSFER_ENCODING, "chunked");
         }
-        // A body that is read needs no more of the connection, even where the agent has not got all of it yet.
+        // The request body has been read, even if the agent has not received all of it yet.
         match self.pump.is_done() || session.is_body_done() {
             true => listen::before_answer(session, self.out.connection).await,
-            // What the caller still sends belongs to the agent; the connection ends with this call.
+            // The rest of the request body is for the agent, so the connection closes after this call.
             false => session.set_keepalive(None),
         }
         listen::write_through(session);
@@ -89,7 +89,7 @@ impl Onward<'_> {
         }
     }
 
-    /// Waits for the agent, moves what the caller still sends, and notices when the caller leaves.
+    /// Waits for the agent, forwards the rest of the request body, and detects that the caller left.
     async fn next(&mut self, session: &mut ServerSession, events: Option<&Events>) -> Came {
         let keep_alive = self.out.world.stream_keep_alive;
         let comments = events.is_some_and(Events::between) && !keep_alive.is_zero();
@@ -105,7 +105,7 @@ impl Onward<'_> {
                 },
                 () = &mut idle, if comments => return Came::Idle,
                 moved = self.pump.step(session) => match moved {
-                    // A comment tells a caller that listens on from one that has left.
+                    // Writing a comment finds out whether a silent caller is still connected.
                     Ok(()) if comments && self.pump.is_silent() => return Came::Idle,
                     Ok(()) => {}
                     Err(Stop::Gone) => return Came::Gone,
@@ -115,7 +115,7 @@ impl Onward<'_> {
         }
     }
 
-    /// A copy of an answer that is only reported on, not held back.
+    /// Returns a recorder of the reply, for an output contract that is reported but not enforced.
     fn tee(&self) -> Seen {
         let rules = &self.out.world.contract;
         let json = super::route::looks_like_json(self.reply.headers.get(header::CONTENT_TYPE));
@@ -124,12 +124,12 @@ impl Onward<'_> {
     }
 }
 
-/// Whether an answer is a stream of events.
+/// Returns whether a reply is an event stream.
 pub(super) fn is_events(headers: &HeaderMap) -> bool {
     essence(headers).eq_ignore_ascii_case(b"text/event-stream")
 }
 
-/// Whether an answer is a sequence of messages, not one body that a schema could describe.
+/// Returns whether a reply is a sequence of messages, and not one body that a schema can describe.
 pub(super) fn is_sequence(headers: &HeaderMap) -> bool {
     const SEQUENCES: [&[u8]; 5] = [
         b"text/event-stream",
@@ -141,14 +141,14 @@ pub(super) fn is_sequence(headers: &HeaderMap) -> bool {
     SEQUENCES.iter().any(|media| essence(headers).eq_ignore_ascii_case(media))
 }
 
-/// The media type without parameters; it knows no case (RFC 9110 §8.3.1).
+/// Returns the media type without parameters; it is case-insensitive (RFC 9110 §8.3.1).
 fn essence(headers: &HeaderMap) -> &[u8] {
     let media = headers.get(header::CONTENT_TYPE).map(|media| media.as_bytes());
     media.and_then(|media| media.split(|byte| *byte == b';').next()).unwrap_or_default().trim_ascii()
 }
 
-/// Ends a stream that its agent did not end: with an event of ours where that can be well formed, else by cutting
-/// the connection, so that nobody takes half an answer for a whole one.
+/// Ends a stream that its agent broke off: with an error event if the stream is between events, else by aborting the
+/// connection, so that the client does not take a truncated body for a complete one.
 async fn die(
     session: &mut ServerSession,
     call: &mut Call,
@@ -167,7 +167,7 @@ async fn die(
     outcome
 }
 
-/// What went by, up to a bound.
+/// A copy of a reply, up to a bound.
 struct Seen {
     most: usize,
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a request asks for, read from its method and path alone (R11, R30). No agent is looked up here.
+//! The path router: what a request asks for, by its method and path alone (R11, R30). It looks up no agent.
 
 use crate::{
     agent::AgentId,
@@ -9,42 +9,42 @@ use http::Method;
 use matchit::Router;
 use std::sync::LazyLock;
 
-/// What is asked.
+/// What a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Target<'a> {
-    /// An agent is called.
+    /// A call to an agent.
     Invoke(Invoke<'a>),
-    /// The directory is asked; with the id in the path, which is empty where the face has none.
+    /// A directory request, with the id in the path; empty if the path has none.
     Directory(Face, &'a str),
-    /// Several agents are called, one after the other.
+    /// A pipeline: several agents, called one after the other.
     Pipeline,
-    /// A task is asked for, or its events.
+    /// A request about a task or its events.
     Task(Asked, &'a str),
-    /// A page shows the code with which it is paired.
+    /// A web page that sends its pairing code.
     Pair,
 }
 
-/// What is asked of a task.
+/// What a request asks of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// How it stands.
+    /// Its state.
     State,
     /// Its events.
     Events,
-    /// That it ends.
+    /// Its cancellation.
     Cancel,
 }
 
 /// A call to an agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invoke<'a> {
-    /// The agent's id; well formed, not known to exist.
+    /// The agent's id; well-formed, not looked up.
     pub(super) agent: &'a str,
-    /// The version named behind the id, as it stands there.
+    /// The version after the id's `@`, as written.
     pub(super) version: Option<&'a str>,
-    /// The operation named by the path, if it names one.
+    /// The operation in the path.
     pub(super) operation: Option<&'a str>,
-    /// The input is the query, not a body.
+    /// Whether the input is the query and not a body.
     pub(super) from_query: bool,
 }
 
@@ -57,7 +57,7 @@ enum Place {
     Pair,
 }
 
-/// Where a page is paired.
+/// The path at which a web page is paired.
 pub(super) const PAIR: &str = "/pair";
 
 static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
@@ -65,7 +65,7 @@ static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
     let faces = PATHS.iter().map(|(path, face)| (*path, Place::Face(*face)));
     let tasks = TASKS.iter().map(|(path, methods)| (*path, Place::Task(methods)));
     for (path, place) in CALLS.iter().map(|path| (*path, Place::Invoke)).chain(faces).chain(tasks) {
-        // Two of the same are a defect, which a test would tell: every path leads where the table says.
+        // A duplicate path would be a defect; a test compares every path with the table.
         let _ = places.insert(path, place);
     }
     let _ = places.insert(PIPELINES, Place::Pipeline);
@@ -73,21 +73,21 @@ static PLACES: LazyLock<Router<Place>> = LazyLock::new(|| {
     places
 });
 
-/// Finds what is at `path`, with or without a slash at its end.
+/// Returns what a request with this method and path asks for; a trailing slash is ignored.
 ///
 /// # Errors
-/// `NotFound` where there is nothing, `MethodNotAllowed` for a method that is not for what is there.
+/// `NotFound` for an unknown path, `MethodNotAllowed` for a method that the path does not support.
 pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
     let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
     let found = PLACES.at(path).map_err(|_| nothing())?;
     let (id, operation) = (found.params.get("id"), found.params.get("operation"));
-    // R68: `/agents/{id}@{version}/invoke`; no id has an `@`.
+    // R68: `/agents/{id}@{version}/invoke`; an id never contains `@`.
     let (id, version) = match id.and_then(|id| id.split_once('@')) {
         Some((id, version)) if matches!(found.value, Place::Invoke) => (Some(id), Some(version)),
         _ => (id, None),
     };
     if let Place::Task(methods) = found.value {
-        // What is no task's id is told from another's by nobody.
+        // A malformed task id is answered like an unknown one, so it is not checked here.
         let id = found.params.get("task").unwrap_or_default();
         return task(method, methods, path).map(|asked| Target::Task(asked, id));
     }
@@ -98,15 +98,15 @@ pub(super) fn read<'a>(method: &Method, path: &'a str) -> Result<Target<'a>> {
     match found.value {
         Place::Invoke => Ok(Target::Invoke(Invoke { agent: id, version, operation, from_query: from_query(method)? })),
         Place::Pair if *method == Method::POST => Ok(Target::Pair),
-        Place::Pair => Err(Fault::new(Code::MethodNotAllowed, "this path takes POST").header("Allow", "POST")),
+        Place::Pair => Err(Fault::new(Code::MethodNotAllowed, "This path accepts POST").header("Allow", "POST")),
         Place::Face(face) if face.methods().contains(method) => Ok(Target::Directory(*face, id)),
         Place::Face(face) => {
-            let fault = Fault::new(Code::MethodNotAllowed, format!("this path takes {}", face.allow()));
+            let fault = Fault::new(Code::MethodNotAllowed, format!("This path accepts {}", face.allow()));
             Err(fault.header("Allow", face.allow()))
         }
         Place::Pipeline if *method == Method::POST => Ok(Target::Pipeline),
         Place::Pipeline => {
-            Err(Fault::new(Code::MethodNotAllowed, "pipelines are invoked with POST").header("Allow", "POST"))
+            Err(Fault::new(Code::MethodNotAllowed, "Pipelines are invoked with POST").header("Allow", "POST"))
         }
         Place::Task(_) => Err(nothing()),
     }
@@ -116,7 +116,7 @@ fn task(method: &Method, methods: &[Method], path: &str) -> Result<Asked> {
     if !methods.contains(method) {
         let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
         let allow = names.join(", ");
-        return Err(Fault::new(Code::MethodNotAllowed, format!("this path takes {allow}")).header("Allow", allow));
+        return Err(Fault::new(Code::MethodNotAllowed, format!("This path accepts {allow}")).header("Allow", allow));
     }
     Ok(match *method {
         Method::DELETE => Asked::Cancel,
@@ -130,14 +130,14 @@ fn from_query(method: &Method) -> Result<bool> {
         Method::POST => Ok(false),
         Method::GET => Ok(true),
         _ => {
-            Err(Fault::new(Code::MethodNotAllowed, "agents are invoked with POST or GET").header("Allow", "GET, POST"))
+            Err(Fault::new(Code::MethodNotAllowed, "Agents are invoked with POST or GET").header("Allow", "GET, POST"))
         }
     }
 }
 
-/// What is said where there is nothing.
+/// The fault for an unknown path.
 pub(super) fn nothing() -> Fault {
-    Fault::new(Code::NotFound, "there is nothing at this path (agents are called at /agents/{id}/invoke)")
+    Fault::new(Code::NotFound, "There is nothing at this path (agents are called at /agents/{id}/invoke)")
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r11_r30_every_path_leads_where_the_table_says() {
+    fn r11_r30_every_path_matches_what_the_table_says() {
         for (path, face) in PATHS {
             let asked = path.replace("{id}", "some-agent");
             let method = face.methods().first().unwrap();
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn pipelines_are_posted() {
+    fn pipelines_accept_only_post() {
         assert_eq!(read(&Method::POST, "/pipelines/invoke").unwrap(), Target::Pipeline);
         assert_eq!(read(&Method::GET, "/pipelines/invoke").unwrap_err().code(), Code::MethodNotAllowed);
     }
 
     #[test]
-    fn what_is_not_there_or_takes_another_method_is_told_apart() {
+    fn unknown_paths_and_unsupported_methods_get_different_faults() {
         for path in [
             "",
             "/",

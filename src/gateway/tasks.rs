@@ -1,5 +1,5 @@
-//! What callers ask of their tasks: how one stands, its events, that it ends. Another's, an unknown and a malformed id
-//! are the same (R76, R79).
+//! Requests about tasks: state, events, cancellation. A task of another caller, an unknown id and a malformed id get
+//! the same answer (R76, R79).
 
 use super::{
     Stop,
@@ -25,11 +25,11 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use pingora_core::protocols::http::ServerSession;
 use std::{sync::Arc, time::Duration};
 
-/// How often a task that runs in another gateway is looked at for those who follow it.
+/// How often a task that runs in another gateway is polled for its followers.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Serving<'_> {
-    /// Steps 6 to 13 for a request about a task.
+    /// Handles a request about a task (steps 6 to 13).
     pub(super) async fn task(
         &self,
         session: &mut ServerSession,
@@ -40,7 +40,7 @@ impl Serving<'_> {
         let Some(desk) = &world.tasks else { return Err(target::nothing().into()) };
         call.browses();
         let presented = Presented { headers: &session.req_header().headers, peer: connection.certificate() };
-        // Tasks of callers without a credential are theirs by their address.
+        // The tasks of anonymous callers are theirs by address.
         let open = !world.auth.anonymous().grants.is_empty();
         let caller = world.auth.visit(&presented, open).await?;
         call.is_from(&caller);
@@ -70,10 +70,10 @@ impl Serving<'_> {
     ) -> Result<Outcome, Stop> {
         let (mut task, live) = desk.find(owner, id).await?;
         let after = after(&session.req_header().headers)?;
-        // Whoever has the last event already need not be given a stream with nothing in it, again and again.
+        // A client that has the last event already gets 204, not an empty stream again and again.
         let live = live.filter(|_| !(task.has_ended() && after == Some(task.last.max(1))));
         let Some(live) = live else {
-            // It runs elsewhere, or has ended: only its end is known here.
+            // The task runs in another gateway or has ended: only its final state is available here.
             if !task.has_ended() {
                 task = self.wait_elsewhere(session, (desk, owner, id)).await?;
             }
@@ -82,7 +82,7 @@ impl Serving<'_> {
         };
         let follower = match after {
             Some(after) => live.follow(after),
-            // Nobody can name a place in events of which it has none.
+            // Without `Last-Event-ID` the client gets every event that is stored.
             None => Some(live.follow_all()),
         };
         let follower = follower.ok_or_else(gone)?;
@@ -95,7 +95,7 @@ impl Serving<'_> {
         Ok(following.run(session, call, head_of(StatusCode::OK, head)).await)
     }
 
-    /// Waits for the end of a task that runs in another gateway.
+    /// Polls a task that runs in another gateway until it ends or the longest wait is over.
     async fn wait_elsewhere(
         &self,
         session: &mut ServerSession,
@@ -115,7 +115,7 @@ impl Serving<'_> {
     }
 }
 
-/// The place behind which events are wanted; none for all that there are.
+/// Parses `Last-Event-ID`: the position after which events are wanted; `None` for all events.
 fn after(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
     let place = position(id.to_str().unwrap_or("?"));
@@ -131,7 +131,7 @@ fn event_fields(live: &Live) -> HeaderMap {
     headers
 }
 
-/// How a task stands, as JSON.
+/// Returns the response with a task's state as JSON.
 fn shown(desk: &Desk, task: &Task) -> directory::Answer {
     let poll = desk.config().poll.get();
     let mut headers = HeaderMap::new();
@@ -144,8 +144,8 @@ fn shown(desk: &Desk, task: &Task) -> directory::Answer {
     directory::Answer { status: StatusCode::OK, headers, body: Bytes::from(task.view(poll)) }
 }
 
-/// The last event of a task whose others are not here. Whoever has it already is told that nothing follows: 204 is the
-/// word at which readers of events stop coming back.
+/// Returns the last event of a task whose other events are not stored here; 204, at which clients of event streams stop
+/// reconnecting, if the client has it already.
 fn ended(desk: &Desk, task: &Task, after: u64) -> Result<directory::Answer, Fault> {
     let mut answer = shown(desk, task);
     answer.headers.remove(header::RETRY_AFTER);
@@ -159,7 +159,7 @@ fn ended(desk: &Desk, task: &Task, after: u64) -> Result<directory::Answer, Faul
         return Err(gone());
     }
     answer.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // One that has not ended is told of where its reader is: it will come back for the rest.
+    // For a task that has not ended, the id stays the client's position: it reconnects for the rest.
     let id = if task.has_ended() { task.last.max(1) } else { after.max(1) };
     let view = task.view(desk.config().poll.get());
     answer.body = Bytes::from(format!("id: {id}\nevent: status\ndata: {view}\n\n"));

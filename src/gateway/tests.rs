@@ -1,19 +1,19 @@
-//! What no request can bring about: a defect of the gateway's own.
+//! Panics, which no request can cause, and the `Prefer` header.
 
 use super::{Stop, serve::caught};
 use crate::fault::Code;
 
 #[tokio::test]
-async fn r38_a_panic_ends_its_call_as_a_failure_of_the_gateway_and_nothing_else() {
-    let stop = caught::<()>(async { panic!("a defect, as this test wants it") }).await.unwrap_err();
-    let Stop::Fault(fault) = stop else { panic!("a panic is no caller that left") };
+async fn r38_a_panic_becomes_an_internal_fault_and_ends_only_its_call() {
+    let stop = caught::<()>(async { panic!("a defect that this test wants") }).await.unwrap_err();
+    let Stop::Fault(fault) = stop else { panic!("a panic must not count as a caller that left") };
     assert_eq!((fault.code(), fault.http_status()), (Code::Internal, 500));
-    assert!(!fault.message().contains("defect"), "the caller reads what the panic said");
+    assert!(!fault.message().contains("defect"), "the message to the caller contains the panic's text");
     caught(async { Ok(()) }).await.unwrap();
 }
 
 #[test]
-fn r79_preferences_are_read_as_rfc_7240_has_them_and_what_is_not_understood_is_left_out() {
+fn r79_prefer_is_parsed_as_in_rfc_7240_and_unknown_values_are_ignored() {
     use super::prefer::Prefer;
     use std::time::Duration;
     let read = |values: &[&str]| {

@@ -1,6 +1,6 @@
-//! Which version of an agent a call is for (R66–R69): stated in the path (`/agents/{id}@{version}/invoke`), in the
-//! query (`?version=`) or in `X-Agent-Version`; the latest where nothing is stated. What can be asked for, and where
-//! it is, was worked out when the agent's record was read.
+//! Version selection (R66–R69): the version of an agent that a call is for is in the path
+//! (`/agents/{id}@{version}/invoke`), in the query (`?version=`) or in `X-Agent-Version`; the default is the latest.
+//! The versions and their paths are computed when the agent's record is read.
 
 use super::route::Route;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 use http::{HeaderMap, HeaderName, HeaderValue, uri::PathAndQuery};
 use std::sync::Arc;
 
-/// The field in which versions are asked for, and told.
+/// The header that requests a version, and names the version in responses.
 pub(super) const FIELD: HeaderName = HeaderName::from_static("x-agent-version");
 
 /// The versions of one agent.
@@ -23,17 +23,17 @@ pub(super) struct Table {
     usual: Option<Arc<Ready>>,
 }
 
-/// A version, ready to be called.
+/// A version, compiled for calls.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) label: Option<HeaderValue>,
-    /// Path and query where they are not those of the agent's endpoint.
+    /// Path and query, if they differ from the agent's endpoint.
     pub(super) path: Option<PathAndQuery>,
 }
 
 impl Table {
-    /// The versions of which an agent's record tells; those whose place is on another origin than the agent are left
-    /// out, so that nobody reaches one through its record.
+    /// Builds the table from an agent's record. Versions on another origin than the agent are left out, so that a
+    /// record cannot direct calls to another host.
     pub(super) fn of(agent: &Agent) -> Self {
         let place = |reference: &str| {
             let url = version_place(&agent.endpoint, reference)?;
@@ -46,17 +46,17 @@ impl Table {
         let each: Box<[Arc<Ready>]> = each.collect();
         let usual = versions.latest().and_then(|(at, itself)| {
             let latest = each.get(at)?;
-            // The agent's own version is at its endpoint, wherever else it may be as well.
+            // The agent's own version is served at its endpoint, even if the record also names another path.
             Some(if itself { Arc::new(Ready { label: latest.label.clone(), path: None }) } else { Arc::clone(latest) })
         });
         Self { versions, ready: each, usual }
     }
 
-    /// The version that is asked for, or the latest. An agent whose record tells of none is left to read the caller's
-    /// words itself, unless they are in the path, which is the gateway's.
+    /// Selects the requested version, or the latest. If the record of the agent lists no versions, the agent interprets
+    /// the query and the header itself; a version in the path is always the gateway's to interpret.
     ///
     /// # Errors
-    /// `InvalidInput` for what is no version, or for two that differ; `NotAcceptable` for one that there is not.
+    /// `InvalidInput` for a malformed version or two different ones; `NotAcceptable` for a version that does not exist.
     pub(super) fn choose(&self, asked: &Asked<'_>) -> Result<Option<Arc<Ready>>> {
         let stated = [asked.path.as_deref(), asked.query.as_deref(), asked.field];
         let mut stated = stated.into_iter().flatten();
@@ -65,9 +65,9 @@ impl Table {
             return Ok(None);
         }
         let at = self.versions.pick(version).map_err(|why| self.unmet(why, &cut(version, 64)))?;
-        // A range and the version that was found for it are two words for one.
+        // A range and the exact version that it selects do not differ.
         if stated.any(|other| other != version && self.versions.pick(other) != Ok(at)) {
-            let message = "two different versions are asked for (state one: in the path, the query or X-Agent-Version)";
+            let message = "Two different versions are requested (state one: in the path, the query or X-Agent-Version)";
             return Err(Fault::new(Code::InvalidInput, message));
         }
         Ok(self.ready.get(at).cloned())
@@ -77,20 +77,20 @@ impl Table {
         match why {
             Unmet::Malformed => Fault::new(
                 Code::InvalidInput,
-                format!("'{asked}' is no version (write one as 1.2.3, or a range such as ^1.2 or 1.x)"),
+                format!("'{asked}' is not a version (write one as 1.2.3, or a range such as ^1.2 or 1.x)"),
             ),
             Unmet::Unknown if self.versions.is_empty() => {
-                Fault::new(Code::NotAcceptable, "the agent does not say which versions it has (leave the version out)")
+                Fault::new(Code::NotAcceptable, "The agent does not list its versions (leave the version out)")
             }
             Unmet::Unknown => Fault::new(
                 Code::NotAcceptable,
-                format!("the agent has no version '{asked}' (it has: {})", self.versions.labels()),
+                format!("The agent has no version '{asked}' (it has: {})", self.versions.labels()),
             ),
         }
     }
 }
 
-/// What a call says of the version that it is for.
+/// The version that a call requests.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     path: Option<String>,
@@ -99,12 +99,13 @@ pub(super) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Gathers what is said where. In the query, `version` is the agent's own input where a schema declares it.
+    /// Reads the version from path, query and headers. A `version` in the query is the agent's input if its schema
+    /// declares it.
     ///
     /// # Errors
-    /// `InvalidInput` for words that are not text.
+    /// `InvalidInput` for a version that is not text.
     pub(super) fn of(path: Option<&str>, query: Option<&str>, headers: &'a HeaderMap, declared: bool) -> Result<Self> {
-        let broken = || Fault::new(Code::InvalidInput, "the version is not text");
+        let broken = || Fault::new(Code::InvalidInput, "The version is not text");
         let path = path.map(|path| crate::agent::segment(path).ok_or_else(broken)).transpose()?;
         let query = query
             .filter(|_| !declared)
@@ -115,17 +116,17 @@ impl<'a> Asked<'a> {
         let field = fields.next().map(|value| value.to_str().map_err(|_| broken())).transpose()?;
         match fields.next() {
             None => Ok(Self { path, query, field: field.map(str::trim) }),
-            Some(_) => Err(Fault::new(Code::InvalidInput, "X-Agent-Version stands there twice")),
+            Some(_) => Err(Fault::new(Code::InvalidInput, "X-Agent-Version appears twice")),
         }
     }
 
-    /// Whether anything is said of it.
+    /// Returns whether a version is requested.
     pub(super) fn is_stated(&self) -> bool {
         self.path.is_some() || self.query.is_some() || self.field.is_some()
     }
 }
 
-/// Whether an operation of the agent takes `version` as its own input.
+/// Returns whether an operation of the agent declares `version` as input.
 pub(super) fn declared(route: &Route, named: Option<usize>) -> bool {
     let operations = match named {
         Some(at) => route.agent.operations.get(at..=at).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! A call to an agent that goes on whether or not its caller listens: it owns everything that it needs.
+//! Background calls: calls to an agent that own all their state and go on after their caller has left.
 
 use super::{
     Gateway, Stop, World,
@@ -22,10 +22,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How much longer than its deadline a call may hold its place.
+/// How long after its deadline a call may hold its concurrency permit.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A call with everything that it needs.
+/// A call to an agent, with everything that it needs.
 pub(super) struct Work {
     pub(super) gateway: Arc<Gateway>,
     pub(super) world: Arc<World>,
@@ -40,24 +40,24 @@ pub(super) struct Work {
     pub(super) input: Input,
 }
 
-/// What came of it.
+/// The reply to a background call.
 pub(super) enum Got {
-    /// An answer that is whole, and judged.
+    /// A reply that was read completely and validated.
     Whole(Whole),
-    /// An answer that is passed on piece by piece; it is not judged.
+    /// A reply that is passed on as it arrives, without validation.
     Passes(Reply),
 }
 
 impl Work {
-    /// Makes the call; an answer of at most `most` bytes that is no stream is read and judged.
+    /// Makes the call. Reads and validates a reply of at most `most` bytes that is not a stream.
     ///
     /// # Errors
-    /// Whatever the caller would be answered.
+    /// The faults that the caller receives.
     pub(super) async fn run(mut self, most: usize) -> Result<Got> {
         guarded(self.admitted.until(), self.answer(most)).await
     }
 
-    /// Makes the call for a task: a stream's events are told as they come.
+    /// Makes the call for a task. The events of a stream go to the task's followers as they arrive.
     pub(super) async fn run_as_task(mut self, live: &Live, most: usize) -> Outcome {
         match guarded(self.admitted.until(), self.answer_later(live, most)).await {
             Ok(answer) => Outcome::Answered(answer),
@@ -80,7 +80,7 @@ impl Work {
         Ok(Got::Whole(Whole { status: reply.status, headers: reply.headers, body: bytes }))
     }
 
-    /// Sends the input; a batch is answered whole.
+    /// Sends the input; a batch returns a complete reply.
     async fn send(&mut self) -> Result<Got> {
         let input = std::mem::replace(&mut self.input, Input::Stream(Bytes::new()));
         let passage = Passage {
@@ -119,7 +119,7 @@ impl Work {
         }
         let Beginning { bytes, complete } = reply.body.beginning(most).await?;
         if !complete {
-            return Err(Fault::new(Code::AgentError, "the agent's answer is too large to be kept"));
+            return Err(Fault::new(Code::AgentError, "The agent's answer is too large to be stored"));
         }
         Ok(kept(&reply.headers, (reply.status, bytes), false))
     }
@@ -129,9 +129,9 @@ impl Work {
     }
 }
 
-/// Nobody waits for such a call: it ends in time by itself, and its panic ends nothing else.
+/// Runs a call without a waiting caller: bounds its time, and turns a panic into a fault.
 async fn guarded<T>(until: Instant, call: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = |_| Err(Fault::new(Code::Timeout, "The agent did not finish in time."));
+    let late = |_| Err(Fault::new(Code::Timeout, "The agent did not finish in time"));
     let timed = async {
         let called = tokio::time::timeout_at(until + GRACE, call).await;
         called.unwrap_or_else(late).map_err(Stop::Fault)
@@ -144,16 +144,16 @@ fn kept(headers: &HeaderMap, (status, body): (StatusCode, Bytes), cut: bool) -> 
     Answer { status: status.as_u16(), media: media.into(), body, cut }
 }
 
-/// A stop as a fault; work has nobody who could leave.
+/// Converts an early return into a fault; a background call has no caller that could leave.
 fn fault(stop: Stop) -> Fault {
     match stop {
         Stop::Fault(fault) => fault,
-        Stop::Gone => Fault::new(Code::Internal, "the gateway failed").detail("work that nobody waits for stopped"),
+        Stop::Gone => Fault::new(Code::Internal, "The gateway failed").detail("a background call lost its caller"),
     }
 }
 
-/// Moves a stream of events to whoever follows; keeps at most `most` bytes of its text, and says whether that is not
-/// all of it.
+/// Publishes a stream of events to the task's followers. Returns the first `most` bytes of its text, and whether the
+/// stream was longer.
 pub(super) async fn pour(reply: &mut Reply, live: &Live, most: usize) -> Result<(Bytes, bool)> {
     let (mut text, mut cut) = (Vec::new(), false);
     while let Some(bytes) = reply.body.chunk().await.transpose()? {

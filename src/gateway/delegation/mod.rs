@@ -1,6 +1,6 @@
-//! Chains of delegation (R85, R87): who called whom on the way to this call, as claims that the gateway signs (JWT).
-//! A chain is gone on with only by the agent that it was sent to; what is not signed, or by a stranger, is refused and
-//! never passed on. It keeps nothing: all that is known of a chain stands in it.
+//! Delegation chains (R85, R87): the calls that led to a call, as claims that the gateway signs (JWT). Only the agent
+//! that a chain was sent to may continue it; a chain that is unsigned or signed by an untrusted issuer is refused and
+//! never forwarded. The gateway stores nothing: a chain carries all of its own state.
 
 mod config;
 
@@ -17,18 +17,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs, sync::Arc};
 
-/// The field.
+/// The header that carries the chain.
 pub(super) const CHAIN: HeaderName = HeaderName::from_static("x-delegation-chain");
-/// The type of the tokens (RFC 8725 §3.11).
+/// The `typ` of the tokens (RFC 8725 §3.11).
 const KIND: &str = "delegation-chain+jwt";
-/// Bytes of a chain; sixteen actors with usual names take a third of it.
+/// Maximum bytes of a chain; sixteen actors with usual names take a third.
 const LONGEST: usize = 16 << 10;
-/// Bytes of one name in it.
+/// Maximum bytes of one name in a chain.
 const LONGEST_NAME: usize = 512;
-/// By how much the clocks of two gateways may differ, in seconds.
+/// Accepted difference between the clocks of two gateways, in seconds.
 const LEEWAY: i64 = 10;
 
-/// What is configured of chains, ready to be used.
+/// The compiled delegation configuration: verifies, extends and signs chains.
 #[derive(Debug)]
 pub struct Delegation {
     signer: Arc<Signer>,
@@ -47,24 +47,24 @@ struct Believed {
     keys: Trusted,
 }
 
-/// What a chain says: the last call in the claims of its own, those before in `chain`, the first one first.
+/// The claims of a chain: the last call in the registered claims, the calls before it in `chain`, first call first.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 struct Claims {
-    /// The gateway.
+    /// The issuing gateway.
     iss: String,
     iat: i64,
     exp: i64,
-    /// Who called.
+    /// The caller.
     sub: String,
-    /// The agent that was called.
+    /// The called agent.
     aud: String,
-    /// The call's id.
+    /// The id of the call.
     jti: String,
     #[serde(default)]
     chain: Vec<Actor>,
 }
 
-/// A call on the way.
+/// A call in the chain.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 struct Actor {
     iss: String,
@@ -74,7 +74,7 @@ struct Actor {
     iat: i64,
 }
 
-/// The call that a chain is to be written for.
+/// The call that a chain is extended by.
 pub(super) struct Hop<'a> {
     pub(super) caller: &'a str,
     pub(super) agent: &'a str,
@@ -82,7 +82,7 @@ pub(super) struct Hop<'a> {
 }
 
 impl Delegation {
-    /// What `config` asks for; chains are signed by `signer` in the name of `issuer`. Reads files.
+    /// Compiles `config`; `signer` signs the chains, and `issuer` is their `iss`. Reads the key files.
     ///
     /// # Errors
     /// Every problem, by its path in the section `delegation`.
@@ -102,7 +102,7 @@ impl Delegation {
                 Err(why) => problems.push(format!("trusted[{at}].keys: {why}")),
             }
             if issuer == Some(&gateway.issuer) {
-                problems.push(format!("trusted[{at}].issuer: is this gateway itself"));
+                problems.push(format!("trusted[{at}].issuer: is this gateway's own issuer (name another gateway)"));
             }
         }
         let Some((signer, issuer)) = signer.zip(issuer) else {
@@ -125,25 +125,26 @@ impl Delegation {
         })
     }
 
-    /// The chain for the agent: the one that the caller goes on with, or a new one, with this call at its end.
+    /// Builds the chain for the agent: the chain that the caller sent, or a new one, extended by this call.
     ///
     /// # Errors
-    /// `InvalidInput` for what is no chain; `PermissionDenied` for one that may not be gone on with, or not to here.
+    /// `InvalidInput` if the header is not a chain; `PermissionDenied` if the caller may not continue the chain, or not
+    /// to this agent.
     pub(super) fn extend(&self, headers: &HeaderMap, hop: &Hop<'_>) -> Result<HeaderValue> {
         let now = time::OffsetDateTime::now_utc().unix_timestamp();
         let chain = match given(headers)? {
             Some(token) => self.believe(token, hop, now)?,
             None if self.required_of.iter().any(|glob| glob.matches(hop.caller)) => {
-                return Err(denied("this caller must send the X-Delegation-Chain that it was called with"));
+                return Err(denied("This caller must send the X-Delegation-Chain that it received"));
             }
             None => Vec::new(),
         };
         if chain.len() >= self.most {
-            return Err(denied(format!("the delegation chain is too deep (at most {} actors)", self.most)));
+            return Err(denied(format!("The delegation chain is too deep (at most {} actors)", self.most)));
         }
         let mut own = chain.iter().filter(|actor| *actor.iss == *self.own.issuer);
         if self.loops == Loops::Refuse && own.any(|actor| actor.agent == hop.agent) {
-            return Err(denied("the delegation chain is a loop: this agent is in it already"));
+            return Err(denied("The delegation chain contains a loop: this agent is already in it"));
         }
         let claims = Claims {
             iss: self.own.issuer.to_string(),
@@ -154,20 +155,20 @@ impl Delegation {
             jti: hop.call.to_owned(),
             chain,
         };
-        let failed = || Fault::new(Code::Internal, "the gateway failed").detail("a delegation chain cannot be signed");
+        let failed = || Fault::new(Code::Internal, "The gateway failed").detail("signing the delegation chain failed");
         let claims = serde_json::to_value(&claims).map_err(|_| failed())?;
         let token = self.signer.token(KIND, &claims).ok_or_else(failed)?;
         if token.len() > LONGEST {
-            return Err(denied(format!("the delegation chain is too long (at most {LONGEST} bytes)")));
+            return Err(denied(format!("The delegation chain is too long (at most {LONGEST} bytes)")));
         }
         let mut value = HeaderValue::try_from(token).map_err(|_| failed())?;
         value.set_sensitive(true);
         Ok(value)
     }
 
-    /// The calls that a chain tells of, if the caller may go on with it.
+    /// Verifies a chain and that the caller may continue it; returns the calls in it.
     fn believe(&self, token: &str, hop: &Hop<'_>, now: i64) -> Result<Vec<Actor>> {
-        let stranger = || denied("the X-Delegation-Chain is not signed by a gateway that is trusted");
+        let stranger = || denied("The X-Delegation-Chain is not signed by a trusted gateway");
         let sets = std::iter::once((&self.own, None)).chain(self.trusted.iter().map(|(set, who)| (set, Some(who))));
         for (believed, presenters) in sets {
             let claims = match believed.keys.claims(KIND, token) {
@@ -176,7 +177,7 @@ impl Delegation {
                 Err(Refused::Malformed(why)) => return Err(malformed().detail(why)),
             };
             let claims = Claims::read(claims, now)?;
-            // A key speaks for its own gateway alone.
+            // A key is valid only for chains of its own gateway.
             if *claims.iss != *believed.issuer {
                 return Err(stranger());
             }
@@ -187,13 +188,13 @@ impl Delegation {
             return if may {
                 Ok(claims.actors())
             } else {
-                Err(denied("the X-Delegation-Chain was not sent to this caller"))
+                Err(denied("The X-Delegation-Chain was not sent to this caller"))
             };
         }
         Err(stranger())
     }
 
-    /// Whether the agent calls others as `caller`.
+    /// Whether `caller` is a name under which the agent calls other agents.
     fn is_actor(&self, agent: &str, caller: &str) -> bool {
         let listed = self.actors.get(agent).is_some_and(|globs| globs.iter().any(|glob| glob.matches(caller)));
         listed || caller.strip_prefix("key:") == Some(agent)
@@ -201,22 +202,22 @@ impl Delegation {
 }
 
 impl Claims {
-    /// What stands in a token that is believed, if its time is now.
+    /// Parses the claims of a verified token, and checks that it is valid now.
     fn read(claims: Value, now: i64) -> Result<Self> {
         let claims: Self = serde_json::from_value(claims).map_err(|why| malformed().detail(why))?;
         let Self { iss, sub, aud, jti, chain, .. } = &claims;
         let before = chain.iter().flat_map(|actor| [&actor.iss, &actor.sub, &actor.agent, &actor.call]);
         let fits = |name: &String| (1..=LONGEST_NAME).contains(&name.len());
         if ![iss, sub, aud, jti].into_iter().chain(before).all(fits) {
-            return Err(malformed().detail("a name in it is empty or too long"));
+            return Err(malformed().detail("a name is empty or too long"));
         }
         if claims.exp.saturating_add(LEEWAY) <= now || claims.iat > now.saturating_add(LEEWAY) {
-            return Err(denied("the X-Delegation-Chain has expired"));
+            return Err(denied("The X-Delegation-Chain has expired"));
         }
         Ok(claims)
     }
 
-    /// Every call that it tells of, the last one last.
+    /// Returns every call in the chain, last call last.
     fn actors(self) -> Vec<Actor> {
         let Self { iss, iat, sub, aud, jti, mut chain, .. } = self;
         chain.push(Actor { iss, sub, agent: aud, call: jti, iat });
@@ -224,19 +225,19 @@ impl Claims {
     }
 }
 
-/// What the caller sent as its chain.
+/// Returns the chain that the caller sent.
 fn given(headers: &HeaderMap) -> Result<Option<&str>> {
     let mut values = headers.get_all(CHAIN).into_iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(malformed().detail("there are several"));
+        return Err(malformed().detail("the header is repeated"));
     }
     let token = value.to_str().ok().filter(|token| token.len() <= LONGEST);
-    token.map(Some).ok_or_else(|| malformed().detail("it is too long, or not ASCII"))
+    token.map(Some).ok_or_else(|| malformed().detail("the chain is too long or not ASCII"))
 }
 
 fn malformed() -> Fault {
-    Fault::new(Code::InvalidInput, "X-Delegation-Chain is no signed chain (send the one that you were called with)")
+    Fault::new(Code::InvalidInput, "The X-Delegation-Chain is not a signed chain (send the one that you received)")
 }
 
 fn denied(why: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
@@ -246,7 +247,7 @@ fn denied(why: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
 fn keys(gateway: &TrustedGateway) -> std::result::Result<Trusted, String> {
     let shown = gateway.keys.display();
     let text = fs::read(&*gateway.keys).map_err(|why| format!("{shown} cannot be read ({why})"))?;
-    let set = serde_json::from_slice(&text).map_err(|why| format!("{shown} is no JSON ({why})"))?;
+    let set = serde_json::from_slice(&text).map_err(|why| format!("{shown} is not valid JSON ({why})"))?;
     Trusted::from_jwks(&set).map_err(|why| format!("{shown}: {why}"))
 }
 

@@ -1,16 +1,16 @@
-//! The framing of a chunked body, byte by byte and strictly (RFC 9112 §7.1), beside the parser that takes the
-//! content out of it. That one reads an empty size as the last chunk and lets anything pass for an extension,
-//! which is how one body becomes two requests behind a proxy that reads otherwise.
+//! Strict validation of chunked framing (RFC 9112 §7.1), byte by byte, beside Pingora's parser that extracts the
+//! content. That parser reads an empty chunk size as the last chunk and accepts any bytes as an extension, which lets
+//! one body become two requests behind a proxy that parses differently.
 
 use super::is_tchar;
 
-/// Bytes that extensions and trailers may have in one body: nobody here reads them.
+/// Maximum bytes of chunk extensions and trailers in one body; the gateway uses neither.
 const SPARE: u32 = 8 << 10;
 
-/// Digits of a chunk's size: more than any body is allowed to have.
+/// Maximum digits of a chunk size; no permitted body needs more.
 const DIGITS: u8 = 15;
 
-/// Where in the framing the next byte belongs.
+/// State of the framing parser: what the next byte must be part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Size { digits: u8, size: u64 },
@@ -27,14 +27,14 @@ enum At {
     Done,
 }
 
-/// The state between two reads of one body.
+/// Validator of one chunked body; keeps its state between reads.
 #[derive(Debug)]
 pub struct Chunks {
     at: At,
     spare: u32,
 }
 
-/// The framing is broken; nothing that follows can be trusted.
+/// Chunked framing is invalid; the bytes that follow cannot be trusted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Broken;
 
@@ -50,10 +50,10 @@ impl Chunks {
         self.at == At::Done
     }
 
-    /// Judges the next bytes; those behind the end of the body are not looked at.
+    /// Validates the next bytes; ignores bytes after the end of the body.
     ///
     /// # Errors
-    /// At the first byte that does not belong.
+    /// At the first invalid byte.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
         loop {
             if let At::Data { left } = self.at {

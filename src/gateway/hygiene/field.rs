@@ -1,10 +1,10 @@
-//! Header fields: their syntax, and those whose repetition or disguise makes a head ambiguous.
+//! Syntax of header fields, and the fields whose repetition or misspelling makes a head ambiguous.
 
 use super::{is_tchar, refuse};
 use crate::fault::Fault;
 use memchr::memchr;
 
-/// Fields that decide framing, routing or identity. With `_` for `-` some servers read them as these.
+/// Fields that decide framing, routing or identity. Some servers read a name with `_` instead of `-` as these.
 const DISGUISED: &[&str] = &[
     "content-length",
     "transfer-encoding",
@@ -35,30 +35,30 @@ const DISGUISED: &[&str] = &[
     "idempotency-key",
 ];
 
-/// Families of such fields.
+/// Prefixes of such fields.
 const DISGUISED_FAMILIES: &[&str] = &["x-forwarded-", "x-client-", "x-gatepost-"];
 
-/// Name and trimmed value of a header line.
+/// Splits a header line into its name and its trimmed value.
 pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
-        return Err(refuse("A header line is folded (obsolete: write it in one line)."));
+        return Err(refuse("A header line is folded (obsolete; write it on one line)"));
     }
-    let colon = memchr(b':', line).ok_or_else(|| refuse("A header line has no colon."))?;
+    let colon = memchr(b':', line).ok_or_else(|| refuse("A header line has no colon"))?;
     let (name, value) = (line.get(..colon).unwrap_or_default(), line.get(colon + 1..).unwrap_or_default());
     if name.is_empty() {
-        return Err(refuse("A header line has no name."));
+        return Err(refuse("A header line has no name"));
     }
     if !name.iter().copied().all(is_tchar) {
-        return Err(refuse("A header name has a space or another character that names do not have."));
+        return Err(refuse("A header name contains a space or another character that is not allowed"));
     }
-    // All of it at once rather than up to the first: that is many bytes at a time.
+    // The fold visits every byte instead of stopping at the first match, so the compiler can vectorise it.
     if value.iter().fold(false, |seen, b| seen | matches!(b, 0..=8 | 0x0a..=0x1f | 0x7f)) {
-        return Err(refuse("A header value has a control character."));
+        return Err(refuse("A header value contains a control character"));
     }
     Ok((name, value.trim_ascii()))
 }
 
-/// What has been seen of the fields that may come once.
+/// Bit set of the fields seen so far that may occur only once.
 #[derive(Debug, Default)]
 pub(super) struct Seen(u8);
 
@@ -70,40 +70,40 @@ const TYPE: u8 = 16;
 const EXPECT: u8 = 32;
 
 impl Seen {
-    /// Whether there was a `Content-Length`.
+    /// Whether the head has a `Content-Length`.
     pub(super) fn length(&self) -> bool {
         self.0 & LENGTH != 0
     }
 
-    /// Whether there was a `Transfer-Encoding`, which then was `chunked`.
+    /// Whether the head has a `Transfer-Encoding`, whose value then is `chunked`.
     pub(super) fn chunked(&self) -> bool {
         self.0 & CODING != 0
     }
 
-    /// Judges one field among those before it.
+    /// Validates one field in the context of the fields before it, and records it.
     pub(super) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
         if name.contains(&b'_') && is_disguised(name) {
-            return Err(refuse("A header name differs from a known one by '_' (write '-')."));
+            return Err(refuse("A header name differs from a standard one only by '_' (write '-')"));
         }
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {
-            4 if is("host") => self.once(HOST, "There are several Host headers (exactly one is required)."),
+            4 if is("host") => self.once(HOST, "The request has several Host headers (exactly one is required)"),
             6 if is("expect") => {
-                self.once(EXPECT, "There are several Expect headers.")?;
+                self.once(EXPECT, "The request has several Expect headers")?;
                 let known = value.eq_ignore_ascii_case(b"100-continue");
-                if known { Ok(()) } else { Err(refuse("This expectation is not known (only 100-continue is).")) }
+                if known { Ok(()) } else { Err(refuse("The Expect header is not supported (only 100-continue is)")) }
             }
             10 if is("connection") => connection(value),
-            12 if is("content-type") => self.once(TYPE, "There are several Content-Type headers."),
-            13 if is("authorization") => self.once(AUTHORIZATION, "There are several Authorization headers."),
+            12 if is("content-type") => self.once(TYPE, "The request has several Content-Type headers"),
+            13 if is("authorization") => self.once(AUTHORIZATION, "The request has several Authorization headers"),
             14 if is("content-length") => {
-                self.once(LENGTH, "There are several Content-Length headers.")?;
+                self.once(LENGTH, "The request has several Content-Length headers")?;
                 length(value)
             }
             17 if is("transfer-encoding") => {
-                self.once(CODING, "There are several Transfer-Encoding headers.")?;
+                self.once(CODING, "The request has several Transfer-Encoding headers")?;
                 let chunked = value.eq_ignore_ascii_case(b"chunked");
-                if chunked { Ok(()) } else { Err(refuse("This Transfer-Encoding is not served (only 'chunked' is).")) }
+                if chunked { Ok(()) } else { Err(refuse("The Transfer-Encoding is not supported (only chunked is)")) }
             }
             _ => Ok(()),
         }
@@ -118,20 +118,20 @@ impl Seen {
     }
 }
 
-/// A number of bytes in digits only; a list of equal numbers is a list nevertheless.
+/// Validates that `value` is one number of bytes, in digits only. A list of equal numbers is refused as well.
 pub(super) fn length(value: &[u8]) -> Result<(), Fault> {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let fits = || std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok_and(|n| n <= i64::MAX as u64));
-    if digits && fits() { Ok(()) } else { Err(refuse("Content-Length is not one number of bytes.")) }
+    if digits && fits() { Ok(()) } else { Err(refuse("The Content-Length header is not one number of bytes")) }
 }
 
-/// `Connection` may not declare end-to-end fields to be hop-by-hop: the next hop would see another request.
+/// Refuses a `Connection` that declares end-to-end fields hop-by-hop: the next hop would see a different request.
 fn connection(value: &[u8]) -> Result<(), Fault> {
     const KEPT: &[&str] =
         &["host", "content-length", "content-type", "authorization", "x-api-key", "forwarded", "cookie"];
     let nominates = |option: &[u8]| KEPT.iter().any(|kept| option.trim_ascii().eq_ignore_ascii_case(kept.as_bytes()));
     if value.split(|b| *b == b',').any(nominates) {
-        return Err(refuse("Connection names a header that is not hop-by-hop."));
+        return Err(refuse("The Connection header names a header that is not hop-by-hop"));
     }
     Ok(())
 }
@@ -146,7 +146,7 @@ fn is_disguised(name: &[u8]) -> bool {
     DISGUISED.iter().any(|known| known.len() == name.len() && begins(known)) || DISGUISED_FAMILIES.iter().any(begins)
 }
 
-/// `host[:port]` without user information (RFC 3986 §3.2), the only form that is served.
+/// Validates `host[:port]` without user information (RFC 3986 §3.2), the only supported form.
 pub(super) fn authority(text: &[u8]) -> Result<(), Fault> {
     let (host, port) = match text {
         [b'[', ..] => {
@@ -172,5 +172,5 @@ pub(super) fn authority(text: &[u8]) -> Result<(), Fault> {
 
 #[cold]
 fn bad_host() -> Fault {
-    refuse("The host is not valid (a name or an address, and a port where it is not the usual one).")
+    refuse("The host is not valid (a name or an IP address, optionally with a port)")
 }

@@ -1,7 +1,7 @@
-//! Is a request's head beyond doubt? What two parsers could read in two ways is refused here, before
-//! anything routes, authenticates or forwards it. HTTP/1 heads are judged on their raw bytes, line by line
-//! as they arrive and before another parser sees them; HTTP/2 heads on what the codec decoded.
-//! Nothing here knows agents, callers or limits of pace, and nothing allocates unless it refuses.
+//! Validation of request heads against request smuggling: a head that two parsers could read differently is refused
+//! before routing, authentication or forwarding. HTTP/1 heads are validated on their raw bytes, line by line as they
+//! arrive, before Pingora parses them; HTTP/2 heads after the codec has decoded them.
+//! This module knows nothing of agents, callers or rates, and allocates only to refuse a request.
 
 mod chunks;
 mod field;
@@ -11,48 +11,48 @@ mod scan;
 mod target;
 
 pub use chunks::{Broken, Chunks};
-pub use h2::check as check_h2;
+pub use h2::check_h2;
 pub use scan::Scan;
 
 use crate::fault::{Code, Fault};
 
-/// How large a head may be.
+/// Size limits of a request head.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes of the whole head, request line and final empty line included.
+    /// Bytes of the whole head, including the request line and the final empty line.
     pub head: usize,
-    /// Header lines.
+    /// Number of header lines.
     pub fields: usize,
 }
 
-/// Bytes of a request target; generous, because one client repeats its whole body in the query.
+/// Maximum bytes of a request target; generous, because one client library sends its whole body in the query.
 const LONGEST_TARGET: usize = 32 << 10;
 
-/// Judges a complete HTTP/1 head: request line, header lines and the empty line that ends them.
+/// Validates a complete HTTP/1 head: request line, header lines and the empty line that ends them.
 ///
 /// # Errors
-/// The refusal to answer with; the connection must close after it, because where the next request
-/// begins is not certain any more.
+/// The fault to respond with. The connection must close after the response, because the start of the next request
+/// is no longer certain.
 pub fn check(head: &[u8], bounds: Bounds) -> Result<(), Fault> {
     match Scan::new(bounds).feed(head)? {
         Some(_) => Ok(()),
-        None => Err(refuse("The request's head is not complete (an empty line ends it).")),
+        None => Err(refuse("The request head is incomplete (an empty line must end it)")),
     }
 }
 
-/// A plain 400.
+/// Returns a fault with status 400.
 #[cold]
 fn refuse(message: &'static str) -> Fault {
     Fault::new(Code::InvalidInput, message)
 }
 
-/// RFC 9110 §5.6.2, `tchar`: a table, because every byte of every name is asked.
-#[expect(clippy::indexing_slicing, reason = "the table has a place for every byte")]
+/// Whether `byte` is a `tchar` (RFC 9110 §5.6.2). A table, because every byte of every field name is checked.
+#[expect(clippy::indexing_slicing, reason = "the table has an entry for every byte")]
 const fn is_tchar(byte: u8) -> bool {
     TCHARS[byte as usize]
 }
 
-#[expect(clippy::indexing_slicing, reason = "told while it is compiled")]
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const TCHARS: [bool; 256] = {
     let mut chars = [false; 256];
     let mut byte = 0;

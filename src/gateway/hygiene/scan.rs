@@ -1,5 +1,5 @@
-//! One pass over the raw bytes of an HTTP/1 head, resumable as they arrive.
-//! Refuses at the first line that is wrong: a peer that does not speak HTTP is not waited for.
+//! Incremental validation of the raw bytes of an HTTP/1 head, in one pass that resumes as bytes arrive.
+//! Refuses at the first invalid line, so that a peer that does not speak HTTP is not waited for.
 
 use super::{
     Bounds, LONGEST_TARGET,
@@ -12,16 +12,16 @@ use crate::fault::{Code, Fault};
 use memchr::memchr;
 use std::ops::Range;
 
-/// Empty lines that may stand before a request line (RFC 9112 §2.2 asks for at least one).
+/// Maximum number of empty lines before a request line (RFC 9112 §2.2 asks servers to ignore at least one).
 const BLANK_LINES: u8 = 2;
 
-/// The state between two reads.
+/// Validator of one HTTP/1 head; keeps its state between reads.
 #[derive(Debug)]
 pub struct Scan {
     bounds: Bounds,
-    /// Where the current line begins.
+    /// Offset at which the current line begins.
     line: usize,
-    /// Up to where no line end is left.
+    /// Offset up to which line ends have been searched.
     searched: usize,
     blank: u8,
     fields: usize,
@@ -31,24 +31,24 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Before the first byte.
+    /// Creates a validator that has seen no bytes.
     pub fn new(bounds: Bounds) -> Self {
         Self { bounds, line: 0, searched: 0, blank: 0, fields: 0, request: None, host: None, seen: Seen::default() }
     }
 
-    /// Judges what `head` has gained since the last time; it must begin with the same bytes.
-    /// `Some` is the length of the complete head; what follows it is body or the next request.
+    /// Validates the bytes that `head` has gained since the last call; `head` must begin with the same bytes.
+    /// Returns the length of the head once it is complete; the bytes after it are the body or the next request.
     ///
     /// # Errors
-    /// The first thing wrong.
+    /// The first defect found.
     pub fn feed(&mut self, head: &[u8]) -> Result<Option<usize>, Fault> {
         while let Some(found) = head.get(self.searched..).and_then(|rest| memchr(b'\n', rest)) {
             let end = self.searched + found;
             let line = head.get(self.line..end).unwrap_or_default();
-            // RFC 9112 §2.2 lets a recipient take a bare LF; two recipients then disagree.
+            // RFC 9112 §2.2 lets a recipient accept a bare LF; recipients then disagree on where lines end.
             let line = line
                 .strip_suffix(b"\r")
-                .ok_or_else(|| refuse("A line of the head ends in a bare LF (CR LF is required)."))?;
+                .ok_or_else(|| refuse("A line of the request head ends in a bare LF (CR LF is required)"))?;
             if end >= self.bounds.head {
                 return Err(too_large());
             }
@@ -63,12 +63,12 @@ impl Scan {
         self.unfinished(head).map(|()| None)
     }
 
-    /// Whether the head announced a chunked body.
+    /// Whether the head announces a chunked body.
     pub fn chunked(&self) -> bool {
         self.seen.chunked()
     }
 
-    /// Whether `line` ended the head.
+    /// Validates `line` and returns whether it ends the head.
     fn judge(&mut self, head: &[u8], line: &[u8]) -> Result<bool, Fault> {
         if self.request.is_none() {
             if line.is_empty() && self.blank < BLANK_LINES {
@@ -83,7 +83,7 @@ impl Scan {
         }
         self.fields += 1;
         if self.fields > self.bounds.fields {
-            return Err(Fault::new(Code::InvalidInput, "The request has too many header lines.").status(431));
+            return Err(Fault::new(Code::InvalidInput, "The request has too many header lines").status(431));
         }
         self.field(line).map(|()| false)
     }
@@ -92,7 +92,7 @@ impl Scan {
         let (name, value) = field::split(line)?;
         self.seen.note(name, value)?;
         if name.eq_ignore_ascii_case(b"host") {
-            // Where the value stands in the head: the slice itself does not outlive this read.
+            // Stored as a range of the head, because the slice does not outlive this read.
             let start =
                 self.line + line.len() - line.get(name.len() + 1..).unwrap_or_default().trim_ascii_start().len();
             self.host = Some(start..start + value.len());
@@ -100,21 +100,21 @@ impl Scan {
         Ok(())
     }
 
-    /// What only the whole head can tell.
+    /// Validates the rules that span several lines of a complete head.
     fn complete(&self, head: &[u8]) -> Result<(), Fault> {
         let Some(request) = &self.request else {
-            return Err(refuse("The request line is missing."));
+            return Err(refuse("The request line is missing"));
         };
         if self.seen.chunked() && request.version == Version::Http10 {
-            return Err(refuse("HTTP/1.0 has no Transfer-Encoding (use Content-Length or HTTP/1.1)."));
+            return Err(refuse("HTTP/1.0 has no Transfer-Encoding (use Content-Length or HTTP/1.1)"));
         }
         if self.seen.chunked() && self.seen.length() {
-            return Err(refuse("The request has both Transfer-Encoding and Content-Length (send one of them)."));
+            return Err(refuse("The request has both Transfer-Encoding and Content-Length (send only one)"));
         }
         let host = self.host.clone().and_then(|at| head.get(at));
         match (host, request.version) {
             (None, Version::Http11) => {
-                return Err(refuse("The Host header is missing (HTTP/1.1 requires exactly one)."));
+                return Err(refuse("The Host header is missing (HTTP/1.1 requires exactly one)"));
             }
             (None, Version::Http10) => {}
             (Some(host), _) => field::authority(host)?,
@@ -122,18 +122,18 @@ impl Scan {
         let authority = request.authority.clone().and_then(|at| head.get(at));
         match (authority, host) {
             (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
-                Err(refuse("The request line names another host than the Host header."))
+                Err(refuse("The host in the request line and the Host header differ"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Judges what has no line end yet, so that nothing that cannot become a head is waited for.
+    /// Validates the bytes after the last line end, so that bytes that cannot become a head are refused at once.
     fn unfinished(&self, head: &[u8]) -> Result<(), Fault> {
         let rest = head.get(self.line..).unwrap_or_default();
         if self.request.is_none() {
             if rest.first().is_some_and(|first| !is_tchar(*first) && *first != b'\r') {
-                return Err(refuse("This is not an HTTP request (is TLS spoken to a plain port?)."));
+                return Err(refuse("The request is not HTTP (is the client using TLS on a plain port?)"));
             }
             if rest.len() > LONGEST_TARGET + 64 {
                 return Err(line::too_long());
@@ -145,5 +145,5 @@ impl Scan {
 
 #[cold]
 fn too_large() -> Fault {
-    Fault::new(Code::InvalidInput, "The request's head is too large.").status(431)
+    Fault::new(Code::InvalidInput, "The request head is too large").status(431)
 }

@@ -1,4 +1,4 @@
-//! Heads by table: what is refused and with what, however the bytes are cut.
+//! Tables of request heads with the status each one gets, independent of how the bytes are split.
 
 use super::*;
 use proptest::prelude::*;
@@ -38,7 +38,7 @@ fn r27_ordinary_heads_pass() {
     assert_eq!(status(b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"), 200);
     assert_eq!(status(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"), 200);
     assert_eq!(status(b"GET http://A.example:80/x?y HTTP/1.1\r\nHost: a.example:80\r\n\r\n"), 200);
-    assert_eq!(status(b"BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n"), 200, "methods are the router's");
+    assert_eq!(status(b"BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n"), 200, "the router decides on unknown methods");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn r27_ordinary_targets_pass() {
 }
 
 #[test]
-fn targets_that_read_in_two_ways_are_refused() {
+fn ambiguous_targets_are_refused() {
     for target in [
         "/a/../b",
         "/..",
@@ -142,7 +142,7 @@ fn ambiguous_framing_is_refused() {
 }
 
 #[test]
-fn hosts_that_are_missing_doubled_or_odd_are_refused() {
+fn missing_repeated_or_invalid_hosts_are_refused() {
     for lines in [
         "",
         "Accept: a\r\n",
@@ -171,7 +171,7 @@ fn hosts_that_are_missing_doubled_or_odd_are_refused() {
 }
 
 #[test]
-fn r28_header_lines_that_are_broken_or_disguised_are_refused() {
+fn r28_malformed_or_lookalike_header_lines_are_refused() {
     for lines in [
         " folded\r\n",
         "X: a\r\n b\r\n",
@@ -207,7 +207,7 @@ fn r28_header_lines_that_are_broken_or_disguised_are_refused() {
 }
 
 #[test]
-fn request_lines_that_are_not_are_refused() {
+fn malformed_request_lines_are_refused() {
     for line in [
         "GET /",
         "GET",
@@ -235,24 +235,24 @@ fn request_lines_that_are_not_are_refused() {
         assert_eq!(status(format!("{method} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()), 405, "{method}");
     }
     assert_eq!(status(b"\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
-    assert_eq!(status(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03"), 400, "a TLS hello is refused without a line end");
+    assert_eq!(status(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03"), 400, "a ClientHello is refused without a line end");
 }
 
 #[test]
-fn heads_beyond_the_bounds_are_refused() {
+fn heads_beyond_the_limits_are_refused() {
     assert_eq!(post(&format!("Host: a\r\n{}", "X: y\r\n".repeat(100))), 431);
     assert_eq!(post(&format!("Host: a\r\n{}", "X: y\r\n".repeat(99))), 200);
     assert_eq!(post(&format!("Host: a\r\nX: {}\r\n", "y".repeat(64 << 10))), 431);
-    assert_eq!(status(format!("GET /{} ", "x".repeat(40 << 10)).as_bytes()), 414, "before its line ends");
+    assert_eq!(status(format!("GET /{} ", "x".repeat(40 << 10)).as_bytes()), 414, "before the line ends");
     assert_eq!(
         status(format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(64 << 10)).as_bytes()),
         431,
-        "before its line ends"
+        "before the line ends"
     );
 }
 
 #[test]
-fn the_length_of_a_head_is_told_from_what_follows_it() {
+fn the_length_of_the_head_excludes_the_bytes_after_it() {
     let bytes = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n\r\n\r\nGET";
     assert_eq!(Scan::new(BOUNDS).feed(bytes).unwrap(), Some(47));
 }
@@ -265,7 +265,7 @@ fn h2(build: impl FnOnce(&mut pingora_http::RequestHeader)) -> u16 {
 }
 
 #[test]
-fn http2_heads_are_held_to_the_same() {
+fn http2_heads_follow_the_same_rules() {
     assert_eq!(h2(|_| {}), 200);
     assert_eq!(h2(|head| head.append_header("host", "a.example").map(drop).unwrap()), 200);
     assert_eq!(h2(|head| head.append_header("te", "trailers").map(drop).unwrap()), 200);
@@ -290,7 +290,7 @@ fn http2_heads_are_held_to_the_same() {
     assert_eq!(h2(|head| (0..101).for_each(|_| head.append_header("x", "y").map(drop).unwrap())), 431);
     assert_eq!(h2(|head| head.set_method(http::Method::TRACE)), 405);
     assert_eq!(h2(|head| head.set_uri("https://a.example/a%2fb".parse().unwrap())), 400);
-    assert_eq!(h2(|head| head.set_uri("/a".parse().unwrap())), 400, "no authority at all");
+    assert_eq!(h2(|head| head.set_uri("/a".parse().unwrap())), 400, "no authority");
 }
 
 fn framed(body: &str) -> Option<bool> {
@@ -299,7 +299,7 @@ fn framed(body: &str) -> Option<bool> {
 }
 
 #[test]
-fn chunked_bodies_are_framed_strictly() {
+fn chunked_framing_is_validated_strictly() {
     for body in [
         "0\r\n\r\n",
         "3\r\nabc\r\n0\r\n\r\nGET",
@@ -340,7 +340,7 @@ fn chunked_bodies_are_framed_strictly() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic_and_no_cut_changes_the_verdict(bytes in proptest::collection::vec(any::<u8>(), 0..400), cut in 0_usize..400) {
+    fn arbitrary_bytes_never_panic_and_splitting_them_never_changes_the_verdict(bytes in proptest::collection::vec(any::<u8>(), 0..400), cut in 0_usize..400) {
         let whole = check(&bytes, BOUNDS).map_err(|fault| fault.http_status());
         let mut scan = Scan::new(BOUNDS);
         let first = scan.feed(bytes.get(..cut).unwrap_or(&bytes));
@@ -352,7 +352,7 @@ proptest! {
     }
 
     #[test]
-    fn what_passes_has_one_reading(lines in proptest::collection::vec("(Host|Content-Length|Transfer-Encoding|X)( |\t)?:( )?(a|3|chunked|3, 3)", 0..5)) {
+    fn accepted_heads_are_unambiguous(lines in proptest::collection::vec("(Host|Content-Length|Transfer-Encoding|X)( |\t)?:( )?(a|3|chunked|3, 3)", 0..5)) {
         let head = format!("POST / HTTP/1.1\r\n{}\r\n", lines.iter().map(|line| format!("{line}\r\n")).collect::<String>());
         if check(head.as_bytes(), BOUNDS).is_ok() {
             let count = |name: &str| lines.iter().filter(|line| line.starts_with(name)).count();
@@ -362,7 +362,7 @@ proptest! {
     }
 
     #[test]
-    fn byte_by_byte_is_as_whole(cut in 1_usize..64) {
+    fn reading_byte_by_byte_finds_the_same_end(cut in 1_usize..64) {
         let head = b"POST /agents/a/invoke?x=%20 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 12\r\n\r\nbody";
         let mut scan = Scan::new(BOUNDS);
         let mut end = None;

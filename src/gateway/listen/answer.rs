@@ -1,29 +1,29 @@
-//! Around a response: taking a little unread body so that the connection can live on, noticing that the
-//! caller has gone, and ending the connection so that what was written is read.
+//! Connection handling around a response: discarding unread body to allow keep-alive, detecting that the caller has
+//! disconnected, and the lingering close that lets the caller read the response.
 
 use super::{Connection, Outcome, body::within, wire::Wire};
 use pingora_core::protocols::http::{ServerSession, v1::server::HttpSession as Http1};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Unread body that is taken so that a refused caller keeps its connection.
+/// Maximum bytes of unread body that are discarded so that a refused caller keeps its connection.
 const SPARE: usize = 64 << 10;
 
-/// How long a refusal waits for that.
+/// Maximum time for that.
 const SPARE_TIME: Duration = Duration::from_millis(250);
 
-/// Unread bytes that are taken while a connection or stream closes, and for how long.
+/// Maximum bytes discarded while a connection or stream closes, and the maximum time for it.
 const LINGER: usize = 4 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// To be called before the head of a response that does not depend on more of the request's body: decides
-/// whether the connection may be kept, and says so in the response's `Connection`. Takes up to 64 KiB of
-/// unread body, or a quarter of a second, where that is enough to keep it.
+/// Decides whether the connection is kept alive, and sets the response's `Connection` header accordingly. To be called
+/// before the head of a response that needs no more of the request body. Discards up to 64 KiB of unread body, for up
+/// to 250 ms, where that allows keep-alive.
 pub async fn before_answer(session: &mut ServerSession, connection: &Connection) {
     if connection.draining() {
         session.set_keepalive(None);
     }
-    // Without keep-alive nothing is gained; it is also the sign of a session that has no head to ask.
+    // Without keep-alive nothing is gained. A session without a head has no keep-alive either.
     if session.is_http2() || session.get_keepalive().is_none() || session.is_body_done() {
         return;
     }
@@ -33,7 +33,7 @@ pub async fn before_answer(session: &mut ServerSession, connection: &Connection)
     }
 }
 
-/// A caller that was told nothing may go on without ever sending the body it announced.
+/// Whether the caller awaits 100 (Continue); without it, the caller may never send the body that it announced.
 fn waits_to_be_asked(session: &ServerSession) -> bool {
     session.response_written().is_none() && session.req_header().headers.contains_key(http::header::EXPECT)
 }
@@ -42,7 +42,7 @@ fn announced(session: &ServerSession) -> Option<usize> {
     session.get_header(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Whether the body ended within `most` bytes and `longest`.
+/// Discards the rest of the body; returns whether it ended within `max_bytes` and `max_wait`.
 async fn take(session: &mut ServerSession, most: usize, longest: Duration) -> bool {
     let until = Instant::now() + longest;
     let mut taken = 0;
@@ -56,17 +56,17 @@ async fn take(session: &mut ServerSession, most: usize, longest: Duration) -> bo
     false
 }
 
-/// What became of a caller that was waiting for its answer.
+/// What was detected of a caller that awaits its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// It has gone: a reset connection, or a reset stream of HTTP/2.
+    /// The caller has disconnected: a reset connection, or a reset HTTP/2 stream.
     Gone,
-    /// It sends nothing more. It may have left, or wait for its answer all the same.
+    /// The caller has stopped sending. It may have disconnected, or still await the response.
     Silent,
 }
 
-/// Resolves when the caller has stopped sending or gone. Takes no byte of a next request, so it may be polled
-/// and dropped at any time, like [`gone`].
+/// Resolves when the caller has stopped sending or has disconnected. Consumes no byte of a next request, so it may be
+/// polled and dropped at any time, like [`wait_for_disconnect`].
 pub async fn left(session: &mut ServerSession) -> Left {
     match session {
         ServerSession::H1(session) => match wire(session) {
@@ -81,7 +81,7 @@ pub async fn left(session: &mut ServerSession) -> Left {
     }
 }
 
-/// Resolves when the caller has gone. A caller that only stopped sending still waits for its answer.
+/// Resolves when the caller has disconnected. A caller that has only stopped sending still awaits its response.
 pub async fn gone(session: &mut ServerSession) {
     match session {
         ServerSession::H2(stream) => {
@@ -95,19 +95,19 @@ pub async fn gone(session: &mut ServerSession) {
     }
 }
 
-/// Writes something that means nothing to a caller that has stopped sending, where nothing was answered yet: an
-/// interim response (RFC 9110 §15.2). One that still waits reads on; the system of one that has left answers
-/// with a reset, which is the only way to tell the two apart.
+/// Probes a caller that has stopped sending, if no response was begun, with an interim response (RFC 9110 §15.2), which
+/// has no effect on a caller that still waits. The system of a caller that has disconnected answers it with a reset,
+/// which is the only way to tell the two apart.
 pub async fn probe(session: &mut ServerSession) {
     let ServerSession::H1(session) = session else { return };
     let unanswered = session.response_written().is_none_or(|head| head.status.is_informational());
     if unanswered && session.req_header().version == http::Version::HTTP_11 {
-        // A failure shows as a reset.
+        // A failed write shows as a reset of the connection.
         let _ = session.write_continue_response().await;
     }
 }
 
-/// To be called before the head of a response whose body comes piece by piece: each piece is sent as it comes.
+/// Stops buffering writes, so that each part of a streamed response is sent at once. To be called before its head.
 pub fn write_through(session: &ServerSession) {
     if let ServerSession::H1(session) = session
         && let Some(wire) = wire(session)
@@ -120,12 +120,12 @@ fn wire(session: &Http1) -> Option<&Wire> {
     (**session.stream()).as_any().downcast_ref()
 }
 
-/// Ends an HTTP/1 request; the wire comes back if the connection can serve another.
+/// Ends an HTTP/1 request; returns the stream if the connection can serve another request.
 pub(super) async fn finish1(mut session: Box<Http1>, outcome: Outcome, connection: &Connection) -> Option<Wire> {
     let whole = matches!(outcome, Outcome::Complete)
         && session.response_written().is_some_and(|head| !head.status.is_informational());
     if !whole {
-        // Dropped without an end: a chunked response must not get its last chunk.
+        // Dropped without an end: an aborted chunked response must not get its last chunk.
         return None;
     }
     let patience = connection.limits.body_idle.get();
@@ -140,13 +140,13 @@ pub(super) async fn finish1(mut session: Box<Http1>, outcome: Outcome, connectio
     None
 }
 
-/// Ends a stream of HTTP/2.
+/// Ends an HTTP/2 stream.
 pub(super) async fn finish2(mut session: ServerSession, outcome: Outcome) {
     if !matches!(outcome, Outcome::Complete) || session.response_written().is_none() {
         return session.shutdown().await;
     }
-    // The response is whole. A stream that is dropped while its body still comes is reset, which some
-    // clients take for a failed call: so a little of it is taken.
+    // The response is complete. A stream that is dropped while its request body still arrives is reset, which some
+    // clients report as a failed call, so some of the body is discarded first.
     if session.finish_body().await.is_ok() && !session.is_body_done() {
         take(&mut session, LINGER, LINGER_TIME).await;
     }

@@ -1,4 +1,4 @@
-//! Reading a request's body within bounds of time, on HTTP/1 and HTTP/2 alike.
+//! Reading request bodies with timeouts, for HTTP/1 and HTTP/2.
 
 use super::Connection;
 use crate::fault::{Code, Fault};
@@ -8,12 +8,12 @@ use pingora_core::{Error, ErrorType, protocols::http::ServerSession};
 use std::{pin::pin, task::Poll, time::Duration};
 use tokio::time::{Instant, timeout};
 
-/// The next bytes of the body, `None` after the last. Each chunk has `body_idle` to come, and all of them
-/// have until `deadline`, if there is one.
+/// Reads the next bytes of the body; `None` after the last. Each chunk must arrive within `body_idle`, and the whole
+/// body before `deadline`, if there is one.
 ///
 /// # Errors
-/// 408 when time is up, 400 when the framing is broken or the caller has gone. The connection is not
-/// reused after either.
+/// 408 on a timeout, 400 when the framing is invalid or the caller has closed. The connection is not reused after
+/// either.
 pub async fn read_chunk(
     session: &mut ServerSession,
     connection: &Connection,
@@ -30,20 +30,18 @@ pub async fn read_chunk(
     };
     session.set_keepalive(None);
     Err(match read {
-        Ok(()) => Fault::new(Code::Timeout, "The request's body did not arrive in time.").status(408),
-        Err(error) if is_end(&error) => {
-            Fault::new(Code::InvalidInput, "The request's body ended before it was complete.").detail(error)
-        }
-        Err(error) => Fault::new(Code::InvalidInput, "The request's body is not framed correctly.").detail(error),
+        Ok(()) => Fault::new(Code::Timeout, "The request body did not arrive in time").status(408),
+        Err(error) if is_end(&error) => Fault::new(Code::InvalidInput, "The request body ended early").detail(error),
+        Err(error) => Fault::new(Code::InvalidInput, "The request body is not framed correctly").detail(error),
     })
 }
 
-/// What `work` comes to, unless it takes longer than `most`.
+/// Returns the output of `work`, or `None` if it takes longer than `max_wait`.
 pub(super) async fn within<T>(most: Duration, work: impl Future<Output = T>) -> Option<T> {
     soon(work, || most).await
 }
 
-/// The same; what is done at once, as nearly everything is, asks no clock.
+/// Like [`with_timeout`], but computes the timeout only if `work` is not ready at once; nearly all work is.
 async fn soon<T>(work: impl Future<Output = T>, most: impl FnOnce() -> Duration) -> Option<T> {
     let mut work = pin!(work);
     match poll!(work.as_mut()) {
@@ -52,15 +50,15 @@ async fn soon<T>(work: impl Future<Output = T>, most: impl FnOnce() -> Duration)
     }
 }
 
-/// Whether the caller stopped, rather than sent what is no body.
+/// Whether the caller closed the connection, rather than sent an invalid body.
 fn is_end(error: &Error) -> bool {
     let io = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<std::io::Error>());
     let invalid = io.is_some_and(|error| error.kind() == std::io::ErrorKind::InvalidData);
     !invalid && matches!(error.etype(), ErrorType::ConnectionClosed | ErrorType::ReadError)
 }
 
-/// Tells a caller that waits for it to send the body (RFC 9110 §10.1.1). To be called before the first read,
-/// once it is certain that the body is wanted: a refusal before it spares the caller the upload.
+/// Sends 100 (Continue) to a caller that expects it (RFC 9110 §10.1.1). To be called before the first read, once the
+/// body is certainly wanted: a refusal before that saves the caller the upload.
 pub async fn expect_continue(session: &mut ServerSession) {
     let ServerSession::H1(session) = session else {
         return;
@@ -72,9 +70,9 @@ pub async fn expect_continue(session: &mut ServerSession) {
     {
         return;
     }
-    // Otherwise Pingora takes the interim response for an early final one, and closes after the call.
+    // Otherwise Pingora takes the interim response for an early final one, and closes the connection after the call.
     session.set_close_on_response_before_downstream_finish(false);
-    // A caller that cannot be written to will not send its body: the read that follows says so.
+    // If this write fails, the next read reports it.
     let _ = session.write_continue_response().await;
     session.set_close_on_response_before_downstream_finish(true);
 }

@@ -1,40 +1,41 @@
-//! What people write about listeners. Checked here without touching the network or a file.
+//! Configuration of listeners and of connection limits. Validated here without access to the network or to files.
 
 use crate::unit::{FilePath, Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// One address that callers reach the gateway at.
+/// One address on which the gateway accepts callers.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Listener")]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Address and port, such as `0.0.0.0:8443` or `[::]:8443`; port 0 lets the system choose.
+    /// Address and port, such as `0.0.0.0:8443` or `[::]:8443`. With port 0 the system chooses a port. Required.
     pub address: SocketAddr,
-    /// TLS. Without it the listener speaks plain HTTP, on loopback addresses only.
+    /// TLS settings. Default: none; the listener then serves plain HTTP, on loopback addresses only.
     #[serde(default)]
     pub tls: Option<Tls>,
-    /// Serve plain HTTP on an address other than loopback. Credentials then travel in the clear: only behind
-    /// something that ends TLS. Default false.
+    /// Whether to serve plain HTTP on an address other than loopback. Credentials are then sent unencrypted: use it
+    /// only behind a proxy that terminates TLS. Default false.
     #[serde(default)]
     pub insecure_plaintext: bool,
 }
 
-/// A listener's certificate, and whether callers are asked for theirs.
+/// The certificate of a listener, and whether callers are asked for client certificates.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "ListenerTls")]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// File with the certificate chain (PEM, leaf first). Read again when it changes.
+    /// File with the certificate chain (PEM, leaf first). Reloaded when it changes. Required.
     pub certificate: FilePath,
-    /// File with the private key (PEM). Read again when it changes.
+    /// File with the private key (PEM). Reloaded when it changes. Required.
     pub key: FilePath,
-    /// File with the authorities (PEM) whose client certificates are accepted. With it callers are asked for
-    /// a certificate; whether one is required is each agent's `authentication`. Read again when it changes.
+    /// File with the certificate authorities (PEM) whose client certificates are accepted. If set, callers are asked
+    /// for a certificate; each agent's `authentication` decides whether one is required. Reloaded when it changes.
+    /// Default: none; callers are not asked.
     #[serde(default)]
     pub client_ca: Option<FilePath>,
-    /// The oldest version spoken: `1.2` or `1.3`. Default 1.2.
+    /// Minimum TLS version: `1.2` or `1.3`. Default 1.2.
     #[serde(default)]
     pub min_version: Version,
 }
@@ -51,28 +52,29 @@ pub enum Version {
     Tls13,
 }
 
-/// What bounds connections and the reading of requests; the same for every listener.
+/// Limits of connections and of reading requests; they apply to every listener.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Connections")]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Open connections per listener; those beyond are closed at once. Default 10000.
+    /// Maximum open connections per listener; further connections are closed at once. At least 1. Default 10000.
     pub connections: usize,
-    /// Time to complete a TLS handshake. Default 10s.
+    /// Maximum time to complete a TLS handshake. Longer than 0s. Default 10s.
     pub tls_handshake: Span,
-    /// Time to send a request's whole head, from its first byte. Default 10s, then 408.
+    /// Maximum time to receive a complete request head, from its first byte; then 408. Longer than 0s. Default 10s.
     pub header_deadline: Span,
-    /// How long a connection may stay open without a request. Default 60s.
+    /// Time after which a connection without a request is closed. Longer than 0s. Default 60s.
     pub idle: Span,
-    /// Longest pause inside a request's body, and in which a caller must take more of a response. Default 30s.
+    /// Maximum pause while the request body is read, and while the caller reads the response. Longer than 0s.
+    /// Default 30s.
     pub body_idle: Span,
-    /// Largest head, request line included. Default 64KiB, at most 1MiB; beyond it 431.
+    /// Maximum size of a request head, including the request line; beyond it 431. 1KiB to 1MiB. Default 64KiB.
     pub max_head: Size,
-    /// Most header lines. Default 100, at most 256; beyond it 431.
+    /// Maximum number of header lines; beyond it 431. 1 to 256. Default 100.
     pub max_headers: usize,
-    /// Requests after which an HTTP/1 connection is closed. Default: as many as come.
+    /// Number of requests after which an HTTP/1 connection is closed. At least 1. Default: unlimited.
     pub requests_per_connection: Option<u32>,
-    /// Requests at a time on one HTTP/2 connection. Default 128.
+    /// Maximum concurrent requests on one HTTP/2 connection. At least 1. Default 128.
     pub h2_streams: u32,
 }
 
@@ -93,16 +95,16 @@ impl Default for Limits {
 }
 
 impl Config {
-    /// What is wrong with this listener, as far as can be told without opening anything.
+    /// Returns what is wrong with this listener, as far as that is known without opening sockets or files.
     pub fn problems(&self) -> Vec<String> {
         let open = self.tls.is_none() && !self.insecure_plaintext && !self.address.ip().is_loopback();
-        let text = "address: plain HTTP is served on loopback only (add `tls`, or set `insecure_plaintext: true` behind something that ends TLS)";
+        let text = "address: plain HTTP is allowed on loopback addresses only (add `tls`, or set `insecure_plaintext: true` behind a proxy that terminates TLS)";
         if open { vec![text.to_owned()] } else { Vec::new() }
     }
 }
 
 impl Limits {
-    /// What is wrong with these bounds.
+    /// Returns what is wrong with these limits.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut require = |holds: bool, text: &str| {

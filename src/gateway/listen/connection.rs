@@ -1,4 +1,4 @@
-//! The facts about one accepted connection, and the count of those alive.
+//! One accepted connection: its addresses, TLS session and limits; and the counters of active connections and calls.
 
 use super::Limits;
 use crate::{auth::Peer, gateway::hygiene::Bounds, transport};
@@ -13,18 +13,18 @@ use std::{
 };
 use tokio::sync::{Notify, watch};
 
-/// What is known of a connection before its first request; shared by all of its requests.
+/// One caller connection, shared by all of its requests.
 #[derive(Debug)]
 pub struct Connection {
-    /// The caller's address.
+    /// The address of the caller.
     pub peer: SocketAddr,
-    /// Our address.
+    /// The local address.
     pub local: SocketAddr,
-    /// What TLS established; `None` on plain connections.
+    /// The TLS session; `None` on plain connections.
     pub secured: Option<Secured>,
-    /// The bounds in force since the connection was accepted.
+    /// The limits that were in force when the connection was accepted.
     pub limits: Arc<Limits>,
-    /// Who called last, while calls are refused for want of a core: see [`crate::limit::Limits::turn_away`].
+    /// Credentials hash and priority of the last caller, for load shedding: see [`crate::limit::Limits::turn_away`].
     pub last: AtomicU64,
     pub(super) identity: OnceLock<Option<Peer>>,
     pub(super) forwarded: OnceLock<(Option<Box<str>>, HeaderValue)>,
@@ -35,41 +35,41 @@ pub struct Connection {
 /// What a TLS handshake established.
 #[derive(Debug)]
 pub struct Secured {
-    /// The client's certificate and its intermediates, leaf first, verified against `client_ca`; empty if the
-    /// client showed none. Sessions that could carry one are never resumed: it was shown on this connection.
+    /// The client's certificate and its intermediates, leaf first, verified against `client_ca`; empty if the client
+    /// sent none. Sessions that could carry one are never resumed, so it was presented on this connection.
     pub client_chain: Vec<CertificateDer<'static>>,
-    /// The server name that the client asked for.
+    /// The server name that the client requested (SNI).
     pub server_name: Option<String>,
     /// The protocol version, such as `TLSv1.3`.
     pub version: &'static str,
-    /// Whether HTTP/2 was agreed on.
+    /// Whether ALPN selected HTTP/2.
     pub h2: bool,
 }
 
 impl Connection {
-    /// The client certificate as it names its holder; read once for all requests of the connection. One that
-    /// cannot be read names nobody.
+    /// Returns the identity in the client certificate, parsed once for all requests of the connection. `None` if there
+    /// is no certificate or it cannot be parsed.
     pub fn certificate(&self) -> Option<&Peer> {
         let leaf = self.secured.as_ref()?.client_chain.first()?;
         self.identity.get_or_init(|| Peer::from_der(leaf).ok()).as_ref()
     }
 
-    /// What agents are told of where a request for `host` came from. Nearly all requests of a connection are for one
-    /// host, so it is written for the first.
+    /// Returns the `Forwarded` header for a request for `host`. Nearly all requests of a connection are for one host,
+    /// so the value for the first host is cached.
     pub fn forwarded(&self, host: Option<&str>) -> HeaderValue {
         let write = || transport::forwarded(self.peer.ip(), self.secured.is_some(), host);
         let (first, forwarded) = self.forwarded.get_or_init(|| (host.map(Box::from), write()));
         if first.as_deref() == host { forwarded.clone() } else { write() }
     }
 
-    /// Whether the gateway is going away: responses should say that the connection closes.
+    /// Whether the gateway is shutting down; responses should then announce that the connection closes.
     pub fn draining(&self) -> bool {
         *self.stop.borrow()
     }
 
-    /// Resolves when the gateway goes away.
+    /// Resolves when the gateway shuts down.
     pub async fn stopping(&self) {
-        // A server that is gone says no more, too.
+        // A server that was dropped sends no further notifications; the error means shutdown as well.
         let _ = self.stop.clone().wait_for(|stop| *stop).await;
     }
 
@@ -78,7 +78,7 @@ impl Connection {
     }
 }
 
-/// How many connections and requests are alive in a server.
+/// Numbers of active connections and requests of a server.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     connections: AtomicUsize,
@@ -86,7 +86,7 @@ pub(super) struct Live {
     quiet: Notify,
 }
 
-/// Counts one connection or request until it is dropped, however that comes about.
+/// Counts one connection or request until it is dropped.
 #[derive(Debug)]
 pub(super) struct Counted {
     live: Arc<Live>,
@@ -112,7 +112,7 @@ impl Live {
         self.calls.load(Ordering::Acquire)
     }
 
-    /// Resolves when nothing is alive. A request of HTTP/2 may outlive its connection by a moment.
+    /// Resolves when no connection or request is active. An HTTP/2 request may outlive its connection briefly.
     pub(super) async fn quiet(&self) {
         loop {
             let changed = self.quiet.notified();

@@ -1,4 +1,4 @@
-//! From an accepted socket to its protocol: handshake within its time, then HTTP/2 or HTTP/1.
+//! Handler of one accepted connection: TLS handshake with its timeout, then HTTP/2 or HTTP/1.
 
 use super::{
     Connection, Limits, Secured, Service, connection::Live, head, http1, http2, socket, tls::Certificates, wire::Wire,
@@ -11,7 +11,7 @@ use std::{
 use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// What the connections of one listener share.
+/// State shared by the connections of one listener, and the handling of each.
 pub(super) struct Door<S> {
     pub(super) service: Arc<S>,
     pub(super) limits: Arc<Limits>,
@@ -24,7 +24,7 @@ pub(super) struct Door<S> {
 impl<S: Service> Door<S> {
     /// Serves one connection until it ends.
     pub(super) async fn serve(&self, tcp: TcpStream, peer: SocketAddr) {
-        // A socket that cannot be set or asked was closed by its peer meanwhile.
+        // If the socket cannot be configured or queried, the peer has already closed it.
         let (Ok(()), Ok(local)) = (socket::prepare(&tcp, &self.limits), tcp.local_addr()) else {
             return;
         };
@@ -50,8 +50,8 @@ impl<S: Service> Door<S> {
     }
 
     async fn speak(&self, mut wire: Wire, connection: &Arc<Connection>) {
-        // On TLS the protocol is agreed on; the preface of HTTP/2 is awaited nevertheless, here, because
-        // Pingora would wait for it without a bound.
+        // ALPN selects the protocol on TLS. The HTTP/2 preface is read here nevertheless, because Pingora would wait
+        // for it without a timeout.
         if wire.is_h2() || connection.secured.is_none() {
             match head::is_h2(&mut wire, connection).await {
                 Some(true) => wire.set_h2(),
@@ -77,7 +77,7 @@ impl<S: Service> Door<S> {
                 Some((Wire::tls(tls, h2), secured))
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, "a TLS handshake failed");
+                tracing::debug!(%error, "TLS handshake failed");
                 None
             }
             Err(_) => None,
@@ -96,7 +96,7 @@ fn facts(tls: &TlsStream<TcpStream>) -> Secured {
     }
 }
 
-/// An IPv4 peer of a dual-stack listener is the IPv4 peer that limits and logs know.
+/// Maps an IPv4-mapped IPv6 address to IPv4: limits and logs use one form for peers of dual-stack listeners.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,5 +1,5 @@
-//! Reading an HTTP/1 head, bounded in time and size, and telling an idle connection from a slow one:
-//! the first leaves quietly, the second is told 408.
+//! Reading an HTTP/1 head within limits on time and size. An idle connection is closed silently; a head that is not
+//! complete in time gets 408.
 
 use super::{Connection, wire::Wire};
 use crate::{
@@ -10,27 +10,27 @@ use bytes::BytesMut;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// What came.
+/// Result of waiting for a request head.
 pub(super) enum Head {
-    /// A clean head, and whatever the peer sent behind it. The wire watches a chunked body from here on.
+    /// A complete, valid head, and any bytes after it. The stream validates a chunked body from here on.
     Whole(BytesMut),
-    /// Nothing: closed, idle for too long, or the gateway is going away.
+    /// No request: the peer closed, the connection was idle for too long, or the gateway shuts down.
     Closed,
-    /// Something that is not served.
+    /// An invalid or late head.
     Refused(Fault),
 }
 
-/// What HTTP/2 begins with (RFC 9113 §3.4).
+/// The HTTP/2 connection preface (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Once the gateway goes away, a connection that has said nothing yet has this long for its request: it was
-/// opened to call, and would have to take its end for a failed call.
+/// Time for a new connection to send its first request after shutdown began. The client opened it to make a call, and
+/// would take an immediate close for a failed call.
 const NEW: Duration = Duration::from_secs(1);
 
-/// And one that was kept has this long: a busy one is then told that it closes, rather than cut under a request.
+/// Time for a reused connection: a busy one is then told that it closes, instead of being closed during a request.
 const KEPT: Duration = Duration::from_millis(250);
 
-/// Waits for the next request on `wire`; `fresh` before the first.
+/// Waits for the next request head on `stream`; `is_first` before the first request.
 pub(super) async fn read(wire: &mut Wire, connection: &Connection, fresh: bool) -> Head {
     let mut head = wire.take_back();
     if head.is_empty() && !first_bytes(wire, &mut head, connection, fresh).await {
@@ -58,8 +58,8 @@ pub(super) async fn read(wire: &mut Wire, connection: &Connection, fresh: bool) 
     }
 }
 
-/// Whether the connection, of which nothing is known, begins with HTTP/2's preface. Leaves on `wire` what it
-/// read; `None` if nothing came.
+/// Whether a new connection begins with the HTTP/2 preface. Puts the bytes it read back on `stream`. `None` if the peer
+/// sent nothing in time.
 pub(super) async fn is_h2(wire: &mut Wire, connection: &Connection) -> Option<bool> {
     let mut start = wire.take_back();
     if start.is_empty() && !first_bytes(wire, &mut start, connection, true).await {
@@ -83,11 +83,11 @@ pub(super) async fn is_h2(wire: &mut Wire, connection: &Connection) -> Option<bo
     Some(is_h2)
 }
 
-/// Whether bytes came before the connection had been idle for too long or the gateway went away.
+/// Whether bytes arrived before the idle timeout and before shutdown.
 async fn first_bytes(wire: &mut Wire, to: &mut BytesMut, connection: &Connection, fresh: bool) -> bool {
     let mut stop = connection.stop.clone();
     let leave = async {
-        // A server that is gone wants no more requests, too.
+        // A server that was dropped sends no further notifications; the error means shutdown as well.
         let _ = stop.wait_for(|stop| *stop).await;
         sleep(if fresh { NEW } else { KEPT }).await;
     };
@@ -100,10 +100,10 @@ async fn first_bytes(wire: &mut Wire, to: &mut BytesMut, connection: &Connection
 
 #[cold]
 fn broken() -> Fault {
-    Fault::new(Code::InvalidInput, "The request's body is not framed correctly.")
+    Fault::new(Code::InvalidInput, "The request body is not framed correctly")
 }
 
 #[cold]
 fn late() -> Fault {
-    Fault::new(Code::Timeout, "The request's head was not complete in time.").status(408)
+    Fault::new(Code::Timeout, "The request head did not arrive in time").status(408)
 }

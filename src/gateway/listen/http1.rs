@@ -1,4 +1,4 @@
-//! One HTTP/1 connection: a head, a request, a response, and again.
+//! One HTTP/1 connection: reads heads and serves requests until either side closes.
 
 use super::{
     Connection, Outcome, Service, answer,
@@ -12,7 +12,7 @@ use futures_util::future::{Either, ready};
 use pingora_core::protocols::http::ServerSession;
 use std::sync::Arc;
 
-/// Serves `wire` until either side ends it.
+/// Serves `stream` until either side closes it.
 pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connection>, mut wire: Wire) {
     let mut served: u32 = 0;
     loop {
@@ -24,7 +24,7 @@ pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connectio
             Head::Whole(head) => {
                 served = served.saturating_add(1);
                 let last = connection.limits.requests_per_connection.is_some_and(|most| served >= most);
-                // On the heap like the refusal, so that a connection between requests carries the room for neither.
+                // Boxed like the refusal, so that an idle connection's future has no space for either.
                 Box::pin(request(service, connection, session(wire, Some(head)), last)).await
             }
         };
@@ -37,7 +37,7 @@ pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connectio
 
 fn session(wire: Wire, head: Option<BytesMut>) -> ServerSession {
     let mut session = ServerSession::new_http1(Box::new(wire));
-    // Bounds on time are ours: see `body`.
+    // Timeouts are enforced in `body_reader`.
     session.set_read_timeout(None);
     session.set_pipelining_enabled(true);
     if let Some(head) = head {
@@ -52,13 +52,13 @@ async fn request<S: Service>(
     mut session: ServerSession,
     last: bool,
 ) -> Option<Wire> {
-    // The head is whole already; should the two parsers differ on that, this one does not wait for ever.
+    // The head is already complete; the timeout applies if Pingora's parser disagrees and waits for more bytes.
     match within(connection.limits.header_deadline.get(), session.read_request()).await {
         Some(Ok(true)) => {}
         Some(Ok(false)) | None => return None,
         Some(Err(error)) => {
             session.set_keepalive(None);
-            let fault = Fault::new(Code::InvalidInput, "The request's head is not valid.").detail(error);
+            let fault = Fault::new(Code::InvalidInput, "The request head is not valid").detail(error);
             return Box::pin(refuse(service, connection, session, fault)).await;
         }
     }

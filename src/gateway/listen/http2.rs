@@ -1,4 +1,4 @@
-//! One HTTP/2 connection: Pingora drives it, each stream becomes a request.
+//! One HTTP/2 connection: Pingora drives it; each stream becomes a request.
 
 use super::{Connection, Outcome, Service, answer, wire::Wire};
 use crate::gateway::hygiene;
@@ -12,15 +12,15 @@ use pingora_core::{
 use pingora_http::RequestHeader;
 use std::sync::Arc;
 
-/// What a stream may send before its request reads, and a connection before all of its requests do.
+/// Flow-control windows: bytes that a stream, and a connection, may send before its requests read them.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Written and not yet taken by the peer, per stream.
+/// Maximum bytes per stream that were written and that the peer has not yet received.
 const SEND_BUFFER: usize = 256 << 10;
 
-/// Streams that a peer resets before they were looked at, and streams that we had to reset because of what
-/// the peer sent; beyond either the connection is a flood (CVE-2023-44487, CVE-2019-9514).
+/// Limits on streams that the peer resets before they are accepted, and on streams that the server resets because of
+/// the peer's errors; beyond either, the connection is treated as a flood (CVE-2023-44487, CVE-2019-9514).
 const RESETS_BY_PEER: usize = 20;
 const RESETS_BY_US: usize = 256;
 
@@ -30,7 +30,7 @@ struct Streams<S> {
     options: HttpServerOptions,
 }
 
-/// Serves `wire`, whose preface has been seen, until either side ends it.
+/// Serves `stream`, whose preface was seen, until either side closes it.
 pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connection>, wire: Wire) {
     let mut options = HttpServerOptions::default();
     options.h2_idle_timeout = Some(connection.limits.idle.get());
@@ -81,11 +81,11 @@ impl<S: Service> HttpServerApp for Streams<S> {
     }
 }
 
-/// The authority stands where HTTP/1.1 has it, too (RFC 9113 §8.3.1): whoever judges by `Host` need not know of it.
+/// Copies `:authority` to `Host`, where HTTP/1.1 has it (RFC 9113 §8.3.1), so that later steps only read `Host`.
 fn name_host(head: &mut RequestHeader) {
     let named = head.uri.authority().filter(|_| !head.headers.contains_key(header::HOST));
     if let Some(named) = named.map(|authority| authority.as_str().to_owned()) {
-        // The check of the head has let it pass, so that it fits a field.
+        // The head was validated, so the authority is a valid field value.
         drop(head.insert_header(header::HOST, named));
     }
 }

@@ -1,9 +1,9 @@
-//! The caller's side of the socket: listeners, TLS, connections and what bounds them, and how they end.
-//! Each request reaches a [`Service`] with its head read whole, in time and found clean; whatever was wrong
-//! with it reaches [`Service::refuse`]. Nothing here decides what is answered, and nothing writes a response.
+//! The HTTP server: listeners, TLS, caller connections with their limits, draining and listener handover.
+//! Each request reaches a [`HttpService`] after its head was read in full, in time, and validated; a request whose
+//! head is invalid reaches [`HttpService::refuse_request`]. This module decides on no response and writes none.
 //!
-//! HTTP/1 heads are read here, so that the bounds on time and size are ours; Pingora parses them and serves
-//! bodies and responses. HTTP/2 is Pingora's from the preface on.
+//! HTTP/1 heads are read here, so that the gateway's own limits on time and size apply; Pingora parses them and
+//! serves bodies and responses. Pingora serves HTTP/2 from the connection preface on.
 
 mod answer;
 mod body;
@@ -33,28 +33,28 @@ use crate::fault::Fault;
 use pingora_core::protocols::http::ServerSession;
 use std::sync::Arc;
 
-/// How a request ended, which decides what becomes of its connection.
+/// How a request ended, which decides whether its connection can be reused.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The response was written to its end.
+    /// The complete response was written.
     Complete,
-    /// The response could not be completed: the caller must see a broken one, never a short whole.
+    /// The response could not be completed; the caller must see a broken response, never a truncated valid one.
     Aborted,
-    /// 101 was answered: what follows is another protocol's, for which this is. HTTP/1 only.
+    /// A 101 response was written; the connection now carries another protocol. HTTP/1 only.
     Switched(Tunnel),
 }
 
-/// What answers requests.
+/// Handler of the requests of every connection.
 pub trait Service: Send + Sync + 'static {
-    /// Answers a request whose head is read and clean.
+    /// Responds to a request whose head is complete and valid.
     fn serve(
         self: &Arc<Self>,
         session: &mut ServerSession,
         connection: &Arc<Connection>,
     ) -> impl Future<Output = Outcome> + Send;
 
-    /// Answers a request that was refused before it was one. On HTTP/1 the session has no head: asking for it
-    /// would panic, so this may write a response and nothing else; the connection closes afterwards.
+    /// Responds to a request whose head was refused. On HTTP/1 the session has no head and panics when asked for one,
+    /// so this method may only write a response; the connection closes afterwards.
     fn refuse(
         self: &Arc<Self>,
         session: &mut ServerSession,

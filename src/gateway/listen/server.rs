@@ -1,4 +1,4 @@
-//! The accept loops and their end: how many connections, how they are drained, what is handed on.
+//! The HTTP server: accept loops, the limit on open connections, draining, and the sockets to hand over.
 
 use super::{Limits, Listener, Service, connection::Live, drive::Door, tls::Certificates};
 use crate::telemetry::{Connection, Event, Metrics};
@@ -10,16 +10,16 @@ use tokio::{
     time::timeout,
 };
 
-/// Pause after an accept that failed for want of descriptors or memory: trying at once would only spin.
+/// Pause after a failed accept, for example without free file descriptors or memory; an immediate retry would spin.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
 
-/// Connections that are still taken from the system's queue when a listener closes.
+/// Maximum connections accepted from the kernel's queue while a listener closes.
 const LAST_ACCEPTED: usize = 4096;
 
-/// How long calls that were cut have to leave their record.
+/// Time for aborted calls to write their log records after the drain deadline.
 const AFTER_CUT: Duration = Duration::from_secs(1);
 
-/// Listeners at work. Dropping it cuts everything; [`Server::drain`] does not.
+/// A running HTTP server. Dropping it aborts every connection; [`HttpServer::drain`] closes them gracefully.
 #[derive(Debug)]
 pub struct Server {
     stop: watch::Sender<bool>,
@@ -31,20 +31,20 @@ pub struct Server {
     metrics: Arc<Metrics>,
 }
 
-/// How a drain ended.
+/// What was still open when a drain reached its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were cut because they did not end in time.
+    /// Connections that were aborted.
     pub connections: usize,
-    /// Requests that were cut with them.
+    /// Requests that were aborted with them.
     pub calls: usize,
 }
 
 impl Server {
-    /// Begins to accept on `listeners`; needs a tokio runtime around it.
+    /// Starts accepting on `listeners`; requires a tokio runtime.
     ///
     /// # Errors
-    /// The system's, when a socket cannot be watched.
+    /// The system's error, when a socket cannot be registered with the runtime.
     pub fn start<S: Service>(
         listeners: Vec<Listener>,
         limits: Limits,
@@ -79,31 +79,31 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens, in the order of the configuration.
+    /// Returns the bound addresses, in the order of the configuration.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Open connections.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.live.connections()
     }
 
-    /// Requests being served.
+    /// Returns the number of requests in progress.
     pub fn calls(&self) -> usize {
         self.live.calls()
     }
 
-    /// The listening sockets with their labels, for the process that takes over.
+    /// Duplicates the listening sockets with their labels, for a process that takes over.
     ///
     /// # Errors
-    /// The system's, when descriptors run out.
+    /// The system's error, when there are no free file descriptors.
     pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         self.sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
     }
 
-    /// Reads certificates again whose files have changed; to be called every second or so. Returns what is
-    /// wrong with those that were refused, once per change.
+    /// Reloads the certificates whose files have changed; to be called about once a second. Returns why certificates
+    /// were rejected, once per change.
     pub fn reload_if_changed(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for changed in self.certificates.iter().filter_map(|certificates| certificates.reload_if_changed()) {
@@ -118,9 +118,9 @@ impl Server {
         problems
     }
 
-    /// Stops accepting, closes idle connections, lets requests finish, and cuts what is left at `longest`.
+    /// Stops accepting, closes idle connections, lets requests finish, and aborts the remaining ones after `max_wait`.
     pub async fn drain(mut self, longest: Duration) -> Drained {
-        // Closed before the loops notice: nobody is to connect to a socket that nobody accepts from.
+        // Closed before the accept loops stop, so that no client connects to a socket that is no longer accepted from.
         self.sockets.clear();
         self.stop.send_replace(true);
         let quiet = async {
@@ -135,7 +135,7 @@ impl Server {
     }
 }
 
-/// Accepts until told to stop, then waits for the connections. Being dropped cuts them.
+/// Accepts connections until shutdown, then waits for them to end. Dropping the future aborts them.
 async fn accept<S: Service>(door: Arc<Door<S>>, listener: TcpListener) {
     let room = Arc::new(Semaphore::new(door.limits.connections.min(Semaphore::MAX_PERMITS)));
     let mut connections = JoinSet::new();
@@ -155,21 +155,21 @@ async fn accept<S: Service>(door: Arc<Door<S>>, listener: TcpListener) {
             Err(error) if is_of_one_connection(&error) => continue,
             Err(error) => {
                 door.metrics.count(Event::AcceptFailed);
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(AFTER_FAILURE).await;
                 continue;
             }
         };
         let_in(&door, &room, &mut connections, (tcp, peer));
     }
-    // Who has connected is not reset because nobody had asked the system for it yet.
+    // Clients that are already connected in the kernel's queue would otherwise be reset.
     waiting(listener).for_each(|accepted| let_in(&door, &room, &mut connections, accepted));
     while let Some(ended) = connections.join_next().await {
         report(ended);
     }
 }
 
-/// Serves a connection on a task of its own, unless there are too many.
+/// Serves a connection on its own task, or closes it if the limit on connections is reached.
 fn let_in<S: Service>(
     door: &Arc<Door<S>>,
     room: &Arc<Semaphore>,
@@ -181,14 +181,14 @@ fn let_in<S: Service>(
     };
     door.metrics.connection(Connection::Accepted);
     let counted = (door.live.connection(), door.metrics.connection_opens());
-    let door = Arc::clone(door);
+    let handler = Arc::clone(door);
     connections.spawn(async move {
-        door.serve(tcp, peer).await;
+        handler.serve(tcp, peer).await;
         drop((permit, counted));
     });
 }
 
-/// The connections that the system has completed and nobody has accepted; then the socket closes.
+/// Accepts the connections that the kernel has completed, then closes the listening socket.
 fn waiting(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
     let listener = listener.into_std();
     let next = move || loop {
@@ -199,22 +199,22 @@ fn waiting(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr
                 return Some((TcpStream::from_std(tcp).ok()?, peer));
             }
             Err(error) if is_of_one_connection(&error) => {}
-            // The queue is empty, or descriptors have run out.
+            // The queue is empty, or there are no free file descriptors.
             Err(_) => return None,
         }
     };
     std::iter::from_fn(next).take(LAST_ACCEPTED)
 }
 
-/// Errors that say only that one peer left while it was being accepted.
+/// Whether the error only says that one peer left while its connection was being accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// A panic ends its connection and nothing else, and is a defect that somebody should hear of.
+/// Logs a panic of a connection's task. It ends only that connection, but is a defect.
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
-        tracing::error!("a connection's task panicked");
+        tracing::error!("the task of a connection panicked");
     }
 }

@@ -1,4 +1,4 @@
-//! Listening sockets: bound here or taken over from the process before, and what accepted ones are set to.
+//! Listening sockets: bound here or taken over by listener handover; and the options of accepted sockets.
 
 use super::{Config, Limits, tls::Certificates, upgrade::Taken};
 use rustix::net::{self as rx, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -9,28 +9,28 @@ use std::{
     time::Duration,
 };
 
-/// Connections that the system completes for us while we are busy.
+/// Length of the kernel's queue of completed connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// A peer that vanished is noticed after idle + interval × count.
+/// TCP keep-alive: an unreachable peer is detected after idle + interval × count.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_COUNT: u32 = 4;
 
-/// A bound socket with its certificates, not yet accepting.
+/// A bound listening socket with its certificates, not yet accepting.
 #[derive(Debug)]
 pub struct Listener {
-    /// The address as it was written, by which an upgrade finds the socket again.
+    /// The configured address, by which a listener handover identifies the socket.
     pub(super) label: String,
     pub(super) socket: TcpListener,
     pub(super) certificates: Option<Arc<Certificates>>,
 }
 
 impl Listener {
-    /// Binds what `config` says, or takes the socket that `taken` has for it.
+    /// Binds the address in `config`, or takes the inherited socket for it from `inherited`.
     ///
     /// # Errors
-    /// Everything that is wrong with it, each with its path within the listener.
+    /// Every problem, each with its path within the listener.
     pub fn open(config: &Config, taken: Option<&mut Taken>) -> Result<Self, Vec<String>> {
         let mut problems = config.problems();
         let certificates = match config.tls.as_ref().map(Certificates::load).transpose() {
@@ -53,19 +53,19 @@ impl Listener {
         Ok(Self { label, socket, certificates })
     }
 
-    /// Where it listens, with the port that the system chose for 0.
+    /// Returns the bound address, with the port that the system chose for port 0.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 }
 
-/// Reads what the listeners need without opening anything.
+/// Checks the files of every listener without opening a socket.
 ///
 /// # Errors
-/// Everything that is wrong with any of their files, as `listen[i].…`.
+/// Every problem with any of the files, as `listen[i].…`.
 pub fn check_files(configs: &[Config]) -> Result<(), Vec<String>> {
     let mut problems = Vec::new();
     for (index, config) in configs.iter().enumerate() {
@@ -76,10 +76,10 @@ pub fn check_files(configs: &[Config]) -> Result<(), Vec<String>> {
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// Opens every listener, from `taken` where it has the address.
+/// Opens every listener, from `inherited` where it has the address.
 ///
 /// # Errors
-/// Everything that is wrong with any of them, as `listen[i].…`.
+/// Every problem with any of the listeners, as `listen[i].…`.
 pub fn bind_all(configs: &[Config], mut taken: Option<&mut Taken>) -> Result<Vec<Listener>, Vec<String>> {
     let mut listeners = Vec::new();
     let mut problems = Vec::new();
@@ -101,14 +101,14 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Sets an accepted socket: no delay for small writes, and two ways of noticing a peer that is gone.
+/// Configures an accepted socket: no delay for small writes, TCP keep-alive and a timeout on unacknowledged data.
 pub(super) fn prepare(socket: &tokio::net::TcpStream, limits: &Limits) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT)?;
-    // Bounds a peer that takes nothing of a response, on every protocol above.
+    // Closes a connection whose peer receives nothing of a response, whatever protocol it speaks.
     let stall = u32::try_from(limits.body_idle.get().as_millis()).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(socket, stall)?)
 }

@@ -1,5 +1,5 @@
-//! What Pingora asks of a stream besides bytes: which protocol, which descriptor, and facts that are not
-//! repeated here because [`super::Connection`] has them.
+//! Implementations of Pingora's stream traits for [`ConnectionStream`]: ALPN protocol and socket descriptor. The digest
+//! traits return nothing, because [`super::CallerConnection`] holds those facts.
 
 use super::wire::Wire;
 use async_trait::async_trait;
@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 #[async_trait]
 impl Shutdown for Wire {
     async fn shutdown(&mut self) {
-        // The connection is over either way.
+        // The connection ends whether or not this succeeds.
         let _ = AsyncWriteExt::shutdown(self).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Certificates of a listener: read, checked, put in force, and read again when their files change.
-//! A pair that does not load is reported and the one in force stays.
+//! TLS certificates of a listener: loading, validation, and reloading when their files change.
+//! If a changed certificate does not load, the problem is reported and the previous certificate stays in use.
 
 use super::config::{Tls, Version};
 use arc_swap::ArcSwap;
@@ -16,7 +16,7 @@ use std::{
     time::SystemTime,
 };
 
-/// The TLS of one listener.
+/// The TLS configuration of one listener, reloaded when its files change.
 #[derive(Debug)]
 pub(super) struct Certificates {
     files: Tls,
@@ -24,23 +24,23 @@ pub(super) struct Certificates {
     stamp: Mutex<Stamp>,
 }
 
-/// By what a change of the files is noticed: time, size and identity of each.
+/// Modification time, size and inode of each file; a difference means that the file has changed.
 type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
 
 impl Certificates {
-    /// Reads the files.
+    /// Loads the files.
     pub(super) fn load(files: &Tls) -> Result<Self, Vec<String>> {
         let stamp = stamp(files);
         let current = ArcSwap::from_pointee(build(files)?);
         Ok(Self { files: files.clone(), current, stamp: Mutex::new(stamp) })
     }
 
-    /// What the next handshake uses.
+    /// Returns the configuration for the next handshake.
     pub(super) fn current(&self) -> Arc<ServerConfig> {
         self.current.load_full()
     }
 
-    /// Reads the files again if they have changed since the last try; `None` if they have not.
+    /// Reloads the files if they have changed since the last attempt; `None` if they have not.
     pub(super) fn reload_if_changed(&self) -> Option<Result<(), Vec<String>>> {
         let now = stamp(&self.files);
         let mut last = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,7 @@ fn build(files: &Tls) -> Result<ServerConfig, Vec<String>> {
     let (Some(chain), Some(key), true) = (chain, key, problems.is_empty()) else {
         return Err(problems);
     };
-    let one = |error: rustls::Error| vec![format!("tls: the certificate and its key do not serve ({error})")];
+    let one = |error: rustls::Error| vec![format!("tls: certificate and key cannot be used together ({error})")];
 
     let versions: &[&rustls::SupportedProtocolVersion] = match files.min_version {
         Version::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
@@ -93,8 +93,8 @@ fn build(files: &Tls) -> Result<ServerConfig, Vec<String>> {
     .map_err(one)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     if asks {
-        // A resumed session carries the certificate of an earlier handshake: it may have expired, and its
-        // authority may have been removed since.
+        // A resumed session carries the certificate of an earlier handshake. That certificate may have expired since,
+        // and its authority may have been removed.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     } else {
@@ -114,11 +114,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     if found.is_empty() { Err(format!("{} has no certificate (PEM is required)", path.display())) } else { Ok(found) }
 }
 
-/// Certificates are asked for and not required: agents say who needs one. One that is shown must hold.
+/// Builds the verifier of client certificates. It requests a certificate without requiring one, because each agent
+/// decides that; a certificate that is presented must be valid.
 fn client_verifier(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(path)? {
-        roots.add(authority).map_err(|error| format!("has a certificate that cannot be an authority ({error})"))?;
+        roots.add(authority).map_err(|error| format!("has a certificate that is not a valid authority ({error})"))?;
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .allow_unauthenticated()

@@ -1,5 +1,5 @@
-//! A connection that goes on with another protocol once 101 was answered: its bytes, taken out of the session, and
-//! what is done with them. What protocol it is, is not known here.
+//! A connection that carries another protocol after a 101 response: its byte stream, taken out of the session, and the
+//! function that serves it. This module does not know the protocol.
 
 use super::wire::Wire;
 use crate::transport::Io;
@@ -7,21 +7,21 @@ use futures_util::{FutureExt, future::BoxFuture};
 use pingora_core::protocols::http::ServerSession;
 use std::fmt;
 
-/// What is done with the bytes, and with those that came behind the request already.
+/// Function that serves the byte stream; the second argument are the bytes that arrived with the request.
 type Work = Box<dyn FnOnce(Box<dyn Io>, Vec<u8>) -> BoxFuture<'static, ()> + Send>;
 
-/// What follows on a connection.
+/// A connection after its protocol upgrade.
 pub struct Tunnel(Work);
 
 impl Tunnel {
-    /// A tunnel that `work` serves until its end.
+    /// Creates an upgraded connection that `work` serves until its end.
     pub fn new(work: impl FnOnce(Box<dyn Io>, Vec<u8>) -> BoxFuture<'static, ()> + Send + 'static) -> Self {
         Self(Box::new(work))
     }
 
     /// Takes the connection out of the session and serves it.
     pub(super) async fn run(self, mut session: ServerSession) {
-        // What was read behind the head is given out without waiting; no well-behaved client sends any.
+        // Bytes that were read after the head are available at once; well-behaved clients send none.
         let early = session.read_request_body().now_or_never();
         let early = early.and_then(|read| read.ok().flatten()).map(|bytes| bytes.to_vec()).unwrap_or_default();
         let ServerSession::H1(session) = session else { return };

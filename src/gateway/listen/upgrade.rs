@@ -1,6 +1,6 @@
-//! Handing the listening sockets to a successor: the kernel's queue of connections goes with them, so nobody
-//! is refused. The running process offers them on a unix socket of mode 0600 to its own user only; the
-//! successor takes them, serves, and says that it is ready. Then, and only then, the first one leaves.
+//! Listener handover: passes the listening sockets to a successor process. The kernel's accept queues go with them, so
+//! no connection is refused. The running process offers the sockets on a unix socket with mode 0600, to its own user
+//! only; the successor takes them, serves, and signals that it is ready. Only then does the running process drain.
 
 use rustix::net::{
     self as rx, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -23,32 +23,32 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a successor may take from connecting to serving.
+/// Maximum time for a successor to become ready, from its connection to the handover socket.
 const TO_BE_READY: Duration = Duration::from_secs(120);
 
-/// How long the running process may take to hand over.
+/// Maximum time for the running process to send its sockets.
 const TO_HAND_OVER: Duration = Duration::from_secs(10);
 
-/// Pause after an accept that failed, as for want of descriptors.
+/// Pause after a failed accept, for example without free file descriptors.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Sockets that fit one message; the kernel's own bound is 253.
+/// Maximum sockets in one message; the kernel's own limit is 253.
 const MOST: usize = 64;
 
 const READY: &[u8] = b"ready\n";
 
-/// Offers `sockets` at `path`; resolves when a successor serves them. `before` is done first for each one that
-/// asks. One that dies before it is ready changes nothing: the offer goes on.
+/// Offers `sockets` at `path`; resolves when a successor serves them. Runs `prepare` for each successor that connects.
+/// If a successor ends before it is ready, the offer continues.
 ///
 /// # Errors
-/// The system's, when the socket cannot be made.
+/// The system's error, when the handover socket cannot be created.
 pub async fn offer(path: &Path, sockets: Vec<(String, OwnedFd)>, before: impl AsyncFn()) -> io::Result<()> {
     let listener = bind(path)?;
     loop {
         let successor = match listener.accept().await {
             Ok((successor, _)) => successor,
             Err(error) => {
-                tracing::warn!(%error, "a successor could not be heard");
+                tracing::warn!(%error, "listener handover: accepting a successor failed");
                 tokio::time::sleep(AFTER_FAILURE).await;
                 continue;
             }
@@ -59,14 +59,14 @@ pub async fn offer(path: &Path, sockets: Vec<(String, OwnedFd)>, before: impl As
         };
         match timeout(TO_BE_READY, handed).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => tracing::warn!(%error, "a successor did not take over"),
-            Err(_) => tracing::warn!("a successor was not ready in time"),
+            Ok(Err(error)) => tracing::warn!(%error, "listener handover failed"),
+            Err(_) => tracing::warn!("listener handover failed: the successor was not ready in time"),
         }
     }
 }
 
-/// Binds under another name and renames: `path` always leads to a socket that somebody accepts from, and
-/// only once nobody else may open it.
+/// Binds under a temporary name and renames, so that `path` always leads to a socket that is being accepted from, and
+/// exists only with its final mode.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{}", std::process::id()));
@@ -82,7 +82,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 
 async fn hand_over(mut successor: UnixStream, sockets: &[(String, OwnedFd)]) -> io::Result<()> {
     if successor.peer_cred()?.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it runs as another user"));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the successor runs as another user"));
     }
     successor.async_io(Interest::WRITABLE, || send(&successor, sockets)).await?;
     let mut word = [0; READY.len()];
@@ -90,14 +90,14 @@ async fn hand_over(mut successor: UnixStream, sockets: &[(String, OwnedFd)]) -> 
     if word == READY {
         Ok(())
     } else {
-        Err(io::Error::new(io::ErrorKind::InvalidData, "it did not say that it is ready"))
+        Err(io::Error::new(io::ErrorKind::InvalidData, "the successor sent an invalid ready message"))
     }
 }
 
-/// One message: the labels, a line each, and an empty line; with them the sockets in the same order.
+/// Sends one message: the labels, one per line, then an empty line; with them the sockets in the same order.
 fn send(to: &UnixStream, sockets: &[(String, OwnedFd)]) -> io::Result<()> {
     if sockets.len() > MOST {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there are too many listeners to hand over"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many listeners to hand over"));
     }
     let mut labels: String = sockets.iter().map(|(label, _)| format!("{label}\n")).collect();
     labels.push('\n');
@@ -105,23 +105,23 @@ fn send(to: &UnixStream, sockets: &[(String, OwnedFd)]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the listeners do not fit one message"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the listeners do not fit into one message"));
     }
     let sent = rx::sendmsg(to, &[IoSlice::new(labels.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
     if sent == labels.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Sockets taken from the process before.
+/// Listening sockets taken over from the predecessor process.
 #[derive(Debug)]
 pub struct Taken {
     listeners: Vec<(String, TcpListener)>,
     before: StdUnixStream,
 }
 
-/// Takes the sockets that are offered at `path`. Blocks for a moment: meant for before the runtime serves.
+/// Takes over the sockets that are offered at `path`. Blocks briefly; meant to be called before the runtime serves.
 ///
 /// # Errors
-/// Nobody offers there, it is another user's process, or what came is not an offer.
+/// No process offers sockets there, it belongs to another user, or its message is invalid.
 pub fn take(path: &Path) -> io::Result<Taken> {
     let mut before = StdUnixStream::connect(path)?;
     if rx::sockopt::socket_peercred(&before)?.uid != rustix::process::geteuid() {
@@ -144,7 +144,7 @@ pub fn take(path: &Path) -> io::Result<Taken> {
         let read = before.read(&mut more)?;
         text.extend_from_slice(more.get(..read).filter(|more| !more.is_empty()).ok_or(io::ErrorKind::UnexpectedEof)?);
     }
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the running process did not offer its sockets");
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the running process sent an invalid handover message");
     let labels = String::from_utf8(text).map_err(|_| invalid())?;
     let labels: Vec<_> = labels.lines().filter(|label| !label.is_empty()).map(str::to_owned).collect();
     if labels.len() != sockets.len() {
@@ -154,16 +154,16 @@ pub fn take(path: &Path) -> io::Result<Taken> {
 }
 
 impl Taken {
-    /// The socket that was configured as `label`; each can be had once.
+    /// Removes and returns the socket that was configured as `label`.
     pub fn listener(&mut self, label: &str) -> Option<TcpListener> {
         let at = self.listeners.iter().position(|(known, _)| known == label)?;
         Some(self.listeners.remove(at).1)
     }
 
-    /// Tells the process before that this one serves. Sockets that nobody asked for are closed.
+    /// Tells the predecessor that this process serves. Closes the sockets that were not taken.
     ///
     /// # Errors
-    /// The process before is gone, which changes nothing for this one.
+    /// The predecessor has ended, which does not affect this process.
     pub fn ready(mut self) -> io::Result<()> {
         self.before.write_all(READY)
     }

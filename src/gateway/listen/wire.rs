@@ -1,5 +1,5 @@
-//! One connection's bytes as Pingora wants them: plain or TLS, with bytes that were read ahead given back
-//! first, and small writes gathered until a flush. It holds no buffer while the connection is idle.
+//! The byte stream of one connection as Pingora needs it: plain or TLS, returns bytes that were read ahead first, and
+//! buffers small writes until a flush. Owns no buffer while the connection is idle.
 
 use crate::gateway::hygiene::{Broken, Chunks};
 use bytes::{Buf, BytesMut};
@@ -19,16 +19,16 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-/// Writes up to this size wait for a flush, so that a response's head and its short body are one packet.
+/// Writes up to this many bytes wait for a flush, so that a response head and its short body are one packet.
 const GATHER: usize = 8 << 10;
 
-/// How often a peer is looked after that has sent more than was read.
+/// Interval for checking whether a peer has closed while unread bytes are pending.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Bytes taken from the socket at a time while a head is read.
+/// Bytes read from the socket at a time while a head is read.
 const CHUNK: usize = 4 << 10;
 
-/// A connection's byte stream.
+/// The byte stream of one connection.
 #[derive(Debug)]
 pub(super) struct Wire {
     inner: Inner,
@@ -65,45 +65,45 @@ impl Wire {
         }
     }
 
-    /// The wire inside what a session gives back.
+    /// Returns the connection stream inside a stream that a session gives back.
     pub(super) fn from_stream(stream: Stream) -> Option<Self> {
         stream.into_any().downcast().ok().map(|wire| *wire)
     }
 
-    /// Whether HTTP/2 is spoken.
+    /// Whether the connection speaks HTTP/2.
     pub(super) fn is_h2(&self) -> bool {
         self.h2
     }
 
-    /// From here on HTTP/2 is spoken: known by its preface on a plain connection.
+    /// Marks the connection as HTTP/2, after its preface was seen on a plain connection.
     pub(super) fn set_h2(&mut self) {
         self.h2 = true;
     }
 
-    /// Judges the framing of the body that begins with `first`, if it is chunked, as it is read.
+    /// Validates chunked framing from now on, if `chunks` is set; `first` are the body bytes already read.
     pub(super) fn watch(&mut self, chunks: Option<Chunks>, first: &[u8]) -> Result<(), Broken> {
         self.chunks = chunks;
         self.chunks.as_mut().map_or(Ok(()), |chunks| chunks.feed(first))
     }
 
-    /// Whether the body has ended as far as its framing tells; otherwise another parser saw an end in it.
+    /// Whether the body has ended according to its chunked framing; if not, Pingora's parser ended it too early.
     pub(super) fn body_ended(&self) -> bool {
         self.chunks.as_ref().is_none_or(Chunks::done)
     }
 
-    /// Bytes already read, for whoever reads next.
+    /// Stores bytes that were already read, for the next read.
     pub(super) fn give_back(&mut self, bytes: BytesMut) {
         self.ahead = bytes;
         *self.through.get_mut() = false;
     }
 
-    /// What was given back.
+    /// Takes the stored bytes.
     pub(super) fn take_back(&mut self) -> BytesMut {
         std::mem::take(&mut self.ahead)
     }
 
-    /// Appends what the socket has to `to`; 0 is the end. The array is on the stack of one poll, so a
-    /// connection that waits here owns no buffer.
+    /// Appends bytes from the socket to `to`; returns 0 at the end of the stream. The array is on the stack of one
+    /// poll, so a waiting connection owns no buffer.
     pub(super) async fn read_some(&mut self, to: &mut BytesMut) -> io::Result<usize> {
         poll_fn(|task| {
             let mut chunk = [MaybeUninit::uninit(); CHUNK];
@@ -122,7 +122,7 @@ impl Wire {
         .await
     }
 
-    /// Resolves when the peer has reset the connection. A peer that only stops sending is still there.
+    /// Resolves when the peer has reset the connection. Ignores a peer that has only stopped sending.
     pub(super) async fn reset(&self) {
         loop {
             match self.tcp().ready(Interest::ERROR).await {
@@ -132,10 +132,10 @@ impl Wire {
         }
     }
 
-    /// Resolves when the peer has reset the connection (true), or only stopped sending (false).
+    /// Resolves when the peer has reset the connection (true) or has only stopped sending (false).
     pub(super) async fn silent(&self) -> bool {
-        // Nearly every call is answered while this waits, so the waiting itself is to cost little: `ready` below keeps
-        // a list of who waits, this a place for one.
+        // Nearly every call is answered during this wait, so the wait must be cheap: `ready` below registers in a list
+        // of waiters, `poll_read_ready` in a single slot.
         if poll_fn(|task| self.tcp().poll_read_ready(task)).await.is_err() {
             return true;
         }
@@ -143,14 +143,14 @@ impl Wire {
             match self.tcp().ready(Interest::READABLE.add(Interest::ERROR)).await {
                 Ok(ready) if ready.is_error() => return true,
                 Ok(ready) if ready.is_read_closed() => return false,
-                // Bytes of a next request, or of TLS, wait to be read: they hide what comes after them.
+                // Unread bytes, of a next request or of TLS, hide a later close from this readiness check.
                 Ok(_) => tokio::time::sleep(LOOK_AGAIN).await,
                 Err(_) => return true,
             }
         }
     }
 
-    /// From here on nothing is gathered: what is written is a stream, whose reader waits for every part of it.
+    /// Stops buffering writes: the response is a stream, and its reader waits for each part.
     pub(super) fn write_through(&self) {
         self.through.store(true, Ordering::Relaxed);
     }
@@ -162,8 +162,8 @@ impl Wire {
         }
     }
 
-    /// Closes after everything written has had a chance to be read: closing over bytes that were not taken
-    /// would reset the connection, and the peer would lose the response (RFC 9112 §9.6).
+    /// Closes the connection after the peer had time to read the response. Closing with unread bytes would reset the
+    /// connection, and the peer would lose the response (RFC 9112 §9.6).
     pub(super) async fn linger(mut self, longest: Duration, most: usize) {
         let closing = async {
             self.chunks = None;
@@ -178,7 +178,7 @@ impl Wire {
             }
             io::Result::Ok(())
         };
-        // Whatever goes wrong here, the connection is over.
+        // The connection ends whether or not this succeeds.
         let _ = tokio::time::timeout(longest, closing).await;
     }
 
@@ -199,8 +199,8 @@ impl Inner {
     fn poll_read(&mut self, task: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(tcp) => Pin::new(tcp).poll_read(task, to),
-            // A peer that drops the connection without close_notify has ended it all the same; HTTP's own
-            // framing tells whether a message was cut.
+            // A peer that closes without close_notify has ended the stream all the same; HTTP's own framing detects
+            // truncated messages.
             Self::Tls(tls) => match ready!(Pin::new(tls).poll_read(task, to)) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 result => Poll::Ready(result),
@@ -231,7 +231,7 @@ impl AsyncRead for Wire {
             let new = to.filled().get(before..).unwrap_or_default();
             let judged = self.chunks.as_mut().map_or(Ok(()), |chunks| chunks.feed(new));
             return Poll::Ready(
-                judged.map_err(|Broken| io::Error::new(io::ErrorKind::InvalidData, "the chunked body is broken")),
+                judged.map_err(|Broken| io::Error::new(io::ErrorKind::InvalidData, "invalid chunked framing")),
             );
         }
         let count = to.remaining().min(self.ahead.len());
@@ -269,7 +269,7 @@ impl AsyncWrite for Wire {
         }
     }
 
-    /// Only where nothing is gathered.
+    /// Vectored writes bypass the write buffer, so they are offered only where it is unused.
     fn is_write_vectored(&self) -> bool {
         self.h2
     }

@@ -1,5 +1,5 @@
-//! Failures that an agent calls a success (R40): an error object with 200, GraphQL's `errors`, JSON that
-//! stops in the middle. Where it could as well be a result, it is one.
+//! Embedded errors: failures that an agent reports with a 2xx status (R40), as an error object, GraphQL's `errors` or
+//! truncated JSON. A body that could also be a result is treated as a result.
 
 use super::{
     Answer,
@@ -11,7 +11,7 @@ use http::{HeaderMap, header};
 use memchr::memchr2;
 use serde_json::{Map, Value};
 
-/// Members that may stand beside an error without being a result.
+/// Members that may accompany an error; any other member may be a result.
 const BESIDE: &[&str] = &[
     "code",
     "conversation_id",
@@ -46,7 +46,7 @@ pub(super) fn failure(answer: &Answer<'_>) -> Option<Fault> {
     }
     let keys = scan(answer.body);
     if answer.complete && keys == Keys::Cut {
-        return Some(Fault::new(Code::AgentError, "The agent's answer is not complete."));
+        return Some(Fault::new(Code::AgentError, "The agent's response is incomplete"));
     }
     if keys != Keys::Suspect {
         return None;
@@ -60,15 +60,15 @@ pub(super) fn failure(answer: &Answer<'_>) -> Option<Fault> {
     })
 }
 
-/// Whether the beginning of a JSON body has a member by which a failure could hide, or ends before that
-/// can be told. Where not, the body need not be kept back.
+/// Whether the beginning of a JSON body has a member that could be an embedded error, or ends before that is decided.
+/// If not, the body can be streamed without buffering.
 pub(in crate::gateway) fn may_hide_failure(beginning: &[u8]) -> bool {
-    // What is no object has no member; an array of them is a list of results.
+    // Only an object has members; an array of objects is a list of results.
     let first = beginning.iter().find(|byte| !byte.is_ascii_whitespace());
     first.is_none_or(|first| *first == b'{') && scan(beginning) != Keys::Clean
 }
 
-/// Whether a body calls itself JSON, or nothing at all. Streams of events do neither.
+/// Whether the content type is JSON or missing. Event streams are neither.
 fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return true;
@@ -83,17 +83,17 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || essence.ends_with("+json")
 }
 
-/// JSON-RPC, and A2A over it: failures are part of the protocol.
+/// Whether the body is JSON-RPC (also A2A over JSON-RPC), whose protocol has errors in the body.
 pub(super) fn is_rpc(body: &Map<String, Value>) -> bool {
     body.get("jsonrpc").is_some_and(|version| version == "2.0")
 }
 
-/// LangGraph ends a failed run with 200 and this.
+/// Whether the body is a failed LangGraph run, which LangGraph reports with status 200 and `__error__`.
 fn is_langgraph(body: &Map<String, Value>) -> bool {
     body.get("__error__").is_some_and(|error| error.is_object() || error.as_str().is_some_and(|text| !text.is_empty()))
 }
 
-/// The GraphQL specification, "Response Format": errors without data.
+/// Whether the body is a GraphQL response with errors and no data (GraphQL specification, "Response Format").
 fn is_graphql(body: &Map<String, Value>) -> bool {
     let errors = body.get("errors").and_then(Value::as_array).is_some_and(|errors| {
         !errors.is_empty() && errors.iter().all(|error| error.get("message").is_some_and(Value::is_string))
@@ -102,11 +102,11 @@ fn is_graphql(body: &Map<String, Value>) -> bool {
     errors && alone
 }
 
-/// An `error` that says something, with nothing beside it that could be a result, or with a member that
-/// says outright that the call has failed.
+/// Whether the body is an error object: a non-empty `error`, and either no member that could be a result or a member
+/// that states that the call failed.
 fn is_error(body: &Map<String, Value>) -> bool {
     let says = match body.get("error") {
-        // A numeric code is A2A's.
+        // A numeric code means A2A.
         Some(Value::Object(error)) => {
             let text =
                 |name: &str| error.get(name).is_some_and(|value| value.as_str().is_some_and(|text| !text.is_empty()));
@@ -127,15 +127,15 @@ fn is_error(body: &Map<String, Value>) -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keys {
-    /// Whole, and none of the members.
+    /// Complete, without an error member.
     Clean,
-    /// One of the members, or a name that is written in escapes.
+    /// With an error member, or with a name that contains escapes.
     Suspect,
-    /// It ends inside a value.
+    /// Ends inside a value.
     Cut,
 }
 
-/// Looks at the top level's names without reading the values. Anything but an object or an array is clean.
+/// Scans the member names of the top level without parsing values. A body that is no object or array has no members.
 fn scan(body: &[u8]) -> Keys {
     let Some(start) = body.iter().position(|b| !b.is_ascii_whitespace()) else {
         return Keys::Clean;
@@ -179,7 +179,7 @@ fn is_suspect(name: &[u8]) -> bool {
     matches!(name, b"error" | b"errors" | b"__error__") || name.contains(&b'\\')
 }
 
-/// Splits after the quote that ends a string.
+/// Splits `text` after the quote that ends a JSON string.
 fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut at = 0;
     loop {
@@ -187,7 +187,7 @@ fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
         if text.get(at) == Some(&b'"') {
             return Some((text.get(..at)?, text.get(at + 1..)?));
         }
-        // Whatever is escaped, it does not end the string.
+        // Skips the escaped character, which never ends the string.
         at += 2;
     }
 }

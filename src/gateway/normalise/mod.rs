@@ -1,6 +1,6 @@
-//! What an agent's answer means. Whatever shape its failures have, a caller gets one shape (R38, R40), and
-//! not a word of the agent's inside (R41, R117); all of it goes to the log.
-//! Pure functions: no I/O, nothing is written here.
+//! Response normalization: whatever format an agent reports a failure in, the caller gets one format (R38, R40) and no
+//! internals of the agent (R41, R117); the full text goes to the log.
+//! Pure functions: this module does no I/O and writes no response.
 
 mod hidden;
 mod retry;
@@ -13,35 +13,35 @@ use crate::fault::Fault;
 use http::{HeaderMap, StatusCode, header};
 use std::fmt::Write as _;
 
-/// An agent's answer, as far as it was read.
+/// An agent's response, as far as it was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer<'a> {
-    /// The status.
+    /// The HTTP status.
     pub(super) status: StatusCode,
-    /// The header fields as the agent sent them.
+    /// The header fields as sent by the agent.
     pub(super) headers: &'a HeaderMap,
     /// The beginning of the body.
     pub(super) body: &'a [u8],
-    /// Whether that is the whole body.
+    /// Whether `body` is the whole body.
     pub(super) complete: bool,
-    /// Whether the operation's output schema declares a property `error`: then it is a result.
+    /// Whether the operation's output schema declares a property `error`: such a body is a result.
     pub(super) declares_error: bool,
 }
 
-/// What is to be done with the answer.
+/// How to treat a response.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// Pass it on as it is.
+    /// Pass it to the caller unchanged.
     Pass,
-    /// It is a failure; the caller gets this instead.
+    /// It is a failure; the caller gets this fault instead.
     Fault(Fault),
 }
 
-/// Bytes of an agent's body that the log keeps.
+/// Maximum bytes of an agent's body that are logged.
 const LOGGED: usize = 2048;
 
-/// Judges an answer. JSON-RPC and A2A bodies pass with every status, because their callers read them;
-/// but not where the agent refuses the gateway's own credential or sends the caller elsewhere.
+/// Classifies a response as a result or a failure. JSON-RPC and A2A bodies pass with every status, because their
+/// clients read errors from the body, except where the agent refuses the gateway's credential or sends a redirect.
 pub(super) fn verdict(answer: &Answer<'_>) -> Verdict {
     let fault = match answer.status.as_u16() {
         200..=299 => hidden::failure(answer),
@@ -53,9 +53,9 @@ pub(super) fn verdict(answer: &Answer<'_>) -> Verdict {
     }
 }
 
-/// What the log keeps of a failure.
+/// Returns the detail of a failure for the log.
 fn detail(answer: &Answer<'_>) -> String {
-    let mut text = format!("the agent answered {}", answer.status.as_u16());
+    let mut text = format!("the agent responded with status {}", answer.status.as_u16());
     for name in [header::CONTENT_TYPE, header::LOCATION, header::WWW_AUTHENTICATE, header::RETRY_AFTER] {
         if let Some(value) = answer.headers.get(&name) {
             let value = String::from_utf8_lossy(value.as_bytes());

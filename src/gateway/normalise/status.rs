@@ -1,4 +1,4 @@
-//! Failures that an agent admits by its status.
+//! Maps an agent's error statuses to faults.
 
 use super::{
     Answer, hidden, retry,
@@ -11,10 +11,10 @@ pub(super) fn failure(answer: &Answer<'_>) -> Option<Fault> {
     let status = answer.status.as_u16();
     match status {
         300..=399 => {
-            return Some(Fault::new(Code::AgentError, "The agent answered with a redirect, which is not followed."));
+            return Some(Fault::new(Code::AgentError, "The agent responded with a redirect, which is not followed"));
         }
         401 | 403 | 407 => {
-            return Some(Fault::new(Code::AgentError, "The agent refused the gateway's credential."));
+            return Some(Fault::new(Code::AgentError, "The agent refused the gateway's credential"));
         }
         _ => {}
     }
@@ -34,7 +34,7 @@ pub(super) fn failure(answer: &Answer<'_>) -> Option<Fault> {
     }
 }
 
-/// The body, if it is a whole JSON object. What the body is counts, not what it is called.
+/// Parses the body if it is a complete JSON object, whatever its content type.
 pub(super) fn object(answer: &Answer<'_>) -> Option<Map<String, Value>> {
     let begins = answer.body.iter().find(|b| !b.is_ascii_whitespace());
     if !answer.complete || begins != Some(&b'{') {
@@ -43,7 +43,7 @@ pub(super) fn object(answer: &Answer<'_>) -> Option<Map<String, Value>> {
     serde_json::from_slice(answer.body).ok()
 }
 
-/// A2A over REST: the same key as ours with a number for a code and one of the canonical names.
+/// Whether the body is an A2A REST error: `error` with a numeric code and one of the canonical status names.
 fn is_a2a(body: &Map<String, Value>, status: u16) -> bool {
     const NAMES: [&str; 16] = [
         "CANCELLED",
@@ -71,7 +71,7 @@ fn is_a2a(body: &Map<String, Value>, status: u16) -> bool {
         && name.is_some_and(|name| NAMES.contains(&name))
 }
 
-/// The code for a status. A code that the agent names itself counts where it fits the status.
+/// Returns the code for a status. A code that the agent names takes precedence if it fits the status.
 fn code(status: u16, told: &Told) -> Code {
     let usual = match status {
         400 | 422 => Code::InvalidInput,
@@ -91,8 +91,8 @@ fn code(status: u16, told: &Told) -> Code {
     told.code.and_then(chosen).filter(|code| code.row().blame == blame).unwrap_or(usual)
 }
 
-/// What an agent's own code may become. Who the caller is, what it may do and how fast is for the gateway
-/// to say; an agent that uses those codes has failed.
+/// Maps a code that an agent names. Only the gateway reports on authentication, authorisation and rates; an agent that
+/// uses those codes has failed.
 pub(super) fn chosen(code: Code) -> Option<Code> {
     match code {
         Code::NotFound => Some(Code::CapabilityNotFound),
@@ -111,8 +111,8 @@ pub(super) fn chosen(code: Code) -> Option<Code> {
     }
 }
 
-/// The fault for a code. Where the caller can change something, the agent's own words help; otherwise they
-/// would only tell of its inside.
+/// Builds the fault for a code. The agent's message is kept where the caller can correct the call; otherwise it would
+/// only reveal the agent's internals.
 pub(super) fn faulted(code: Code, told: &Told) -> Fault {
     if code.row().blame != Blame::Caller {
         return Fault::new(code, general(code));
@@ -126,16 +126,16 @@ pub(super) fn faulted(code: Code, told: &Told) -> Fault {
 
 fn general(code: Code) -> &'static str {
     match code {
-        Code::InvalidInput => "The agent refused the input.",
-        Code::CapabilityNotFound => "The agent does not know what was asked for.",
-        Code::NotAcceptable => "The agent cannot answer in an accepted format.",
-        Code::Conflict => "The agent reports a conflict with its present state.",
-        Code::PreconditionFailed => "The agent reports that a condition of the request does not hold.",
-        Code::PayloadTooLarge => "The input is too large for the agent.",
-        Code::UnsupportedMediaType => "The agent does not take this media type.",
-        Code::RateLimited => "The agent takes no more calls for now.",
-        Code::AgentUnavailable => "The agent is not available.",
-        Code::Timeout => "The agent did not finish in time.",
-        _ => "The agent failed.",
+        Code::InvalidInput => "The agent refused the input",
+        Code::CapabilityNotFound => "The agent does not have the requested operation or resource",
+        Code::NotAcceptable => "The agent has no acceptable response format",
+        Code::Conflict => "The agent reports a conflict with its current state",
+        Code::PreconditionFailed => "The agent reports that a precondition of the request failed",
+        Code::PayloadTooLarge => "The input is too large for the agent",
+        Code::UnsupportedMediaType => "The agent does not support the media type",
+        Code::RateLimited => "The agent accepts no more calls for now",
+        Code::AgentUnavailable => "The agent is not available",
+        Code::Timeout => "The agent did not finish in time",
+        _ => "The agent failed",
     }
 }

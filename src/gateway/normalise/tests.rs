@@ -1,4 +1,4 @@
-//! Tables of what agents answer and what callers get, and that nothing leaks whatever they answer.
+//! Tables of agent responses and what callers get for them; no response reveals an agent's internals.
 
 use super::*;
 use http::{HeaderName, HeaderValue};
@@ -56,7 +56,7 @@ fn becomes(case: &Case, status: u16, code: &str) -> Fault {
 const HTML: &str = "<html><body><h1>502 Bad Gateway</h1>nginx/1.22 on db-7.internal</body></html>";
 
 #[test]
-fn r38_r91_every_status_without_a_word_becomes_one_of_ours() {
+fn r38_r91_every_status_with_an_unreadable_body_maps_to_a_fault() {
     let table = [
         (300, 502, "AgentError"),
         (301, 502, "AgentError"),
@@ -94,14 +94,14 @@ fn r38_r91_every_status_without_a_word_becomes_one_of_ours() {
     for (status, ours, code) in table {
         for body in ["", HTML, "Internal Server Error", "{}", "[]", "null", "{\"a\":", "\u{0}"] {
             let fault = becomes(&case(status, body), ours, code);
-            assert!(fault.internal().unwrap().starts_with(&format!("the agent answered {status}")));
+            assert!(fault.internal().unwrap().starts_with(&format!("the agent responded with status {status}")));
             assert!(!fault.message().contains("nginx"));
         }
     }
 }
 
 #[test]
-fn r37_an_agents_own_code_counts_where_it_fits_the_status() {
+fn r37_an_agents_own_code_takes_precedence_where_it_fits_the_status() {
     let own = |status, code: &str| case(status, json!({"error": {"code": code, "message": "m"}}).to_string());
     let table = [
         (400, "InvalidInput", 400, "InvalidInput"),
@@ -134,7 +134,7 @@ fn r37_an_agents_own_code_counts_where_it_fits_the_status() {
 }
 
 #[test]
-fn r91_a_missing_operation_is_told_from_a_missing_endpoint() {
+fn r91_a_missing_operation_is_distinguished_from_a_missing_endpoint() {
     let found = [
         "{\"detail\":\"Not Found\"}",
         "{\"type\":\"about:blank\",\"title\":\"Not Found\",\"status\":404}",
@@ -155,7 +155,7 @@ fn r91_a_missing_operation_is_told_from_a_missing_endpoint() {
 }
 
 #[test]
-fn r4_a_refusal_of_the_gateways_credential_is_never_the_callers_fault() {
+fn r4_an_agents_refusal_of_the_gateways_credential_is_an_agent_error() {
     let bodies = [
         json!({"error": {"code": "Unauthorized", "message": "bad token"}}),
         json!({"detail": "Not authenticated"}),
@@ -166,21 +166,21 @@ fn r4_a_refusal_of_the_gateways_credential_is_never_the_callers_fault() {
         for body in &bodies {
             let case = case(status, body.to_string()).with("www-authenticate", "Bearer realm=\"inner\"");
             let fault = becomes(&case, 502, "AgentError");
-            assert_eq!(fault.message(), "The agent refused the gateway's credential.");
+            assert_eq!(fault.message(), "The agent refused the gateway's credential");
             assert!(fault.headers().is_empty() && fault.internal().unwrap().contains("realm"));
         }
     }
 }
 
 #[test]
-fn a_redirect_is_not_followed_and_its_target_stays_in_the_log() {
+fn a_redirect_is_not_followed_and_its_target_is_only_logged() {
     let fault =
         becomes(&case(302, "{\"jsonrpc\":\"2.0\"}").with("location", "http://10.0.0.7/login"), 502, "AgentError");
     assert!(!fault.message().contains("10.0.0.7") && fault.internal().unwrap().contains("http://10.0.0.7/login"));
 }
 
 #[test]
-fn r32_the_agents_words_help_where_the_caller_can_change_something() {
+fn r32_the_agents_message_is_kept_where_the_caller_can_correct_the_call() {
     let words = [
         json!({"error": {"code": "InvalidInput", "message": "text must not be empty"}}),
         json!({"error": "text must not be empty"}),
@@ -196,15 +196,15 @@ fn r32_the_agents_words_help_where_the_caller_can_change_something() {
         for status in [400, 409, 422] {
             assert_eq!(case(status, body.to_string()).fault().message(), "text must not be empty", "{body}");
         }
-        assert_eq!(case(500, body.to_string()).fault().message(), "The agent failed.", "{body}");
+        assert_eq!(case(500, body.to_string()).fault().message(), "The agent failed", "{body}");
         assert!(case(500, body.to_string()).fault().internal().unwrap().contains("must not be empty"));
     }
     let cut = Case { complete: false, ..case(400, "{\"error\":\"text must not be empty\"}") };
-    assert_eq!(cut.fault().message(), "The agent refused the input.");
+    assert_eq!(cut.fault().message(), "The agent refused the input");
 }
 
 #[test]
-fn r117_words_about_the_inside_stay_in_the_log() {
+fn r117_messages_that_reveal_internals_are_only_logged() {
     let leaks = [
         "KeyError at /srv/app/main.py line 12",
         "cannot reach db-7:5432",
@@ -229,7 +229,7 @@ fn r117_words_about_the_inside_stay_in_the_log() {
 }
 
 #[test]
-fn r32_lists_of_what_is_wrong_become_violations_with_pointers() {
+fn r32_error_lists_become_violations_with_pointers() {
     let bodies = [
         json!({"detail": [{"loc": ["body", "items", 0, "a/b~c"], "msg": "Field required", "type": "missing"}]}),
         json!({"error": {"code": "InvalidInput", "message": "m", "details": [{"pointer": "/items/0/a~1b~0c", "message": "Field required"}]}}),
@@ -251,7 +251,7 @@ fn r32_lists_of_what_is_wrong_become_violations_with_pointers() {
 }
 
 #[test]
-fn r35_the_time_to_retry_passes_in_both_forms_and_in_bounds() {
+fn r35_retry_after_is_accepted_in_both_forms_and_bounded() {
     let wait = |status, value: &str| case(status, "").with("retry-after", value).fault().retry_after_secs();
     assert_eq!(wait(429, "7"), Some(7));
     assert_eq!(wait(503, " 7 "), Some(7));
@@ -285,7 +285,7 @@ fn fails_with_200(table: &[(Value, u16, &str)]) {
 }
 
 #[test]
-fn r40_an_error_object_with_200_becomes_a_failure_with_the_agents_code_where_it_may_choose() {
+fn r40_an_error_object_with_a_2xx_status_is_a_failure_with_the_agents_code_if_allowed() {
     let named = |code: &str| json!({"error": {"code": code, "message": "m"}});
     fails_with_200(&[
         (named("internal_error"), 502, "AgentError"),
@@ -299,7 +299,7 @@ fn r40_an_error_object_with_200_becomes_a_failure_with_the_agents_code_where_it_
 }
 
 #[test]
-fn r40_other_shapes_of_failure_with_200_become_failures() {
+fn r40_other_formats_of_embedded_errors_are_failures() {
     fails_with_200(&[
         (json!({"error": "KeyError: 'x'"}), 502, "AgentError"),
         (json!({"error": "boom", "result": null, "status": "error"}), 502, "AgentError"),
@@ -313,7 +313,7 @@ fn r40_other_shapes_of_failure_with_200_become_failures() {
 }
 
 #[test]
-fn r33_a_result_that_mentions_an_error_is_a_result() {
+fn r33_a_result_that_mentions_an_error_passes() {
     let results = [
         json!({}),
         json!({"result": 1}),
@@ -356,7 +356,7 @@ fn r33_a_result_that_mentions_an_error_is_a_result() {
 }
 
 #[test]
-fn r92_r94_json_rpc_and_a2a_are_left_alone() {
+fn r92_r94_json_rpc_and_a2a_errors_pass() {
     let bodies = [
         json!({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid"}, "id": null}),
         json!({"jsonrpc": "2.0", "result": {}, "id": 1}),
@@ -376,7 +376,7 @@ fn r92_r94_json_rpc_and_a2a_are_left_alone() {
 }
 
 #[test]
-fn r40_json_that_stops_in_the_middle_is_no_answer() {
+fn r40_truncated_json_is_a_failure() {
     for body in ["{\"a\": 1", "{\"a\": \"b", "{\"a\": [1, 2}", "[1, 2", "{\"a\": \"\\\"", "{", "{\"a\\"] {
         becomes(&case(200, body).with("content-type", "application/json"), 502, "AgentError");
         Case { complete: false, ..case(200, body) }.passes();
@@ -385,7 +385,7 @@ fn r40_json_that_stops_in_the_middle_is_no_answer() {
 }
 
 #[test]
-fn only_the_top_level_is_looked_at_before_a_body_is_kept_back() {
+fn only_the_top_level_decides_whether_a_body_is_buffered() {
     for clean in [
         "",
         " ",
@@ -413,7 +413,7 @@ fn only_the_top_level_is_looked_at_before_a_body_is_kept_back() {
 }
 
 #[test]
-fn what_the_log_keeps_is_bounded() {
+fn the_logged_detail_is_bounded() {
     let long = case(500, "é".repeat(1 << 20)).with("location", &"x".repeat(10_000));
     assert!(long.fault().internal().unwrap().len() < 4096);
     let deep = format!("{}1{}", "{\"error\":".repeat(5_000), "}".repeat(5_000));
@@ -423,7 +423,7 @@ fn what_the_log_keeps_is_bounded() {
 
 proptest! {
     #[test]
-    fn r41_random_bytes_never_panic_and_never_leak(status in 200_u16..600, body in proptest::collection::vec(any::<u8>(), 0..200), complete: bool) {
+    fn r41_arbitrary_bytes_never_panic_and_never_leak(status in 200_u16..600, body in proptest::collection::vec(any::<u8>(), 0..200), complete: bool) {
         let case = Case { complete, ..case(status, &body) };
         may_hide_failure(&body);
         match case.verdict() {

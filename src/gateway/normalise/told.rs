@@ -1,16 +1,16 @@
-//! What an agent's error body says, whichever of the usual shapes it has: AIDIP's object, problem+json,
-//! FastAPI's `detail`, GraphQL's `errors`, a bare string.
+//! Parser of agents' error bodies in their common formats: AIDIP's object, problem+json, FastAPI's `detail`, GraphQL's
+//! `errors`, a plain string. Redacts messages and pointers that reveal the agent's internals.
 
 use crate::fault::{Code, Violation, public_text};
 use serde_json::{Map, Value};
 
-/// Violations that are passed on.
+/// Maximum violations that are passed on to the caller.
 const MOST: usize = 20;
 
-/// How an error was told.
+/// Format of an error body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Not at all: HTML, nothing, something else.
+    /// Not a known format: HTML, an empty body, another JSON document.
     #[default]
     None,
     /// `{"error": {"code", "message"}}` (R36).
@@ -19,23 +19,23 @@ pub(super) enum Shape {
     Problem,
     /// `{"detail": …}`
     Detail,
-    /// `{"error": "…"}`, `{"message": "…"}`, `{"errors": […]}`: gateways and routers in front of an agent
-    /// talk like that, too.
+    /// `{"error": "…"}`, `{"message": "…"}`, `{"errors": […]}`: also sent by API gateways and routers in front of an
+    /// agent.
     Loose,
 }
 
-/// An error as it was told.
+/// A parsed error body.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) shape: Shape,
-    /// One of our codes, if the agent uses one.
+    /// The gateway's code, if the agent names one.
     pub(super) code: Option<Code>,
     words: Option<String>,
     pub(super) violations: Vec<Violation>,
 }
 
 impl Told {
-    /// Reads an error body; one that cannot be read has told nothing.
+    /// Parses an error body; the result is empty if the format is unknown.
     pub(super) fn read(body: &Map<String, Value>) -> Self {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         if let Some(error) = body.get("error").or_else(|| body.get("__error__")) {
@@ -65,12 +65,12 @@ impl Told {
         }
     }
 
-    /// FastAPI's `detail`: a sentence, a list of what is wrong, or what the agent's author put there.
+    /// Parses FastAPI's `detail`: a sentence, a list of violations, or an object that the agent's author defined.
     fn detail(body: &Map<String, Value>) -> Option<Self> {
         let shape = Shape::Detail;
         match body.get("detail")? {
             Value::Array(items) => Some(Self { shape, violations: violations(items), ..Self::default() }),
-            // With a title it is a problem's detail.
+            // With a title it is the detail of a problem document.
             Value::String(words) if !body.contains_key("title") => {
                 Some(Self { shape, words: Some(words.clone()), ..Self::default() })
             }
@@ -89,13 +89,13 @@ impl Told {
         Self { shape: if told { Shape::Error } else { Shape::None }, code, words, violations }
     }
 
-    /// What the agent said, if it may be read by a caller.
+    /// Returns the agent's message, unless it reveals internals that a caller must not read.
     pub(super) fn public_words(&self) -> Option<&str> {
         public_text(self.words.as_deref()?)
     }
 }
 
-/// One of our codes, however it is spelled: `InvalidInput`, `invalid_input`, `INVALID-INPUT`.
+/// Parses one of the gateway's codes, in any spelling: `InvalidInput`, `invalid_input`, `INVALID-INPUT`.
 fn code(text: &str) -> Option<Code> {
     let letters =
         |text: &str| text.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase()).collect::<Vec<_>>();
@@ -103,7 +103,7 @@ fn code(text: &str) -> Option<Code> {
     Code::ALL.iter().copied().find(|code| letters(code.row().name) == wanted)
 }
 
-/// Lists of what is wrong: FastAPI's `{loc, msg}`, problem+json's `{pointer, detail}`, ours.
+/// Parses a list of violations: FastAPI's `{loc, msg}`, problem+json's `{pointer, detail}`, or AIDIP's.
 fn violations(items: &[Value]) -> Vec<Violation> {
     items.iter().filter_map(Value::as_object).take(MOST).filter_map(violation).collect()
 }
@@ -122,13 +122,13 @@ fn violation(item: &Map<String, Value>) -> Option<Violation> {
     if pointer.len() > 256 || pointer.chars().any(char::is_control) {
         return None;
     }
-    // A place that reads like the agent's inside is not told; what is wrong still is.
+    // A pointer that reveals internals is dropped; the message is kept.
     let inside = pointer.split('/').skip(1).any(|step| !step.is_empty() && public_text(step).is_none());
     let pointer = if inside { String::new() } else { pointer };
     Some(Violation { pointer, message: public_text(words).unwrap_or("is not valid").to_owned() })
 }
 
-/// FastAPI's `["body", "items", 0]` as `/items/0`; the first part says where in the request it was.
+/// Converts FastAPI's `["body", "items", 0]` to `/items/0`; the first element names the part of the request.
 fn pointer(parts: &[Value]) -> String {
     let place = |part: &Value| matches!(part.as_str(), Some("body" | "query" | "path" | "header" | "cookie"));
     let parts = match parts {
@@ -147,7 +147,7 @@ fn pointer(parts: &[Value]) -> String {
     pointer
 }
 
-/// RFC 6901 §3.
+/// Escapes a JSON Pointer token (RFC 6901 §3).
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

@@ -1,5 +1,5 @@
-//! A pipeline that runs once: the first answer to its idempotency key is given again, and whoever sends the key meanwhile
-//! waits for it. Like any call with a key, it goes on when its caller leaves.
+//! Pipelines with an idempotency key: a repeated key receives the stored answer of the first run, or waits for it. Like
+//! any call with a key, the run goes on when its caller leaves.
 
 use super::{
     super::{
@@ -22,11 +22,11 @@ use pingora_core::protocols::http::ServerSession;
 use std::{net::IpAddr, sync::Arc};
 use tokio::sync::oneshot;
 
-/// What stands for the agent: no agent has such an id.
+/// The scope of pipeline keys, in place of an agent id; no agent has such an id.
 const PIPELINES: &str = "/pipelines";
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// Whose key, and for what.
+/// An idempotency key with its owner and the request digest.
 pub(super) struct Keyed {
     whose: Arc<str>,
     key: String,
@@ -41,7 +41,7 @@ impl Keyed {
 }
 
 impl Serving<'_> {
-    /// Runs it, or answers as it was answered before.
+    /// Runs the pipeline, or returns the stored answer of the first run.
     pub(super) async fn run_once(
         &self,
         session: &mut ServerSession,
@@ -52,7 +52,7 @@ impl Serving<'_> {
         match stands {
             Ok(ticket) => {
                 let made = watched(session, self.set_off(pipeline, running, ticket)).await?;
-                let made = made.unwrap_or_else(|_| Err(Fault::new(Code::Internal, "the gateway failed")));
+                let made = made.unwrap_or_else(|_| Err(Fault::new(Code::Internal, "The gateway failed")));
                 Ok(answer(made?))
             }
             Err(before) => {
@@ -63,7 +63,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Runs it whoever waits for it.
+    /// Runs the pipeline in a background task, which continues when the caller leaves.
     fn set_off(&self, pipeline: Pipeline, running: Running, ticket: Ticket) -> oneshot::Receiver<Result<Whole>> {
         let (gateway, world) = (Arc::clone(self.gateway), Arc::clone(self.world));
         let connection = Arc::clone(self.connection);
@@ -72,14 +72,15 @@ impl Serving<'_> {
             let serving = Serving { gateway: &gateway, world: &world, connection: &connection };
             let made = serving.run(pipeline, running).await;
             keep(ticket, &made);
-            // Nobody may be waiting any more.
+            // The caller may be gone.
             drop(back.send(made));
         });
         made
     }
 }
 
-/// What never reached the first agent may be tried again with the same key; everything else might have been done.
+/// Stores the answer. If the first agent certainly executed nothing, the key is released and a retry runs again; in
+/// every other case a step may have been executed.
 fn keep(ticket: Ticket, made: &Result<Whole>) {
     match made {
         Ok(Whole { status, headers, body }) => {

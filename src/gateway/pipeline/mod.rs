@@ -1,6 +1,6 @@
-//! Pipelines: several agents, each called with what the one before it answered. Every step is an errand with its own
-//! authentication, limits, contract and record; all of them share one deadline, and none begins before it is known
-//! that the caller may make every one. With an idempotency key, all of it happens once.
+//! Pipelines: several agents, each called with the answer of the previous one. Every step is a subrequest with its own
+//! authentication, limits, contract and access-log entry. All steps share one deadline, and no step starts before every
+//! step is authorised. With an idempotency key the whole pipeline runs once.
 
 mod keyed;
 mod read;
@@ -41,11 +41,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the description of a pipeline may take to arrive.
+/// The timeout of the request body, which describes the pipeline.
 const BODY: Duration = Duration::from_secs(60);
 
 impl Serving<'_> {
-    /// Steps 6 to 12 for a pipeline.
+    /// Handles a pipeline (steps 6 to 12).
     pub(super) async fn pipeline(
         &self,
         session: &mut ServerSession,
@@ -75,7 +75,7 @@ impl Serving<'_> {
         reply::local(session, self.connection, call, (answered, standing)).await
     }
 
-    /// Who asks, and that it may ask now: the pipeline is one request, and each of its steps is another.
+    /// Authenticates the caller and charges the pipeline as one request; each step is charged as another.
     async fn visited(&self, call: &mut Call, headers: &HeaderMap) -> Result<(Arc<Caller>, Option<Standing>)> {
         let presented = Presented { headers, peer: self.connection.certificate() };
         let open = !self.world.auth.anonymous().grants.is_empty();
@@ -87,7 +87,7 @@ impl Serving<'_> {
         Ok((caller, standing))
     }
 
-    /// Whether every step may be made, before the first is; the longest time that one of its agents has.
+    /// Authorises every step before the first one runs; returns the longest total timeout of the agents.
     async fn may(&self, call: &mut Call, pipeline: &Pipeline, headers: &HeaderMap) -> Result<Duration> {
         let mut most = Duration::ZERO;
         for (index, step) in pipeline.steps.iter().enumerate() {
@@ -101,7 +101,7 @@ impl Serving<'_> {
         Ok(most)
     }
 
-    /// Every step, one after the other. A step that fails is the last, and nothing is tried again.
+    /// Runs the steps in order. A step that fails ends the pipeline; nothing is retried.
     async fn run(&self, pipeline: Pipeline, running: Running) -> Result<Whole> {
         let Pipeline { steps, mut input } = pipeline;
         let (last, mut answered) = (steps.len() - 1, None);
@@ -114,12 +114,12 @@ impl Serving<'_> {
                 false => input = output(whole).map_err(place)?,
             }
         }
-        answered.ok_or_else(|| Fault::new(Code::Internal, "the gateway failed").detail("a pipeline without steps"))
+        answered.ok_or_else(|| Fault::new(Code::Internal, "The gateway failed").detail("a pipeline without steps"))
     }
 
     async fn step(&self, step: &Step, index: usize, input: Bytes, running: &Running) -> Result<Whole> {
         if Instant::now() >= running.until {
-            return Err(Fault::new(Code::Timeout, "the time for the whole pipeline was over before this step"));
+            return Err(Fault::new(Code::Timeout, "The time of the pipeline ended before this step"));
         }
         let headers = steps_fields(&running.headers, index);
         let passage =
@@ -143,7 +143,7 @@ impl Serving<'_> {
     }
 }
 
-/// What all steps share.
+/// What all steps of a run share.
 struct Running {
     id: String,
     headers: HeaderMap,
@@ -151,8 +151,8 @@ struct Running {
     until: Instant,
 }
 
-/// The caller's fields as one step has them: without those that speak of the pipeline as a whole, and with an
-/// idempotency key of the step's own, since no two steps are the same call.
+/// Returns the caller's headers for one step: without those that apply to the whole pipeline, and with an idempotency
+/// key of the step, because no two steps are the same call.
 fn steps_fields(headers: &HeaderMap, index: usize) -> HeaderMap {
     let mut fields = headers.clone();
     for own in ["x-operation", "prefer", "content-encoding", "if-match", "if-none-match", "range"] {
@@ -162,22 +162,22 @@ fn steps_fields(headers: &HeaderMap, index: usize) -> HeaderMap {
     fields
 }
 
-/// The fault of a step, with its place and with how much has been done before it.
+/// Adds the step's index and agent, and the number of steps that ran before it, to a fault.
 fn at(fault: Fault, index: usize, step: &Step, run: usize) -> Fault {
     let agent = json::cut(&step.agent, 128);
     let before = match run {
-        0 => format!("step {index}: "),
-        1 => format!("step {index}, after 1 step has run: "),
-        _ => format!("step {index}, after {run} steps have run: "),
+        0 => format!("Step {index}: "),
+        1 => format!("Step {index}, after 1 step has run: "),
+        _ => format!("Step {index}, after {run} steps have run: "),
     };
     fault.preceded(&before).member("step", json!({"index": index, "agent": agent, "steps_run": run}))
 }
 
-/// What an agent answered, as the input of the next: JSON as it is, text as a string, nothing as null.
+/// Returns an agent's answer as the input of the next step: JSON unchanged, text as a string, an empty answer as null.
 fn output(whole: Whole) -> Result<Bytes> {
     let wrong =
-        |why: &str| Fault::new(Code::AgentError, format!("its answer cannot be the input of the next step: {why}"));
-    let text = std::str::from_utf8(&whole.body).map_err(|_| wrong("it is no text"))?;
+        |why: &str| Fault::new(Code::AgentError, format!("The answer cannot be the input of the next step: {why}"));
+    let text = std::str::from_utf8(&whole.body).map_err(|_| wrong("it is not text"))?;
     if text.trim().is_empty() {
         return Ok(Bytes::from_static(b"null"));
     }
@@ -188,7 +188,7 @@ fn output(whole: Whole) -> Result<Bytes> {
     Ok(Bytes::from(json!(text).to_string()))
 }
 
-/// The last step's answer as the pipeline's.
+/// Returns the answer of the last step as the pipeline's response.
 fn answer(whole: Whole) -> Answer {
     let mut headers = HeaderMap::new();
     let json = HeaderValue::from_static("application/json");
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_has_an_idempotency_key_of_its_own() {
+    fn each_step_gets_its_own_idempotency_key() {
         let mut headers = HeaderMap::new();
         headers.insert("idempotency-key", HeaderValue::from_static("k"));
         headers.insert("x-operation", HeaderValue::from_static("all"));

@@ -1,5 +1,5 @@
-//! What is asked of a pipeline: its steps and its input, read strictly. Whatever is not known is refused by its name, and
-//! every mistake is told at once.
+//! The definition of a pipeline: its steps and its input, parsed strictly. Unknown members are refused by name, and all
+//! violations are reported at once.
 
 use crate::{
     agent::AgentId,
@@ -10,15 +10,15 @@ use crate::{
 use bytes::Bytes;
 use serde_json::{Map, Value, value::RawValue};
 
-/// What is to be done.
+/// A pipeline to run.
 #[derive(Debug, PartialEq)]
 pub(super) struct Pipeline {
     pub(super) steps: Vec<Step>,
-    /// The first step's input, as it was written.
+    /// The input of the first step, as written.
     pub(super) input: Bytes,
 }
 
-/// One call of it.
+/// One call of a pipeline.
 #[derive(Debug, PartialEq)]
 pub(super) struct Step {
     pub(super) agent: String,
@@ -26,7 +26,7 @@ pub(super) struct Step {
     pub(super) instruction: Option<String>,
 }
 
-/// The input as it was written.
+/// The raw text of the input.
 #[derive(serde::Deserialize)]
 struct Raw<'a> {
     #[serde(borrow)]
@@ -34,12 +34,12 @@ struct Raw<'a> {
 }
 
 impl Pipeline {
-    /// Reads a pipeline; whatever is not known is refused by its name.
+    /// Parses a pipeline; refuses unknown members.
     pub(super) fn read(bytes: &Bytes, body: &Value) -> Result<Self> {
         let Value::Object(members) = body else {
             return Err(Fault::new(
                 Code::InvalidInput,
-                format!("a pipeline is an object with steps and input, not {}", json::kind(body)),
+                format!("A pipeline is an object with steps and input, not {}", json::kind(body)),
             ));
         };
         let mut wrong = Vec::new();
@@ -66,10 +66,10 @@ impl Pipeline {
         let steps: Vec<Step> =
             steps.iter().enumerate().map(|(index, step)| Step::read(step, index, &mut wrong)).collect();
         if !wrong.is_empty() {
-            return Err(Fault::new(Code::InvalidInput, "the pipeline is not valid").violations(wrong));
+            return Err(Fault::new(Code::InvalidInput, "The pipeline is not valid").violations(wrong));
         }
         let raw: Raw<'_> = serde_json::from_slice(bytes)
-            .map_err(|why| Fault::new(Code::Internal, "the pipeline could not be cut").detail(why))?;
+            .map_err(|why| Fault::new(Code::Internal, "The pipeline could not be parsed").detail(why))?;
         Ok(Self { steps, input: bytes.slice_ref(raw.input.get().as_bytes()) })
     }
 }
@@ -103,7 +103,7 @@ impl Step {
 fn unknown(members: &Map<String, Value>, known: &[&str], at: &str, wrong: &mut Vec<Violation>) {
     for name in members.keys().filter(|name| !known.contains(&name.as_str())).take(8) {
         let name = json::cut(name, 60);
-        wrong.push(violation(at, &format!("'{name}' is not known here (there are: {})", known.join(", "))));
+        wrong.push(violation(at, &format!("unknown member '{name}' (known are {})", known.join(", "))));
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn r110_a_pipeline_is_read_strictly() {
+    fn r110_a_pipeline_definition_is_parsed_strictly() {
         let good = read(&json!({
             "steps": [{"agent": "a"}, {"agent": "b", "operation": "o", "instruction": "shorten"}], "input": {"x": 1},
         }));
@@ -134,8 +134,8 @@ mod tests {
             (json!({"steps": {}, "input": {}}), "/steps"),
             (json!({"steps": [step]}), "'input' is missing"),
             (json!({"steps": [step], "input": []}), "not a batch"),
-            (json!({"steps": [step], "input": 1, "timeout": 3}), "'timeout' is not known"),
-            (json!({"steps": [{"agent": "a", "next": null}], "input": 1}), "'next' is not known"),
+            (json!({"steps": [step], "input": 1, "timeout": 3}), "unknown member 'timeout'"),
+            (json!({"steps": [{"agent": "a", "next": null}], "input": 1}), "unknown member 'next'"),
             (json!({"steps": ["a"], "input": 1}), "must be an object"),
             (json!({"steps": [{}], "input": 1}), "/steps/0/agent"),
             (json!({"steps": [{"agent": "a/b"}], "input": 1}), "/steps/0/agent"),

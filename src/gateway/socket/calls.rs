@@ -1,5 +1,5 @@
-//! An agent without a WebSocket: each message is a call, with everything that a call goes through, one after the other
-//! in the order they came. While one is being answered the caller is watched, and one more message is taken at most.
+//! WebSockets of callers whose agent has none: each message is a call that takes every step of a call, one after the
+//! other in order. While a message is answered the caller is watched, and at most one more message is read.
 
 use super::{
     End, FAR, GOING, Sitting,
@@ -24,17 +24,17 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::{pin::pin, sync::Arc};
 use tokio::time::{Instant, sleep_until};
 
-/// What agents are asked for, where the handshake did not say.
+/// The default `Accept` towards agents.
 const ANY: HeaderValue = HeaderValue::from_static("application/json, application/x-ndjson, text/event-stream");
 
-/// A caller, and a message that came while another was being answered.
+/// A caller's connection, and one message that arrived while another was answered.
 struct Line<'a> {
     leg: &'a mut Leg,
     held: Option<Came>,
 }
 
 impl Line<'_> {
-    /// Does `work` while the caller is watched.
+    /// Runs `work` while watching the caller.
     async fn during<T>(&mut self, work: impl Future<Output = T>) -> std::result::Result<T, Came> {
         let mut work = pin!(work);
         loop {
@@ -61,7 +61,7 @@ impl Line<'_> {
     }
 }
 
-/// How the caller's side ends a socket.
+/// Returns how the session ends when the caller's side does.
 fn ended(came: Came) -> End {
     match came {
         Came::Lost(lost) => End::Caller(lost),
@@ -87,7 +87,7 @@ impl Sitting {
                 Came::Text(text) => self.answer(text.as_str(), &mut line).await,
                 Came::Binary(_) => {
                     let fault =
-                        Fault::new(Code::UnsupportedMediaType, "this agent takes text (send JSON as a text message)");
+                        Fault::new(Code::UnsupportedMediaType, "This agent accepts text (send JSON as a text message)");
                     line.say(Form::Plain.fault(&fault, self.call.id())).await
                 }
                 over => Err(over),
@@ -98,7 +98,7 @@ impl Sitting {
         }
     }
 
-    /// The next message, or why there will be none.
+    /// Waits for the next message, or returns why there is none.
     async fn wait(&self, leg: &mut Leg) -> std::result::Result<Came, End> {
         let (over, farewell) = self.over(Instant::now());
         let over = over.min(Instant::now() + 24 * FAR);
@@ -110,13 +110,13 @@ impl Sitting {
         }
     }
 
-    /// Makes one call and tells its answer. An error here is the caller's end; the call goes with it.
+    /// Makes one call and sends its answer. An error is the end of the caller's side, and drops the call.
     async fn answer(&self, text: &str, line: &mut Line<'_>) -> std::result::Result<(), Came> {
         let world = self.gateway.world.load_full();
         let known = self.gateway.catalogue.load().get(&self.agent).cloned();
         let message = match &known {
             Some(route) => message::read(text, route),
-            // The errand finds out what became of it.
+            // The subrequest refuses a call to an agent that does not exist.
             None => Message { operation: None, input: Bytes::from(text.to_owned()), form: message::form(text) },
         };
         let form = message.form.clone();
@@ -139,7 +139,7 @@ impl Sitting {
 
     async fn fetch(&self, world: &World, message: Message) -> Result<Fetched> {
         let address = self.connection.peer.ip();
-        // A message is a request of this address like any other.
+        // A message counts as a request of this address.
         self.gateway.limits.address(address)?;
         let shown = Shown { headers: &self.headers, peer: self.connection.certificate(), address };
         let errand = Errand {
@@ -164,14 +164,14 @@ impl Sitting {
             return Err(too_large());
         }
         Ok(match std::str::from_utf8(&whole.body) {
-            // Every message has its answer, so that they can be told apart by their order.
+            // Every message gets an answer, so that callers can match answers to messages by order.
             Ok("") => Told::Text(form.answer("null")),
             Ok(text) => Told::Text(form.answer(text)),
             Err(_) => Told::Bytes(whole.body),
         })
     }
 
-    /// Tells a streamed answer part by part, no faster than the caller takes it.
+    /// Sends a streamed answer part by part, with back-pressure from the caller.
     async fn parts(
         &self,
         world: &Arc<World>,
@@ -212,7 +212,7 @@ impl Sitting {
         }
     }
 
-    /// The failure that a part of an answer tells of, if it does (R41).
+    /// Returns the fault if a part of an answer is an embedded error (R41).
     fn hidden_in(&self, world: &World, fetched: &Fetched, part: &str) -> Option<Fault> {
         if !may_hide_failure(part.as_bytes()) {
             return None;
@@ -224,7 +224,7 @@ impl Sitting {
     }
 }
 
-/// What the caller is told.
+/// The answer to a message.
 enum Told {
     Text(Option<String>),
     Bytes(Bytes),

@@ -1,30 +1,30 @@
-//! What people write about callers' WebSockets. Checked here without opening anything.
+//! Configuration of callers' WebSockets, checked without opening anything.
 
 use crate::unit::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Callers with a WebSocket of their own, at `/agents/{id}/invoke`.
+/// WebSockets of callers, at `/agents/{id}/invoke`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "WebSockets")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Web pages whose scripts may open one, as their origins: `https://app.example.com`; `*` is every page. A
-    /// browser tells the page, other clients tell none and need no entry. Default: none but pages of the gateway's
-    /// own host.
+    /// Origins of the web pages whose scripts may open a WebSocket, such as `https://app.example.com`; `*` allows every
+    /// page. Clients that send no `Origin` (everything but browsers) need no entry. Default: none, so only pages of the
+    /// gateway's own host.
     pub origins: Vec<String>,
-    /// The largest message of a caller, and of an answer in one; 1KiB to 64MiB. Default: 1MiB.
+    /// The largest message of a caller, and of an answer in one message; 1KiB to 64MiB. Default: 1MiB.
     pub max_message: Size,
-    /// How long a socket may stay open without a message either way. Default: 5m.
+    /// How long a WebSocket may stay open without a message in either direction; longer than 0s. Default: 5m.
     pub idle: Span,
-    /// How long a caller may be silent until it is asked whether it is there (ping); 0s never asks. Default: 20s.
+    /// How long a caller may be silent before the gateway sends a ping; 0s sends none. Default: 20s.
     pub ping: Span,
-    /// How long it then has to answer (pong). Default: 10s.
+    /// How long the caller then has to send a pong; longer than 0s. Default: 10s.
     pub pong: Span,
-    /// How long a socket may stay open at all. Default: 1d.
+    /// How long a WebSocket may stay open in total; longer than 0s. Default: 1d.
     pub lifetime: Span,
-    /// A message that follows the last of a streamed answer, such as `[DONE]`. Default: none; callers who speak
-    /// JSON-RPC are told by its response.
+    /// A message that is sent after the last part of a streamed answer, such as `[DONE]`. Default: none. JSON-RPC
+    /// callers get the response to their request instead.
     pub end: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What is wrong with it.
+    /// Returns the problems of this configuration.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (at, origin) in self.origins.iter().enumerate() {
@@ -63,7 +63,7 @@ impl Config {
     }
 }
 
-/// RFC 6454 §7: a scheme and an authority, nothing behind them.
+/// Returns whether `text` is an origin: a scheme and an authority, and nothing else (RFC 6454 §7).
 fn is_origin(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {
         return false;

@@ -1,5 +1,5 @@
-//! A caller's handshake (RFC 6455 §4.2.1): whether a request asks for a WebSocket, whether it may, and what it offers.
-//! Nothing is answered here and nobody is authenticated.
+//! A caller's WebSocket handshake (RFC 6455 §4.2.1): detection, validation, the origin check and the subprotocols.
+//! Writes no response and does not authenticate.
 
 use super::Config;
 use crate::fault::{Code, Fault, Result};
@@ -8,23 +8,23 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use pingora_http::RequestHeader;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-/// The subprotocol that a caller offers beside a credential, since a browser takes no answer without a choice.
+/// The subprotocol that a caller offers beside a credential, because browsers require one to be selected.
 const PLAIN: &str = "gatepost";
 
-/// Subprotocols that are credentials, for callers who can write no other field: scripts in browsers (R98).
+/// Subprotocol prefixes that carry credentials, for scripts in browsers, which cannot set other headers (R98).
 const BEARER: &str = "gatepost.bearer.";
 const KEY: &str = "gatepost.key.";
 
-/// A handshake that is in order.
+/// A valid handshake.
 pub(super) struct Handshake {
     /// `Sec-WebSocket-Accept`.
     pub(super) accept: String,
-    /// The caller's fields, its credential in its usual place, and what of the subprotocols is for the agent.
+    /// The caller's headers, with the credential in its usual header and the subprotocols that are meant for the agent.
     pub(super) headers: HeaderMap,
     plain: bool,
 }
 
-/// Whether a request asks for a WebSocket: no other request is looked at as one.
+/// Returns whether a request asks for a WebSocket.
 pub(in crate::gateway) fn is_asked(head: &RequestHeader) -> bool {
     if head.method != Method::GET {
         return false;
@@ -37,25 +37,25 @@ pub(in crate::gateway) fn is_asked(head: &RequestHeader) -> bool {
 }
 
 impl Handshake {
-    /// Reads it.
+    /// Validates the handshake.
     ///
     /// # Errors
-    /// What is missing or wrong; 426 for another version, 403 for a page of another site.
+    /// What is missing or wrong; 426 for another protocol version, 403 for a page of another origin.
     pub(super) fn read(head: &RequestHeader, config: &Config, key_header: Option<&HeaderName>) -> Result<Self> {
         let refuse = |text: &'static str| Err(Fault::new(Code::InvalidInput, text));
         let headers = &head.headers;
         if head.version == Version::HTTP_2 {
-            return refuse("a WebSocket is opened over HTTP/1.1 (RFC 8441 is not served)");
+            return refuse("WebSockets are opened over HTTP/1.1 (RFC 8441 is not supported)");
         }
         if !says(headers, &header::CONNECTION, "upgrade") {
-            return refuse("the handshake has no 'Connection: Upgrade'");
+            return refuse("The handshake has no 'Connection: Upgrade'");
         }
         let body = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
         if body || headers.contains_key(header::TRANSFER_ENCODING) {
-            return refuse("a handshake has no body");
+            return refuse("A handshake must not have a body");
         }
         if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some("13") {
-            let fault = Fault::new(Code::InvalidInput, "this version of WebSocket is not spoken (13 is)").status(426);
+            let fault = Fault::new(Code::InvalidInput, "This WebSocket version is not supported (13 is)").status(426);
             return Err(fault.header("Sec-WebSocket-Version", "13").header("Upgrade", "websocket"));
         }
         let key = only(headers, &header::SEC_WEBSOCKET_KEY).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Handshake {
         Ok(handshake)
     }
 
-    /// Takes credentials out of the subprotocols, and leaves there what an agent may be offered.
+    /// Moves credentials from the subprotocols to their headers, and keeps the subprotocols for the agent.
     fn protocols(&mut self, key_header: Option<&HeaderName>) -> Result<()> {
         let mut offered = Vec::new();
         for value in self.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL) {
@@ -98,18 +98,18 @@ impl Handshake {
         Ok(())
     }
 
-    /// The subprotocol to answer with: the agent's choice, or ours where it was offered.
+    /// Returns the subprotocol to answer with: the agent's choice, or `gatepost` if the caller offered it.
     pub(super) fn chosen(&self, by_agent: Option<HeaderValue>) -> Option<HeaderValue> {
         by_agent.or_else(|| self.plain.then(|| HeaderValue::from_static(PLAIN)))
     }
 }
 
-/// A page of another site must not use what this browser's user may do here (cross-site WebSocket hijacking).
+/// Refuses pages of other origins, which could act as the browser's user (cross-site WebSocket hijacking).
 fn origin(headers: &HeaderMap, config: &Config) -> Result<()> {
     if !headers.contains_key(header::ORIGIN) || config.origins.iter().any(|known| known == "*") {
         return Ok(());
     }
-    let refused = || Fault::new(Code::PermissionDenied, "this web page may not open a WebSocket here");
+    let refused = || Fault::new(Code::PermissionDenied, "This web page may not open a WebSocket here");
     let origin = only(headers, &header::ORIGIN).ok_or_else(refused)?;
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let own = origin.split_once("://").is_some_and(|(scheme, place)| {

@@ -1,4 +1,4 @@
-//! A caller's message: an input, or a request of JSON-RPC 2.0 around one; and the forms of its answers.
+//! Messages of a caller's WebSocket: a bare input or a JSON-RPC 2.0 request around one, and the forms of the answers.
 
 use super::super::route::Route;
 use crate::fault::{Code, Fault, Result};
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The method that names no operation in particular.
+/// The JSON-RPC method that names no operation.
 const UNNAMED: &str = "invoke";
 
-/// A message.
+/// A parsed message of a caller.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// The operation that it names.
+    /// The operation that the message names.
     pub(super) operation: Option<String>,
     /// The input.
     pub(super) input: Bytes,
-    /// How it is answered.
+    /// The form of the answer.
     pub(super) form: Form,
 }
 
-/// How a message is answered.
+/// The form of the answers to a message.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
-    /// By the answer itself.
+    /// The bare answer.
     Plain,
-    /// By a response to this id.
+    /// A JSON-RPC response with this id.
     Rpc(Box<RawValue>),
-    /// As above, by an agent that speaks JSON-RPC itself; what it answers passes as it is.
+    /// As `JsonRpc`, but a JSON-RPC response of the agent itself passes unchanged.
     Passed(Box<RawValue>),
-    /// Not at all: a notification.
+    /// No answer: the message is a notification.
     Silent,
 }
 
@@ -69,8 +69,8 @@ struct EventParams<'a> {
     data: &'a RawValue,
 }
 
-/// Reads a message. JSON-RPC is taken apart where its method is an operation of the agent, or `invoke`; otherwise the
-/// agent may speak JSON-RPC itself (A2A, MCP), and gets it whole.
+/// Parses a message. A JSON-RPC request is unwrapped if its method is an operation of the agent or `invoke`; any other
+/// passes whole, because the agent may speak JSON-RPC itself (A2A, MCP).
 pub(super) fn read(text: &str, route: &Route) -> Message {
     let whole = || Bytes::from(text.to_owned());
     let Some(envelope) = envelope(text) else {
@@ -87,33 +87,34 @@ pub(super) fn read(text: &str, route: &Route) -> Message {
 }
 
 fn envelope(text: &str) -> Option<Envelope<'_>> {
-    // A list is a batch, and not the members of one request in their order, as serde would take it: an agent would read
-    // other requests in it than the one that was checked.
+    // Objects only: serde would also accept an array as the members in order, and an agent would read a batch with
+    // other requests than the one that was validated.
     let object = text.trim_ascii_start().starts_with('{');
     let envelope = object.then(|| serde_json::from_str::<Envelope<'_>>(text).ok()).flatten();
     envelope.filter(|envelope| envelope.jsonrpc == "2.0")
 }
 
-/// The input within a message for an agent that speaks JSON-RPC, with the operation that it names: a response to the
-/// agent has none. Nothing else passes where inputs are checked.
+/// Returns the operation and input of a message to an agent that speaks JSON-RPC; `None` for a response to the agent.
+/// Where inputs are validated, only JSON-RPC passes.
 ///
 /// # Errors
-/// It is no JSON-RPC, or names no operation.
+/// The message is not JSON-RPC 2.0, or its method is not an operation.
 pub(super) fn checked(text: &str, route: &Route) -> Result<Option<(Option<usize>, Bytes)>> {
     let envelope = envelope(text).ok_or_else(|| {
-        Fault::new(Code::InvalidInput, "the message is not JSON-RPC 2.0 (this agent takes nothing else)")
+        Fault::new(Code::InvalidInput, "The message is not JSON-RPC 2.0 (this agent accepts nothing else)")
     })?;
     let Some(method) = envelope.method.as_deref() else {
         return Ok(None);
     };
     let named = route.named(method);
     if named.is_none() && method != UNNAMED {
-        return Err(Fault::new(Code::CapabilityNotFound, "this agent has no operation of the method's name"));
+        return Err(Fault::new(Code::CapabilityNotFound, "This agent has no operation with the name of the method"));
     }
     Ok(Some((named, Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned()))))
 }
 
-/// What an agent that speaks JSON-RPC answers, and how a failure is told in its place; `None` for what is no result.
+/// Returns the result in an agent's JSON-RPC response and the form of a fault in its place; `None` if there is no
+/// result.
 pub(super) fn result(text: &str) -> Option<(Form, &str)> {
     #[derive(Deserialize)]
     struct Answer<'a> {
@@ -127,14 +128,14 @@ pub(super) fn result(text: &str) -> Option<(Form, &str)> {
     Some((Form::Rpc(id.to_owned()), result.get()))
 }
 
-/// The form in which a message is to be refused.
+/// Returns the form in which a message is refused.
 pub(super) fn form(text: &str) -> Form {
     let id = envelope(text).and_then(|envelope| envelope.id.map(ToOwned::to_owned));
     id.map_or(Form::Plain, Form::Rpc)
 }
 
 impl Form {
-    /// An answer that is whole.
+    /// Formats a complete answer.
     pub(super) fn answer(&self, body: &str) -> Option<String> {
         match self {
             Self::Silent => None,
@@ -144,7 +145,7 @@ impl Form {
         }
     }
 
-    /// A part of an answer that is streamed.
+    /// Formats a part of a streamed answer.
     pub(super) fn part(&self, data: &str) -> Option<String> {
         match self {
             Self::Silent => None,
@@ -157,7 +158,7 @@ impl Form {
         }
     }
 
-    /// What follows the last part.
+    /// Formats the message after the last part.
     pub(super) fn end(&self, configured: Option<&str>) -> Option<String> {
         match self {
             Self::Silent | Self::Passed(_) => None,
@@ -166,7 +167,7 @@ impl Form {
         }
     }
 
-    /// A failure.
+    /// Formats a fault.
     pub(super) fn fault(&self, fault: &Fault, request_id: &str) -> Option<String> {
         match self {
             Self::Silent => None,
@@ -180,7 +181,7 @@ fn response(id: &RawValue, result: Option<&RawValue>, error: Option<serde_json::
     serde_json::to_string(&Response { jsonrpc: "2.0", id, result, error }).unwrap_or_default()
 }
 
-/// `text` as JSON: itself, or a string of it where it is none.
+/// Returns `text` as JSON: unchanged if it is JSON, else as a string.
 fn json(text: &str) -> Box<RawValue> {
     let own = serde_json::from_str::<Box<RawValue>>(text.trim_ascii()).ok();
     own.or_else(|| serde_json::value::to_raw_value(text).ok()).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Callers with a WebSocket of their own (R43, R80, R82): a request that asks for one is found, authenticated,
-//! authorised and limited like any call, and a refusal is an ordinary answer; only then is it switched. An agent with
-//! a WebSocket gets the messages as they are; of any other agent each message is a call. A socket is one call in log
-//! and metrics, written when it ends.
+//! WebSockets of callers (R43, R80, R82). An upgrade request is authenticated, authorised and limited like any call,
+//! and a refusal is an ordinary response; only then is the connection upgraded. An agent with a WebSocket receives the
+//! messages unchanged; for any other agent each message is a call. A WebSocket is one call in log and metrics, recorded
+//! when it closes.
 
 mod calls;
 mod config;
@@ -39,34 +39,34 @@ use pingora_http::RequestHeader;
 use std::{sync::Arc, time::Duration};
 use tokio::{task::JoinHandle, time::Instant};
 
-/// What a socket needs for as long as it lives.
+/// The state of an open WebSocket.
 pub(super) struct Sitting {
     gateway: Arc<Gateway>,
     connection: Arc<Connection>,
     call: Call,
-    /// The credentials that count, and what else the caller said in fields.
+    /// The credentials and the other headers of the handshake.
     headers: HeaderMap,
     forwarded: HeaderValue,
     agent: String,
     operation: Option<String>,
     config: Config,
     until: Instant,
-    /// The end of the agent's side, which is going on.
+    /// The task that closes the agent's side.
     parting: Option<JoinHandle<()>>,
 }
 
-/// Why a socket ends.
+/// Why a WebSocket session ends.
 enum End {
-    /// Somebody closed it in order, or it was time; what is said to the caller.
+    /// One side closed in order, or a time limit was reached; with the close frame for the caller.
     Order(Option<(u16, &'static str)>),
-    /// The caller is of no more use.
+    /// The caller's connection is lost.
     Caller(Lost),
-    /// The agent is; the caller has been told.
+    /// The agent's connection is lost; the caller has been told.
     Agent(Fault),
 }
 
 impl Serving<'_> {
-    /// Steps 5 to 9 for a request that asks for a WebSocket, and the switch.
+    /// Handles an upgrade request (steps 5 to 11), and upgrades the connection.
     pub(super) async fn socket(
         &self,
         session: &mut ServerSession,
@@ -117,12 +117,12 @@ impl Serving<'_> {
             until: Instant::now() + world.sockets.lifetime.get(),
             parting: None,
         };
-        // Of an agent without a WebSocket each message is a call, which takes its own place among the agent's calls.
+        // Without a WebSocket of the agent each message is a call, which acquires its own concurrency permit.
         let place = socket.map(|socket| (socket, admitted));
         Ok(Outcome::Switched(Tunnel::new(move |io, early| Box::pin(sitting.run(io, early, place)))))
     }
 
-    /// The agent's own WebSocket, if it has one.
+    /// Opens the agent's own WebSocket, if the agent has one.
     async fn open(
         &self,
         call: &Call,
@@ -147,14 +147,14 @@ impl Serving<'_> {
         self.gateway.transport.socket(admitted, request).await
     }
 
-    /// What an agent's refusal of the handshake means.
+    /// Returns the fault for an agent's refusal of the handshake.
     async fn refusal(&self, admitted: &Admitted, mut reply: Reply) -> Fault {
         let judge = Judge { gateway: self.gateway, rules: &self.world.contract, admitted };
         let passed = judge.whole(&mut reply).await;
-        passed.err().unwrap_or_else(|| Fault::new(Code::AgentError, "The agent did not open a WebSocket."))
+        passed.err().unwrap_or_else(|| Fault::new(Code::AgentError, "The agent did not open a WebSocket"))
     }
 
-    /// Answers 101: what follows on this connection is no HTTP any more.
+    /// Writes the 101 response, after which the connection no longer carries HTTP.
     async fn switch(
         &self,
         session: &mut ServerSession,
@@ -185,7 +185,7 @@ impl Serving<'_> {
 }
 
 impl Sitting {
-    /// Serves the socket to its end, and leaves its record.
+    /// Runs the session until it ends, and records how it ended.
     async fn run(mut self, io: Box<dyn Io>, early: Vec<u8>, place: Option<(Box<Socket>, Admitted)>) {
         let bounds = LegBounds {
             max_message: self.config.max_message.get(),
@@ -203,42 +203,42 @@ impl Sitting {
             End::Order(farewell) => (Stage::Answered(101), farewell),
             End::Caller(Lost::Gone) => (Stage::Gone(101), None),
             End::Caller(lost) => (Stage::Broken(101, blamed(&lost)), lost.farewell()),
-            End::Agent(fault) => (Stage::Broken(101, fault), Some((1011, "the agent failed"))),
+            End::Agent(fault) => (Stage::Broken(101, fault), Some((1011, "The agent failed"))),
         };
         self.call.stage = stage;
         caller.end(farewell).await;
         if let Some(parting) = self.parting.take()
             && self.connection.draining()
         {
-            // The process is about to end, and the agent is still being told so.
+            // The process is about to exit: wait until the agent's side is closed too.
             drop(parting.await);
         }
     }
 
-    /// When nothing has happened for too long, or the socket is too old.
+    /// Returns when the session ends by idle timeout or lifetime, and the close frame for that.
     fn over(&self, since: Instant) -> (Instant, (u16, &'static str)) {
         let idle = since + self.config.idle.get();
-        if idle < self.until { (idle, (1001, "idle for too long")) } else { (self.until, (1001, "open for too long")) }
+        if idle < self.until { (idle, (1001, "Idle timeout")) } else { (self.until, (1001, "Lifetime exceeded")) }
     }
 }
 
-/// What is said to callers when the gateway goes away.
-const GOING: (u16, &str) = (1001, "the gateway goes away");
+/// The close frame for callers when the gateway shuts down.
+const GOING: (u16, &str) = (1001, "The gateway is shutting down");
 
-/// Nothing here waits longer, lest a clock be set far ahead.
+/// The longest timer, in case the clock is set far ahead.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// A caller that broke the protocol, in the words of the log.
+/// Returns the fault for the log when a caller's connection was lost by the caller's doing.
 fn blamed(lost: &Lost) -> Fault {
     let code = match lost {
         Lost::TooLarge => Code::PayloadTooLarge,
-        Lost::Silent | Lost::Slow => return Fault::new(Code::Timeout, "the caller did not answer").status(408),
+        Lost::Silent | Lost::Slow => return Fault::new(Code::Timeout, "The caller did not answer").status(408),
         _ => Code::InvalidInput,
     };
-    Fault::new(code, "the caller broke the protocol of WebSocket").detail(format_args!("{lost:?}"))
+    Fault::new(code, "The caller violated the WebSocket protocol").detail(format_args!("{lost:?}"))
 }
 
-/// What a handshake is for, out of the head that it is borrowed from.
+/// The target of an upgrade request, owned because the request head is borrowed.
 pub(super) struct Asked {
     agent: String,
     version: Option<String>,
@@ -252,8 +252,8 @@ impl From<&Invoke<'_>> for Asked {
     }
 }
 
-/// What of a handshake's fields holds for every message: the version that was asked for, wherever that was, is said
-/// as a field, and one key of idempotency is not the key of many calls.
+/// Returns the headers of the handshake that apply to every message: the requested version as a header, and no
+/// idempotency key, because one key cannot belong to several calls.
 fn lasting(mut headers: HeaderMap, version: Option<HeaderValue>) -> HeaderMap {
     headers.remove("idempotency-key");
     if let Some(version) = version {

@@ -1,5 +1,5 @@
-//! An agent that has a WebSocket itself: messages pass both ways, no faster than the other side takes them. What may
-//! pass is for `ruling`; what may not is answered in the gateway's words.
+//! WebSockets of callers whose agent has one too: relays messages in both directions with back-pressure.
+//! `message_policy` decides which messages pass; for the others the caller receives a fault.
 
 use super::{
     End, GOING, Sitting,
@@ -14,16 +14,16 @@ use crate::{
 use std::{future::poll_fn, task::Poll, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
-/// Refusals that wait for a caller; with more, nothing is read from it.
+/// The most refusals queued for a caller; with more, nothing is read from it.
 const MOST_QUEUED: u32 = 16;
 
-/// How often it is asked at least whether a caller that says nothing may still be here.
+/// The longest interval between two checks whether a silent caller is still authorised.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What is said to one that may not.
-const EXPELLED: (u16, &str) = (1008, "the caller may not call this agent any more");
+/// The close frame for a caller that is no longer authorised.
+const EXPELLED: (u16, &str) = (1008, "The caller may no longer call this agent");
 
-/// What happened.
+/// The next event of a relay.
 enum Turn {
     Caller(Came),
     Agent(Came),
@@ -54,7 +54,7 @@ impl Sitting {
                 Turn::Tick => {
                     caller.tick(agent.queued() == 0);
                     agent.tick(caller.queued() == 0);
-                    // Nobody has said anything for a while.
+                    // Both sides were silent for a while: check the authorisation now.
                     again = Instant::now();
                     continue;
                 }
@@ -83,17 +83,17 @@ impl Sitting {
             }
             since = Instant::now();
         };
-        // Nobody waits for its word: the caller is told at once.
+        // The caller is told at once, without waiting for the agent's close frame.
         self.part(agent, Some((1001, "")));
         end
     }
 
-    /// Ends the agent's side, which nobody waits for unless the gateway stops.
+    /// Closes the agent's side in the background; only a shutdown waits for it.
     fn part(&mut self, agent: Leg, why: Option<(u16, &'static str)>) {
         self.parting = Some(tokio::spawn(agent.end(why)));
     }
 
-    /// Waits for either side. A side is read from only when the other has taken what it was sent.
+    /// Waits for either side. A side is read from only when the other side has taken everything that was sent to it.
     async fn turn(&self, caller: &mut Leg, agent: &mut Leg, over: Instant) -> Turn {
         let due = over.min(caller.due()).min(agent.due());
         let either = poll_fn(|task| {
@@ -120,7 +120,7 @@ impl Sitting {
         }
     }
 
-    /// Passes a message to the agent, or tells the caller why not.
+    /// Forwards a message to the agent, or sends the caller the fault.
     async fn pass_on(&mut self, came: Came, caller: &mut Leg, agent: &mut Leg, rules: Rules) -> Option<End> {
         let (text, size) = match &came {
             Came::Text(text) => (Some(text.as_str()), text.len()),
@@ -129,7 +129,7 @@ impl Sitting {
         };
         let ruling = match agent.takes(size) {
             true => self.ruling(text, rules).await,
-            false => Ruling::Refuse(Fault::new(Code::PayloadTooLarge, "the message is too large for this agent")),
+            false => Ruling::Refuse(Fault::new(Code::PayloadTooLarge, "The message is too large for this agent")),
         };
         let (fault, expelled) = match ruling {
             Ruling::Pass => {
@@ -148,7 +148,7 @@ impl Sitting {
         expelled.then_some(End::Order(Some(EXPELLED)))
     }
 
-    /// Passes a message to the caller, or what it is told instead.
+    /// Forwards a message to the caller, or its replacement.
     fn pass_back(&self, came: Came, caller: &mut Leg, (admitted, rules): (&Admitted, Rules)) {
         match came {
             Came::Text(text) if caller.takes(text.len()) => match self.instead(text.as_str(), admitted, rules) {
@@ -166,24 +166,24 @@ impl Sitting {
         }
     }
 
-    /// The agent closed in order, or with a reason.
+    /// Ends the session after the agent's close frame.
     async fn left(&self, caller: &mut Leg, close: Option<(u16, String)>) -> End {
         let Some((code, reason)) = close else { return End::Order(Some((1000, ""))) };
-        tracing::debug!(code, reason = public_text(&reason), "an agent closed its socket");
+        tracing::debug!(code, reason = public_text(&reason), "agent closed its WebSocket");
         match code {
             1000 | 1001 | 1012 | 1013 | 3000..=4999 => End::Order(Some((code, ""))),
             code => {
                 let detail = format!("the agent closed with {code}: {reason}");
-                let fault = Fault::new(Code::AgentError, "The agent closed the connection.").detail(detail);
+                let fault = Fault::new(Code::AgentError, "The agent closed the connection").detail(detail);
                 self.failed(caller, fault).await
             }
         }
     }
 
-    /// Tells a caller that its agent is gone.
+    /// Tells the caller that the agent's connection is lost.
     async fn failed(&self, caller: &mut Leg, fault: Fault) -> End {
         self.tell(caller, &Form::Plain, &fault);
-        // Where it takes nothing, it is not told.
+        // A caller that has stopped reading does not receive the fault.
         if let Err(lost @ Lost::Slow) = caller.flush().await {
             return End::Caller(lost);
         }

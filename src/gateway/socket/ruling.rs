@@ -1,6 +1,6 @@
-//! What passes between a caller's WebSocket and its agent's: a message of the caller's counts as the calls that are in
-//! it and is checked where the operation has a schema; of the agent's, nothing passes in which a failure hides (R41)
-//! or, where that is asked for, that breaks its own schema.
+//! The policy for relayed WebSocket messages. A caller's message counts as the calls in it and is validated if the
+//! operation has a schema. An agent's message is replaced if it is an embedded error (R41) or, where that is
+//! configured, if it violates the output schema.
 
 use super::{
     Sitting,
@@ -24,7 +24,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use std::{num::NonZeroU32, sync::OnceLock};
 
-/// How an agent's messages look, and whether they are checked; where that is not said, the caller's are where the
+/// The framing of an agent's messages, and whether messages are validated; by default the caller's are, if the
 /// operation has a schema.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
@@ -32,16 +32,17 @@ pub(super) struct Rules {
     pub(super) check: Option<bool>,
 }
 
-/// What becomes of a message of the caller's.
+/// The decision about a caller's message.
 pub(super) enum Ruling {
     Pass,
     Refuse(Fault),
-    /// The caller may not be here any more.
+    /// The caller is no longer authorised; the WebSocket closes.
     Expel(Fault),
 }
 
 impl Sitting {
-    /// Whether a message may pass: the caller may still call the agent, has calls left, and the input fits.
+    /// Decides whether a message may pass: the caller is still authorised, is within its limits, and the input is
+    /// valid.
     pub(super) async fn ruling(&self, text: Option<&str>, rules: Rules) -> Ruling {
         let gateway = &self.gateway;
         let address = self.connection.peer.ip();
@@ -55,7 +56,7 @@ impl Sitting {
             Err((_, fault)) => return Ruling::Refuse(fault),
         };
         if route.agent().status == Status::Inactive {
-            return Ruling::Refuse(Fault::new(Code::AgentUnavailable, "the agent is not active"));
+            return Ruling::Refuse(Fault::new(Code::AgentUnavailable, "The agent is not active"));
         }
         let account = gateway.account(&who, address);
         let calls = text.map_or(NonZeroU32::MIN, |text| calls(text, rules.frames));
@@ -68,7 +69,7 @@ impl Sitting {
         }
     }
 
-    /// Why the caller may not be here any more, if so. What cannot be told now is no reason.
+    /// Returns the fault if the caller is no longer authorised. A failure to find out is not a reason.
     pub(super) async fn expelled(&self) -> Option<Fault> {
         let world = self.gateway.world.load_full();
         let looked = self.gateway.look(&world, &self.agent, &self.shown()).await;
@@ -79,14 +80,14 @@ impl Sitting {
         Shown { headers: &self.headers, peer: self.connection.certificate(), address: self.connection.peer.ip() }
     }
 
-    /// Step 8, for a message.
+    /// Validates a message (step 8).
     fn check(&self, world: &World, text: Option<&str>, route: &Route, Rules { frames, check }: Rules) -> Result<()> {
         let declared = route.operations.iter().any(|operation| operation.contract.input.is_some());
         if !check.unwrap_or(declared) || !declared {
             return Ok(());
         }
         let text = text.ok_or_else(|| {
-            Fault::new(Code::UnsupportedMediaType, "this agent's input is checked (send JSON as a text message)")
+            Fault::new(Code::UnsupportedMediaType, "This agent's input is validated (send JSON as a text message)")
         })?;
         let named = named(route, self.operation.as_deref(), &self.headers)?;
         let judge = |named: Option<usize>, input: Bytes| {
@@ -104,13 +105,13 @@ impl Sitting {
         }
     }
 
-    /// What the caller is told instead of an agent's message; `None`: the message itself.
+    /// Returns the text that replaces an agent's message; `None` passes the message.
     pub(super) fn instead(&self, text: &str, admitted: &Admitted, rules: Rules) -> Option<String> {
         let several = rules.frames == Frames::Ndjson && text.trim_ascii().contains('\n');
         if !several {
             return self.told(text, admitted, rules);
         }
-        // A failure may be any of the lines.
+        // Any of the lines may be an embedded error.
         let (mut all, mut changed) = (String::with_capacity(text.len()), false);
         for line in lines(text) {
             let told = self.told(line, admitted, rules);
@@ -134,7 +135,7 @@ impl Sitting {
                 return Form::Plain.fault(&fault, self.call.id());
             }
         }
-        // Only where it is asked for, and where it can be told which operation answers.
+        // Only if configured, and only if the answering operation is known.
         if rules.check != Some(true)
             || !matches!(named(admitted.agent(), self.operation.as_deref(), &self.headers), Ok(Some(_)))
         {
@@ -149,20 +150,20 @@ impl Sitting {
     }
 }
 
-/// Whether a refusal holds for whatever the caller may say next.
+/// Returns whether a refusal also holds for every later message.
 fn is_final(fault: &Fault) -> bool {
     matches!(fault.code(), Code::Unauthorized | Code::PermissionDenied | Code::NotFound)
 }
 
 pub(super) fn too_large() -> Fault {
-    Fault::new(Code::AgentError, "The agent's answer is too large.")
+    Fault::new(Code::AgentError, "The agent's answer is too large")
 }
 
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split('\n').map(str::trim).filter(|line| !line.is_empty())
 }
 
-/// How many calls a message makes: each line is one, and so is each item of a batch of JSON-RPC.
+/// Returns how many calls a message makes: each line is one, and each item of a JSON-RPC batch.
 fn calls(text: &str, frames: Frames) -> NonZeroU32 {
     let count = match frames {
         Frames::Bare => 1,

@@ -1,4 +1,4 @@
-//! A streamed answer cut into its messages: the data of an event, or a line. What is held of one is bounded.
+//! Splits a streamed answer into messages: the data of an event, or a line. The buffer is bounded.
 
 use crate::{
     fault::{Code, Fault, Result},
@@ -7,31 +7,31 @@ use crate::{
 use bytes::BytesMut;
 use http::HeaderMap;
 
-/// How a body is cut.
+/// Splits a body into messages.
 #[derive(Debug)]
 pub(super) struct Cutter {
     events: bool,
     held: BytesMut,
-    /// Of the event that is not over yet.
+    /// The data of the current event.
     data: Option<String>,
     most: usize,
     after_cr: bool,
 }
 
 impl Cutter {
-    /// For a body with these fields; at most `most` bytes a message.
+    /// Creates a splitter for a body with these headers; a message has at most `most` bytes.
     pub(super) fn of(headers: &HeaderMap, most: usize) -> Self {
         Self { events: is_events(headers), held: BytesMut::new(), data: None, most, after_cr: false }
     }
 
-    /// Takes what arrived; gives the messages that are complete.
+    /// Adds a chunk; returns the messages that are complete.
     ///
     /// # Errors
-    /// One is too large, or is not UTF-8.
+    /// A message is too large, or is not UTF-8.
     pub(super) fn push(&mut self, chunk: &[u8]) -> Result<Vec<String>> {
         let mut whole = Vec::new();
         for &byte in chunk {
-            // A line ends with LF, CR LF or, in a stream of events, CR alone.
+            // A line ends with LF, CR LF or, in an event stream, CR alone.
             let ends = match byte {
                 b'\n' if std::mem::replace(&mut self.after_cr, false) => continue,
                 b'\n' => true,
@@ -49,16 +49,17 @@ impl Cutter {
             self.after_cr = false;
             self.held.extend_from_slice(&[byte]);
             if self.held.len() + self.data.as_ref().map_or(0, String::len) > self.most {
-                return Err(Fault::new(Code::AgentError, "A part of the agent's answer is too large."));
+                return Err(Fault::new(Code::AgentError, "A part of the agent's answer is too large"));
             }
         }
         Ok(whole)
     }
 
-    /// What is left at the end: a last line needs no end, an event that has none is not one (HTML, "event streams").
+    /// Returns the rest at the end: a last line needs no line end; an event without one is discarded (HTML, "event
+    /// streams").
     ///
     /// # Errors
-    /// It is not UTF-8.
+    /// The rest is not UTF-8.
     pub(super) fn rest(&mut self) -> Result<Option<String>> {
         let line = self.held.split();
         if self.events || line.is_empty() { Ok(None) } else { self.line(&line) }
@@ -66,7 +67,7 @@ impl Cutter {
 
     fn line(&mut self, line: &[u8]) -> Result<Option<String>> {
         let Ok(text) = std::str::from_utf8(line) else {
-            return Err(Fault::new(Code::AgentError, "The agent's answer is not text in UTF-8."));
+            return Err(Fault::new(Code::AgentError, "The agent's answer is not text in UTF-8"));
         };
         if !self.events {
             let text = text.trim_matches(['\r', ' ', '\t', '\u{1e}']);

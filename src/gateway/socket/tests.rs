@@ -1,4 +1,4 @@
-//! Streams cut into messages, wherever the pieces of the stream end.
+//! Splitting of streamed answers into messages, for every chunk size.
 
 use super::stream::Cutter;
 use http::{HeaderMap, HeaderValue, header};
@@ -17,7 +17,7 @@ fn cut(media: &'static str, text: &str, step: usize) -> Vec<String> {
 }
 
 #[test]
-fn r43_events_and_lines_are_found_wherever_the_pieces_end() {
+fn r43_events_and_lines_are_split_correctly_for_every_chunk_size() {
     for step in 1..20 {
         for ends in ["\n", "\r\n", "\r"] {
             let text = [
@@ -45,7 +45,7 @@ fn r43_events_and_lines_are_found_wherever_the_pieces_end() {
 }
 
 #[test]
-fn what_is_held_of_a_message_is_bounded() {
+fn the_buffered_part_of_a_message_is_bounded() {
     assert!(cutter("application/x-ndjson", 10).push(&[b'x'; 11]).is_err());
     let mut events = cutter("text/event-stream", 10);
     assert!(events.push(b"data: 12\ndata: 12\ndata: 12\ndata: 12\ndata: 12\n").is_err());

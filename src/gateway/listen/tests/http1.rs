@@ -1,9 +1,9 @@
-//! HTTP/1 within its bounds: slow heads, slow bodies, idle connections, unread bodies, callers that leave.
+//! HTTP/1 limits: slow heads, slow bodies, idle connections, unread bodies, callers that disconnect.
 
 use super::*;
 
 #[tokio::test]
-async fn r27_a_connection_serves_one_request_after_another() {
+async fn r27_a_connection_serves_several_requests() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     for _ in 0..3 {
@@ -16,7 +16,7 @@ async fn r27_a_connection_serves_one_request_after_another() {
 }
 
 #[tokio::test]
-async fn a_head_that_dribbles_is_told_408_however_lively_it_is() {
+async fn a_slow_head_gets_408_even_while_bytes_arrive() {
     let running = start(&plain(), hurried());
     let mut raw = running.connect().await;
     raw.send("GET / HTTP/1.1\r\nHost: a\r\n").await;
@@ -38,7 +38,7 @@ async fn a_head_that_dribbles_is_told_408_however_lively_it_is() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_without_a_word() {
+async fn an_idle_connection_is_closed_without_a_response() {
     let running = start(&plain(), hurried());
     let mut fresh = running.connect().await;
     let mut used = running.connect().await;
@@ -46,11 +46,11 @@ async fn an_idle_connection_is_closed_without_a_word() {
     assert_eq!(used.answer().await.unwrap().status, 200);
     assert_eq!(fresh.rest().await, "");
     assert_eq!(used.rest().await, "");
-    until("no connection is left", || running.server.connections() == 0).await;
+    until("every connection is closed", || running.server.connections() == 0).await;
 }
 
 #[tokio::test]
-async fn a_connection_idle_for_longer_than_a_head_may_take_is_still_served() {
+async fn a_connection_that_is_idle_longer_than_the_head_timeout_is_still_served() {
     let running = start(&plain(), Limits { header_deadline: Span::millis(50), ..Limits::default() });
     let mut raw = running.connect().await;
     tokio::time::sleep(Duration::from_millis(120)).await;
@@ -59,7 +59,7 @@ async fn a_connection_idle_for_longer_than_a_head_may_take_is_still_served() {
 }
 
 #[tokio::test]
-async fn a_body_that_stalls_is_told_408_and_the_connection_closes() {
+async fn a_stalled_body_gets_408_and_the_connection_closes() {
     let running = start(&plain(), hurried());
     let mut raw = running.connect().await;
     raw.send(post("/a", 10) + "he").await;
@@ -70,7 +70,7 @@ async fn a_body_that_stalls_is_told_408_and_the_connection_closes() {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_early_never_counts_as_whole() {
+async fn a_body_that_ends_early_is_never_accepted_as_complete() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     raw.send(post("/a", 10) + "he").await;
@@ -79,7 +79,7 @@ async fn a_body_that_ends_early_never_counts_as_whole() {
 }
 
 #[tokio::test]
-async fn a_caller_that_expects_100_is_told_to_go_on_once_and_keeps_its_connection() {
+async fn an_expected_100_continue_is_sent_once_and_the_connection_is_kept() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     let head = "POST /a HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
@@ -91,12 +91,12 @@ async fn a_caller_that_expects_100_is_told_to_go_on_once_and_keeps_its_connectio
     assert!(answer.head.contains("connection: keep-alive"));
     raw.send(head.replace("/a", "/refuse")).await;
     let refused = raw.answer().await.unwrap();
-    assert_eq!(refused.status, 401, "a refusal spares the body");
-    assert!(refused.head.contains("connection: close"), "whether the body follows is not known");
+    assert_eq!(refused.status, 401, "a refusal before the body is uploaded");
+    assert!(refused.head.contains("connection: close"), "the caller may or may not send the body");
 }
 
 #[tokio::test]
-async fn a_refusal_with_a_little_unread_body_keeps_the_connection() {
+async fn a_refusal_with_a_small_unread_body_keeps_the_connection() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     raw.send(post("/refuse", 1000) + &"x".repeat(1000) + GET).await;
@@ -107,11 +107,11 @@ async fn a_refusal_with_a_little_unread_body_keeps_the_connection() {
 }
 
 #[tokio::test]
-async fn a_refusal_with_much_unread_body_is_read_before_the_connection_closes() {
+async fn a_refusal_with_a_large_unread_body_is_received_before_the_connection_closes() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     raw.send(post("/refuse", 3 << 20) + &"x".repeat(3 << 20) + GET).await;
-    let refused = raw.answer().await.expect("the answer is not lost to a reset");
+    let refused = raw.answer().await.expect("the response is not lost to a reset");
     assert_eq!(refused.status, 401);
     assert!(refused.head.contains("connection: close"));
     assert_eq!(raw.rest().await, "");
@@ -119,7 +119,7 @@ async fn a_refusal_with_much_unread_body_is_read_before_the_connection_closes() 
 }
 
 #[tokio::test]
-async fn a_caller_that_only_stops_sending_gets_its_answer() {
+async fn a_caller_that_only_stops_sending_gets_its_response() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     raw.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -132,19 +132,19 @@ async fn a_caller_that_only_stops_sending_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn a_caller_that_resets_is_noticed_while_the_agent_works() {
+async fn a_reset_by_the_caller_is_detected_while_the_agent_works() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     raw.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
     until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
     rustix::net::sockopt::set_socket_linger(&raw.0, Some(Duration::ZERO)).unwrap();
     drop(raw);
-    until("the caller is gone", || running.echo.gone.load(Ordering::SeqCst) == 1).await;
-    until("its connection too", || running.server.connections() == 0).await;
+    until("the disconnect is detected", || running.echo.gone.load(Ordering::SeqCst) == 1).await;
+    until("the connection is closed", || running.server.connections() == 0).await;
 }
 
 #[tokio::test]
-async fn watching_for_the_caller_takes_no_byte_of_the_next_request() {
+async fn detecting_a_disconnect_consumes_no_byte_of_the_next_request() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     raw.send(format!("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n{GET}")).await;
@@ -157,7 +157,7 @@ async fn watching_for_the_caller_takes_no_byte_of_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_response_that_breaks_off_is_never_ended_properly() {
+async fn an_aborted_response_never_gets_its_last_chunk() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     raw.send("GET /abort HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -166,7 +166,7 @@ async fn a_response_that_breaks_off_is_never_ended_properly() {
 }
 
 #[tokio::test]
-async fn events_are_on_the_wire_before_the_response_ends() {
+async fn events_are_sent_before_the_response_ends() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     raw.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -177,7 +177,7 @@ async fn events_are_on_the_wire_before_the_response_ends() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_are_closed_and_counted() {
+async fn connections_beyond_the_limit_are_closed_and_counted() {
     let running = start(&plain(), Limits { connections: 2, ..Limits::default() });
     let mut first = running.connect().await;
     let _second = running.connect().await;
@@ -187,14 +187,14 @@ async fn connections_beyond_the_bound_are_closed_and_counted() {
     first.send(GET).await;
     assert_eq!(first.answer().await.unwrap().status, 200);
     drop(first);
-    until("one has gone", || running.server.connections() == 1).await;
+    until("one is closed", || running.server.connections() == 1).await;
     let mut third = running.connect().await;
     third.send(GET).await;
     assert_eq!(third.answer().await.unwrap().status, 200);
 }
 
 #[tokio::test]
-async fn a_connection_ends_after_its_number_of_requests() {
+async fn a_connection_closes_after_its_maximum_number_of_requests() {
     let running = start(&plain(), Limits { requests_per_connection: Some(2), ..Limits::default() });
     let mut raw = running.connect().await;
     raw.send(format!("{GET}{GET}{GET}")).await;
@@ -204,7 +204,7 @@ async fn a_connection_ends_after_its_number_of_requests() {
 }
 
 #[tokio::test]
-async fn a_panic_ends_its_connection_and_no_other() {
+async fn a_panic_ends_only_its_own_connection() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     let mut other = running.connect().await;
@@ -212,11 +212,11 @@ async fn a_panic_ends_its_connection_and_no_other() {
     assert_eq!(raw.rest().await, "");
     other.send(GET).await;
     assert_eq!(other.answer().await.unwrap().status, 200);
-    until("it is not counted any more", || running.server.connections() == 1 && running.server.calls() == 0).await;
+    until("it is no longer counted", || running.server.connections() == 1 && running.server.calls() == 0).await;
 }
 
 #[test]
-fn plain_http_beyond_loopback_must_be_spelled() {
+fn plain_http_beyond_loopback_must_be_enabled_explicitly() {
     let open = Config { address: "0.0.0.0:0".parse().unwrap(), ..plain() };
     assert!(bind_all(std::slice::from_ref(&open), None).unwrap_err()[0].starts_with("listen[0].address: "));
     assert!(bind_all(&[Config { insecure_plaintext: true, ..open }], None).is_ok());
@@ -224,7 +224,7 @@ fn plain_http_beyond_loopback_must_be_spelled() {
 }
 
 #[test]
-fn bounds_that_bound_nothing_are_all_reported() {
+fn all_invalid_limits_are_reported() {
     assert!(Limits::default().problems().is_empty());
     let odd = Limits {
         connections: 0,

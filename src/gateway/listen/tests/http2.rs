@@ -1,4 +1,4 @@
-//! HTTP/2, with and without TLS's negotiation.
+//! HTTP/2, with ALPN and with prior knowledge.
 
 use super::*;
 use crate::gateway::listen::wire::Wire;
@@ -34,7 +34,7 @@ pub(super) async fn request(
     }
     stream.write_request_header(Box::new(head), body.is_none()).unwrap();
     if let Some(length) = body {
-        // A refusal may come before the body is taken.
+        // A refusal may arrive before the body is read.
         let _ = stream.write_request_body(Bytes::from(vec![b'x'; length]), true).await;
     }
     stream
@@ -50,7 +50,7 @@ pub(super) async fn answer(stream: &mut Http2Session) -> Option<(u16, String)> {
 }
 
 #[tokio::test]
-async fn r27_http2_is_spoken_to_who_begins_with_it() {
+async fn r27_http2_with_prior_knowledge_is_served() {
     let running = start(&plain(), Limits::default());
     let connection = connect(&running).await;
     for length in [0, 5, 1 << 20] {
@@ -61,7 +61,7 @@ async fn r27_http2_is_spoken_to_who_begins_with_it() {
 }
 
 #[tokio::test]
-async fn http2_heads_that_are_ambiguous_are_refused_on_their_stream_only() {
+async fn ambiguous_http2_heads_are_refused_on_their_stream_only() {
     let running = start(&plain(), Limits::default());
     let connection = connect(&running).await;
     for (path, headers, status) in [
@@ -84,7 +84,7 @@ async fn http2_heads_that_are_ambiguous_are_refused_on_their_stream_only() {
 }
 
 #[tokio::test]
-async fn an_early_refusal_on_http2_is_read_whole_and_its_connection_lives() {
+async fn an_early_refusal_on_http2_is_received_and_the_connection_stays_open() {
     let running = start(&plain(), Limits::default());
     let connection = connect(&running).await;
     let mut stream = request(&connection, "/refuse", &[], Some(1 << 20)).await;
@@ -93,7 +93,7 @@ async fn an_early_refusal_on_http2_is_read_whole_and_its_connection_lives() {
 }
 
 #[tokio::test]
-async fn a_body_that_stalls_on_http2_is_told_408() {
+async fn a_stalled_body_on_http2_gets_408() {
     let running = start(&plain(), hurried());
     let connection = connect(&running).await;
     let mut stream = connection.spawn_stream().await.unwrap().unwrap();
@@ -105,19 +105,19 @@ async fn a_body_that_stalls_on_http2_is_told_408() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_reset_is_noticed_while_the_agent_works() {
+async fn a_stream_reset_is_detected_while_the_agent_works() {
     let running = start(&plain(), Limits::default());
     let connection = connect(&running).await;
     let mut stream = request(&connection, "/wait", &[], None).await;
     until("the call waits", || running.echo.waiting.load(Ordering::SeqCst) == 1).await;
     tokio::time::sleep(Duration::from_millis(30)).await;
-    assert_eq!(running.echo.gone.load(Ordering::SeqCst), 0, "the end of the request is not the end of the caller");
+    assert_eq!(running.echo.gone.load(Ordering::SeqCst), 0, "the end of the request is not a disconnect");
     stream.shutdown();
-    until("the caller is gone", || running.echo.gone.load(Ordering::SeqCst) == 1).await;
+    until("the disconnect is detected", || running.echo.gone.load(Ordering::SeqCst) == 1).await;
 }
 
 #[tokio::test]
-async fn a_response_that_breaks_off_resets_its_stream() {
+async fn an_aborted_response_resets_its_stream() {
     let running = start(&plain(), Limits::default());
     let connection = connect(&running).await;
     assert_eq!(answer(&mut request(&connection, "/abort", &[], None).await).await, None);
@@ -125,7 +125,7 @@ async fn a_response_that_breaks_off_resets_its_stream() {
 }
 
 #[tokio::test]
-async fn a_preface_that_does_not_end_and_a_connection_without_streams_are_closed() {
+async fn an_incomplete_preface_and_a_connection_without_streams_are_closed() {
     let running = start(&plain(), hurried());
     let mut raw = running.connect().await;
     raw.send("PRI * HTTP/2.0\r\n").await;
@@ -135,7 +135,7 @@ async fn a_preface_that_does_not_end_and_a_connection_without_streams_are_closed
     raw.rest().await;
     let connection = connect(&running).await;
     assert_eq!(answer(&mut request(&connection, "/a", &[], None).await).await.unwrap().0, 200);
-    until("none is left", || running.server.connections() == 0).await;
+    until("every connection is closed", || running.server.connections() == 0).await;
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_flood_of_resets_ends_the_connection() {
         }
         stream.shutdown();
     }
-    until("no call is left", || running.server.calls() == 0).await;
+    until("no call is active", || running.server.calls() == 0).await;
     let mut raw = running.connect().await;
     raw.send(GET).await;
     assert_eq!(raw.answer().await.unwrap().status, 200);

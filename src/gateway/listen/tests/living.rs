@@ -1,10 +1,10 @@
-//! How a server ends: drained without losing a call, cut at its deadline, handed over to a successor.
+//! Draining and listener handover: no call is lost, a drain ends at its deadline, a successor takes the sockets.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 
 #[tokio::test]
-async fn a_drain_lets_calls_finish_and_closes_what_is_idle_at_once() {
+async fn a_drain_lets_calls_finish_and_closes_idle_connections_at_once() {
     let running = start(&plain(), Limits::default());
     let (mut busy, mut idle, mut fresh) = (running.connect().await, running.connect().await, running.connect().await);
     idle.send(GET).await;
@@ -14,23 +14,23 @@ async fn a_drain_lets_calls_finish_and_closes_what_is_idle_at_once() {
     let (echo, address) = (Arc::clone(&running.echo), running.address);
     let drain = tokio::spawn(running.server.drain(PATIENCE));
     assert_eq!((idle.rest().await, fresh.rest().await), (String::new(), String::new()));
-    assert!(TcpStream::connect(address).await.is_err(), "nobody may connect any more");
+    assert!(TcpStream::connect(address).await.is_err(), "new connections are refused");
     assert!(!drain.is_finished());
     echo.release.notify_waiters();
     let answer = busy.answer().await.unwrap();
     assert_eq!(answer.status, 200);
-    assert!(answer.head.contains("connection: close"), "the caller is told");
+    assert!(answer.head.contains("connection: close"), "the response announces the close");
     assert_eq!(busy.rest().await, "");
     assert_eq!(drain.await.unwrap(), Drained { connections: 0, calls: 0 });
 }
 
 #[tokio::test]
-async fn a_connection_made_just_before_a_drain_is_still_served_once() {
+async fn a_connection_opened_just_before_a_drain_is_served_once() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     until("it is accepted", || running.server.connections() == 1).await;
     let drain = tokio::spawn(running.server.drain(PATIENCE));
-    until("it stops", || std::net::TcpStream::connect(running.address).is_err()).await;
+    until("it stops accepting", || std::net::TcpStream::connect(running.address).is_err()).await;
     raw.send(format!("{GET}{GET}")).await;
     assert!(raw.answer().await.unwrap().head.contains("connection: close"));
     assert_eq!(raw.rest().await, "");
@@ -38,7 +38,7 @@ async fn a_connection_made_just_before_a_drain_is_still_served_once() {
 }
 
 #[tokio::test]
-async fn a_drain_cuts_what_does_not_end_and_says_how_much() {
+async fn a_drain_aborts_what_is_left_at_its_deadline_and_reports_it() {
     let running = start(&plain(), Limits::default());
     let mut busy = running.connect().await;
     busy.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -48,7 +48,7 @@ async fn a_drain_cuts_what_does_not_end_and_says_how_much() {
 }
 
 #[tokio::test]
-async fn a_drain_lets_streams_of_http2_finish() {
+async fn a_drain_lets_http2_streams_finish() {
     let running = start(&plain(), Limits::default());
     let mut wire = wire::Wire::plain(running.connect().await.0);
     wire.set_h2();
@@ -74,7 +74,7 @@ fn offer(path: &std::path::Path, first: &Running) -> tokio::task::JoinHandle<std
 }
 
 #[tokio::test]
-async fn sockets_are_offered_to_one_user_until_a_successor_is_ready() {
+async fn sockets_are_offered_to_the_same_user_until_a_successor_is_ready() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("upgrade.sock");
     let first = start(&plain(), Limits::default());
@@ -83,16 +83,16 @@ async fn sockets_are_offered_to_one_user_until_a_successor_is_ready() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     drop(take(&path).await.unwrap());
     let mut taken = take(&path).await.unwrap();
-    assert!(!offered.is_finished(), "one that died before it was ready changed nothing");
-    assert!(taken.listener("127.0.0.1:1").is_none(), "what was not offered is not there");
+    assert!(!offered.is_finished(), "a successor that ended before it was ready changes nothing");
+    assert!(taken.listener("127.0.0.1:1").is_none(), "no such listener was offered");
     assert!(taken.listener("127.0.0.1:0").is_some());
-    assert!(taken.listener("127.0.0.1:0").is_none(), "each can be had once");
+    assert!(taken.listener("127.0.0.1:0").is_none(), "each can be taken once");
     taken.ready().unwrap();
     timeout(PATIENCE, offered).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_successor_takes_over_without_a_refused_connection() {
+async fn a_successor_takes_over_without_refusing_a_connection() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("upgrade.sock");
     let first = start(&plain(), Limits::default());
@@ -116,15 +116,15 @@ async fn a_successor_takes_over_without_a_refused_connection() {
         answered
     });
     assert_eq!(first.server.drain(PATIENCE).await, Drained { connections: 0, calls: 0 });
-    assert_eq!(callers.await.unwrap(), 200, "nor closed unanswered");
+    assert_eq!(callers.await.unwrap(), 200, "no connection is closed without a response");
     assert!(echo.served.load(Ordering::SeqCst) > 0);
 }
 
 #[tokio::test]
-async fn a_successor_may_offer_in_its_turn_at_the_same_path() {
+async fn a_successor_may_later_offer_its_sockets_at_the_same_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("upgrade.sock");
-    std::fs::write(&path, "what a crash left behind").unwrap();
+    std::fs::write(&path, "left by a crash").unwrap();
     let first = tokio::spawn({
         let path = path.clone();
         async move { upgrade::offer(&path, Vec::new(), async || {}).await }
@@ -159,12 +159,12 @@ async fn a_successor_may_offer_in_its_turn_at_the_same_path() {
         said = taken.ready().is_ok() || said;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(said && second.is_finished(), "the newest offer at the path is the one that is taken");
+    assert!(said && second.is_finished(), "successors take the newest offer at the path");
     first.abort();
 }
 
 #[test]
-fn taking_from_nobody_is_an_error() {
+fn taking_over_where_no_process_offers_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     assert!(upgrade::take(&folder.path().join("none")).is_err());
 }

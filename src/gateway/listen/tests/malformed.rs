@@ -1,11 +1,12 @@
-//! Malformed requests on a real connection: one JSON refusal, then the end, and nothing smuggled behind it.
+//! Malformed requests on a real connection: each gets one JSON refusal, then the connection closes; no smuggled
+//! request is served.
 
 use super::*;
 use proptest::prelude::*;
 
 const HOST: &str = "POST /x HTTP/1.1\r\nHost: a\r\n";
 
-/// Heads after `HOST`, all 400.
+/// Header lines after `HOST`, all refused with 400.
 const LINES: &[&str] = &[
     "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
     "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
@@ -56,7 +57,7 @@ const LINES: &[&str] = &[
     "Expect: 100-continue\r\nExpect: 100-continue\r\n",
 ];
 
-/// Whole heads and what they get.
+/// Whole heads with the status that each gets.
 const HEADS: &[(&str, u16)] = &[
     ("POST /x HTTP/1.1\r\n\r\n", 400),
     ("POST /x HTTP/1.1\r\nHost:\r\n\r\n", 400),
@@ -111,13 +112,13 @@ async fn is_refused(running: &Running, bytes: &[u8], status: u16) {
     let before = running.echo.served.load(Ordering::SeqCst);
     let mut raw = running.connect().await;
     raw.send([bytes, b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"].concat()).await;
-    let answer = raw.answer().await.unwrap_or_else(|| panic!("no answer to {shown:?}"));
+    let answer = raw.answer().await.unwrap_or_else(|| panic!("no response to {shown:?}"));
     assert_eq!(answer.status, status, "{shown:?}: {answer:?}");
     assert!(answer.head.contains("connection: close"), "{shown:?}: {answer:?}");
     let body: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
     assert!(body["error"]["code"].is_string(), "{shown:?}");
-    assert_eq!(raw.rest().await, "", "{shown:?}: nothing after the refusal");
-    assert_eq!(running.echo.served.load(Ordering::SeqCst), before, "{shown:?} reached the service");
+    assert_eq!(raw.rest().await, "", "{shown:?}: bytes after the refusal");
+    assert_eq!(running.echo.served.load(Ordering::SeqCst), before, "{shown:?} reached the handler");
 }
 
 #[tokio::test]
@@ -133,11 +134,11 @@ async fn malformed_heads_get_one_json_refusal_and_the_connection_closes() {
     assert_eq!(running.echo.refused.load(Ordering::SeqCst), LINES.len() + HEADS.len());
     let mut raw = running.connect().await;
     raw.send(GET).await;
-    assert_eq!(raw.answer().await.unwrap().status, 200, "others are served as before");
+    assert_eq!(raw.answer().await.unwrap().status, 200, "other connections are still served");
 }
 
 #[tokio::test]
-async fn heads_that_are_too_large_are_refused_before_they_end() {
+async fn oversized_heads_are_refused_before_they_end() {
     let running = start(&plain(), Limits::default());
     is_refused(&running, format!("{HOST}{}", "X: y\r\n".repeat(200)).as_bytes(), 431).await;
     is_refused(&running, format!("{HOST}X: {}", "y".repeat(70 << 10)).as_bytes(), 431).await;
@@ -146,7 +147,7 @@ async fn heads_that_are_too_large_are_refused_before_they_end() {
 }
 
 #[tokio::test]
-async fn broken_chunks_are_refused_and_nothing_after_them_is_a_request() {
+async fn invalid_chunks_are_refused_and_no_bytes_after_them_become_a_request() {
     let running = start(&plain(), Limits::default());
     for body in [
         "x\r\nabc\r\n",
@@ -167,14 +168,14 @@ async fn broken_chunks_are_refused_and_nothing_after_them_is_a_request() {
         let mut raw = running.connect().await;
         raw.send(format!("{HOST}Transfer-Encoding: chunked\r\n\r\n{body}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"))
             .await;
-        let answer = raw.answer().await.unwrap_or_else(|| panic!("no answer to {body:?}"));
+        let answer = raw.answer().await.unwrap_or_else(|| panic!("no response to {body:?}"));
         assert_eq!(answer.status, 400, "{body:?}");
         assert!(!raw.rest().await.contains("smuggled"), "{body:?}");
     }
 }
 
 #[tokio::test]
-async fn a_good_request_after_a_served_one_is_served_and_bodies_never_become_requests() {
+async fn pipelined_requests_are_served_in_order_and_bodies_never_become_requests() {
     let running = start(&plain(), Limits::default());
     let mut raw = running.connect().await;
     let inner = "GET /inner HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -187,7 +188,7 @@ async fn a_good_request_after_a_served_one_is_served_and_bodies_never_become_req
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn no_bytes_hang_or_break_the_server(bytes in proptest::collection::vec(any::<u8>(), 0..600), begins in 0_usize..3) {
+    fn arbitrary_bytes_never_hang_or_break_the_server(bytes in proptest::collection::vec(any::<u8>(), 0..600), begins in 0_usize..3) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let running = start(&plain(), hurried());

@@ -1,4 +1,4 @@
-//! A service that answers little, a raw client, and what the tests of this room share.
+//! Shared parts of the HTTP server's tests: an echo handler and a raw client.
 
 mod http1;
 mod http2;
@@ -30,7 +30,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Longer than anything here takes.
+/// Longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
@@ -145,7 +145,7 @@ fn plain() -> Config {
     Config { address: "127.0.0.1:0".parse().unwrap(), tls: None, insecure_plaintext: false }
 }
 
-/// Short bounds, so that running into one is quick.
+/// Short limits, so that tests reach them quickly.
 fn hurried() -> Limits {
     Limits {
         header_deadline: Span::millis(300),
@@ -179,10 +179,10 @@ impl Running {
     }
 }
 
-/// A client that sends bytes and reads bytes.
+/// A client that sends and reads raw bytes.
 struct Raw<T>(T);
 
-/// A response as bytes on the wire.
+/// A response as read from the connection.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -192,12 +192,12 @@ struct Answer {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
     async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // A server that has refused may have closed already.
+        // A server that refused the request may have closed the connection already.
         let _ = self.0.write_all(bytes.as_ref()).await;
         let _ = self.0.flush().await;
     }
 
-    /// One response; `None` if the connection ended instead.
+    /// Reads one response; `None` if the connection ended instead.
     async fn answer(&mut self) -> Option<Answer> {
         let head = self.until("\r\n\r\n").await?;
         let status = head.get(9..12)?.parse().ok()?;
@@ -212,7 +212,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         let mut text = Vec::new();
         while !text.ends_with(end.as_bytes()) {
             let mut byte = [0];
-            match timeout(PATIENCE, self.0.read(&mut byte)).await.expect("the server says something") {
+            match timeout(PATIENCE, self.0.read(&mut byte)).await.expect("the server responds in time") {
                 Ok(1) => text.push(byte[0]),
                 _ => return None,
             }
@@ -220,16 +220,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// What is left to read until the server closes.
+    /// Reads the bytes that are left until the server closes.
     async fn rest(&mut self) -> String {
         let mut rest = Vec::new();
-        // A reset ends it like a close.
+        // A reset ends the stream like a close.
         let _ = timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("the server closes");
         String::from_utf8_lossy(&rest).into_owned()
     }
 }
 
-/// Polls until `holds`.
+/// Polls until `holds` returns true; `what` names the condition.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

@@ -1,4 +1,4 @@
-//! TLS: versions, negotiation, client certificates, certificates that change, handshakes that do not end.
+//! TLS: versions, ALPN, client certificates, certificate reloads, incomplete handshakes.
 
 use super::*;
 use crate::gateway::listen::{config::Version, wire::Wire};
@@ -124,7 +124,7 @@ async fn facts(raw: &mut Raw<TlsStream<TcpStream>>) -> Option<serde_json::Value>
 }
 
 #[tokio::test]
-async fn r1_tls_is_served_and_its_facts_are_known() {
+async fn r1_tls_is_served_and_the_handler_sees_its_facts() {
     let pki = Pki::new();
     let running = start(&pki.config(), Limits::default());
     for (versions, known) in [(&[&rustls::version::TLS12][..], "TLSv1_2"), (&[&rustls::version::TLS13][..], "TLSv1_3")]
@@ -138,12 +138,12 @@ async fn r1_tls_is_served_and_its_facts_are_known() {
 }
 
 #[tokio::test]
-async fn http2_is_agreed_on_by_alpn() {
+async fn http2_is_negotiated_by_alpn() {
     let pki = Pki::new();
     let running = start(&pki.config(), Limits::default());
     let raw = secure(&running, &pki.client(BOTH, &[b"h2", b"http/1.1"], None)).await.unwrap();
     assert_eq!(raw.0.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    // The preface never comes: closed like any idle connection.
+    // The preface never comes: the connection is closed like any idle connection.
     drop(raw);
     let wire = TlsWire(secure(&running, &pki.client(BOTH, &[b"h2"], None)).await.unwrap().0);
     let connection = wire.h2().await;
@@ -152,7 +152,7 @@ async fn http2_is_agreed_on_by_alpn() {
     assert!(body.contains("\"h2\":true"), "{body}");
 }
 
-/// A client's TLS stream, bridged so that the HTTP/2 client of the tests can speak over it.
+/// A client's TLS stream, forwarded over a local TCP connection for the HTTP/2 client of the tests.
 struct TlsWire(TlsStream<TcpStream>);
 
 impl TlsWire {
@@ -170,7 +170,7 @@ impl TlsWire {
 }
 
 #[tokio::test]
-async fn a_version_below_the_oldest_allowed_is_refused_and_counted() {
+async fn a_tls_version_below_the_minimum_is_refused_and_counted() {
     let pki = Pki::new();
     let mut config = pki.config();
     config.tls.as_mut().unwrap().min_version = Version::Tls13;
@@ -181,7 +181,7 @@ async fn a_version_below_the_oldest_allowed_is_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_end_and_plain_http_to_tls_are_closed() {
+async fn incomplete_handshakes_and_plain_http_on_a_tls_port_are_closed() {
     let pki = Pki::new();
     let running = start(&pki.config(), hurried());
     let mut silent = running.connect().await;
@@ -194,7 +194,7 @@ async fn a_handshake_that_does_not_end_and_plain_http_to_tls_are_closed() {
 }
 
 #[tokio::test]
-async fn r2_a_client_certificate_is_optional_at_the_listener_and_verified_where_shown() {
+async fn r2_a_client_certificate_is_optional_at_the_listener_and_verified_if_sent() {
     let (pki, clients, strangers) = (Pki::new(), Authority::new("clients"), Authority::new("strangers"));
     let running = start(&pki.asking(&clients), Limits::default());
     let mut raw = secure(&running, &pki.client(BOTH, &[], None)).await.unwrap();
@@ -207,11 +207,11 @@ async fn r2_a_client_certificate_is_optional_at_the_listener_and_verified_where_
         Ok(mut raw) => facts(&mut raw).await.is_some(),
         Err(_) => false,
     };
-    assert!(!served, "a certificate of another authority");
+    assert!(!served, "the certificate has another authority");
 }
 
 #[tokio::test]
-async fn r2_no_session_with_a_client_certificate_is_ever_resumed() {
+async fn r2_sessions_with_a_client_certificate_are_never_resumed() {
     let (pki, clients) = (Pki::new(), Authority::new("clients"));
     let running = start(&pki.asking(&clients), Limits::default());
     let alice = clients.issue("alice");
@@ -230,7 +230,7 @@ fn leaf(raw: &Raw<TlsStream<TcpStream>>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn changed_certificates_are_shown_from_the_next_handshake_and_bad_ones_never() {
+async fn changed_certificates_apply_to_the_next_handshake_and_invalid_ones_are_never_used() {
     let pki = Pki::new();
     let running = start(&pki.config(), Limits::default());
     let client = pki.client(BOTH, &[], None);
@@ -241,23 +241,23 @@ async fn changed_certificates_are_shown_from_the_next_handshake_and_bad_ones_nev
     assert!(running.server.reload_if_changed().is_empty());
     assert_eq!(running.counted("certificates_loaded"), 1);
     assert_eq!(leaf(&secure(&running, &client).await.unwrap()), next.der.to_vec());
-    assert!(facts(&mut old).await.is_some(), "open connections stay");
+    assert!(facts(&mut old).await.is_some(), "open connections are kept");
 
     std::fs::write(pki.path("key.pem"), "not a key").unwrap();
     let problems = running.server.reload_if_changed();
     assert!(problems[0].starts_with("tls.key: "), "{problems:?}");
     assert!(running.server.reload_if_changed().is_empty(), "once per change");
     std::fs::write(pki.path("key.pem"), &pki.authority.issue("other").key_pem).unwrap();
-    assert!(running.server.reload_if_changed()[0].starts_with("tls: "), "a key of another certificate");
+    assert!(running.server.reload_if_changed()[0].starts_with("tls: "), "a key that does not match the certificate");
     std::fs::remove_file(pki.path("cert.pem")).unwrap();
     assert_eq!(running.server.reload_if_changed().len(), 1);
-    assert_eq!(leaf(&secure(&running, &client).await.unwrap()), next.der.to_vec(), "the last good one stays");
+    assert_eq!(leaf(&secure(&running, &client).await.unwrap()), next.der.to_vec(), "the last good certificate is kept");
     pki.write(&next);
     assert!(running.server.reload_if_changed().is_empty());
 }
 
 #[tokio::test]
-async fn r2_a_changed_client_authority_holds_from_the_next_handshake() {
+async fn r2_a_changed_client_authority_applies_to_the_next_handshake() {
     let (pki, before, after) = (Pki::new(), Authority::new("before"), Authority::new("after"));
     let running = start(&pki.asking(&before), Limits::default());
     pki.asking(&after);
@@ -272,7 +272,7 @@ async fn r2_a_changed_client_authority_holds_from_the_next_handshake() {
 }
 
 #[test]
-fn everything_wrong_with_a_listener_is_reported_at_once() {
+fn all_problems_of_a_listener_are_reported() {
     let tls = Tls {
         certificate: "/nowhere/cert.pem".into(),
         key: Path::new("/nowhere/key.pem").into(),
