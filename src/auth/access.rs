@@ -1,6 +1,5 @@
-//! Who may call which agent: grants, closed unless one opens. A grant names callers and agents; a caller may
-//! call an agent when one grant names both. Both sides are computed when they become known, so that a call
-//! only compares two short lists.
+//! Grants: which caller may call which agent; denied by default. A grant names callers and agents; a caller may call an
+//! agent if one grant names both. Both sides are computed in advance, so that a call only compares two short lists.
 
 use crate::{agent::Agent, unit::Glob};
 use schemars::JsonSchema;
@@ -14,61 +13,61 @@ use std::{
     },
 };
 
-/// The id of a caller without a credential. No other id is without a colon.
+/// Id of callers without a credential. Every other id contains a colon.
 pub const ANONYMOUS: &str = "anonymous";
 
-/// Who may call which agent. Nobody may call anything unless a grant says so.
+/// Access control: which callers may call which agents. Without grants, no caller may call any agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
-    /// What a caller reads of an agent that it may not call: `not_found`, as if there were none, or
-    /// `forbidden`. Default: not_found.
+    /// Response for an agent that the caller may not call: `not_found`, as if the agent did not exist, or `forbidden`.
+    /// Default: not_found.
     pub unseen: Unseen,
-    /// The grants. Each one widens what may be called. Default: none.
+    /// Grants; each one allows more calls. Default: none.
     pub grants: Vec<Grant>,
 }
 
-/// What a caller reads of an agent that it may not call.
+/// Response for an agent that the caller may not call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unseen {
-    /// 404, the same as for an agent that does not exist.
+    /// 404, as for an agent that does not exist.
     #[default]
     NotFound,
-    /// 403: callers may learn which agents exist.
+    /// 403, which reveals that the agent exists.
     Forbidden,
 }
 
-/// One grant: these callers may call these agents.
+/// A grant: these callers may call these agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Grant {
-    /// Callers by their whole id, or patterns over it: `key:team-a`, `oauth:*`, `cert:*.example`. A name of
-    /// one kind is nobody of another kind. `*` is everybody with a credential; callers without one are
-    /// meant only by the word `anonymous`.
+    /// Callers by their full id, or patterns: `key:team-a`, `oauth:*`, `cert:*.example`. A name applies to its own kind
+    /// of credential only. `*` matches every caller with a credential; callers without one are matched only by the
+    /// exact word `anonymous`.
     pub callers: Vec<Glob>,
-    /// Groups, or patterns over them; a caller in one of them is meant too.
+    /// Groups, or patterns; matches callers in any of them as well.
     pub groups: Vec<Glob>,
-    /// Agents by id, or patterns over it. `*` is every agent.
+    /// Agents by id, or patterns. `*` matches every agent.
     pub agents: Vec<Glob>,
-    /// Tags, or patterns over them; an agent with one of them is meant too.
+    /// Tags, or patterns; matches agents with any of them as well.
     pub tags: Vec<Glob>,
-    /// Capabilities, or patterns over them; an agent with one of them is meant too.
+    /// Capabilities, or patterns; matches agents with any of them as well.
     pub capabilities: Vec<Glob>,
 }
 
-/// The grants that name a caller, or those that name an agent.
+/// The grants that name a caller, or that name an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrantSet {
-    /// Of the configuration that the numbers belong to; 0 belongs to none.
+    /// Identifies the configuration of the numbers; 0 identifies none.
     epoch: u64,
-    /// Ascending.
+    /// Grant numbers, in ascending order.
     grants: Arc<[u32]>,
 }
 
 impl GrantSet {
-    /// Whether one grant is in both: the caller may call the agent. Sets of two configurations never agree,
-    /// because their numbers mean different grants.
+    /// Returns whether the sets share a grant, which allows the call. Sets of two configurations never intersect,
+    /// because their numbers identify different grants.
     pub fn meets(&self, other: &Self) -> bool {
         let (mut ours, mut theirs) = (&*self.grants, &*other.grants);
         if self.epoch != other.epoch || self.epoch == 0 {
@@ -84,13 +83,13 @@ impl GrantSet {
         false
     }
 
-    /// Whether no grant is in it.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }
 }
 
-/// Patterns with the grants they stand in; exact ones are found without a search.
+/// Patterns, each with its grant; exact ones are looked up by hash.
 #[derive(Debug, Default)]
 struct Patterns {
     exact: HashMap<Box<str>, Vec<u32>>,
@@ -113,7 +112,7 @@ impl Patterns {
     }
 }
 
-/// All grants, ready to be asked.
+/// All grants, indexed for lookups.
 #[derive(Debug)]
 pub(super) struct Access {
     epoch: u64,
@@ -126,7 +125,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// All grants, and what is wrong with them.
+    /// Indexes the grants; returns the problems as well.
     pub(super) fn build(config: &AccessConfig) -> (Self, Vec<String>) {
         static EPOCH: AtomicU64 = AtomicU64::new(1);
         let (callers, groups, agents) = <(Patterns, Patterns, Patterns)>::default();
@@ -136,10 +135,10 @@ impl Access {
         let mut problems = Vec::new();
         for (number, grant) in (0u32..).zip(&config.grants) {
             if grant.callers.is_empty() && grant.groups.is_empty() {
-                problems.push(format!("access.grants[{number}]: names nobody (write callers or groups; callers: [\"*\"] is everybody with a credential)"));
+                problems.push(format!("access.grants[{number}]: names no caller (write callers or groups; callers: [\"*\"] matches every caller with a credential)"));
             }
             if grant.agents.is_empty() && grant.tags.is_empty() && grant.capabilities.is_empty() {
-                problems.push(format!("access.grants[{number}]: names no agent (write agents, tags or capabilities; agents: [\"*\"] is every agent)"));
+                problems.push(format!("access.grants[{number}]: names no agent (write agents, tags or capabilities; agents: [\"*\"] matches every agent)"));
             }
             problems.extend(
                 grant.callers.iter().filter_map(strange).map(|why| format!("access.grants[{number}].callers: {why}")),
@@ -153,7 +152,7 @@ impl Access {
         (access, problems)
     }
 
-    /// The grants that name this caller.
+    /// Returns the grants that name the caller.
     pub(super) fn for_caller(&self, id: &str, groups: &[Arc<str>]) -> GrantSet {
         let mut found = Vec::new();
         if id == ANONYMOUS {
@@ -165,7 +164,7 @@ impl Access {
         self.set(found)
     }
 
-    /// The grants that name this agent.
+    /// Returns the grants that name the agent.
     pub(super) fn for_agent(&self, agent: &Agent) -> GrantSet {
         let mut found = Vec::new();
         self.agents.find(agent.id.as_str(), &mut found);
@@ -174,7 +173,7 @@ impl Access {
         self.set(found)
     }
 
-    /// Whether `grants` were found here, and not in the configuration before.
+    /// Returns whether `grants` belong to this index and not to that of a previous configuration.
     pub(super) fn is_current(&self, grants: &GrantSet) -> bool {
         grants.epoch == self.epoch
     }
@@ -186,10 +185,10 @@ impl Access {
     }
 }
 
-/// A caller that no id can ever be: most likely its kind was forgotten.
+/// Returns the problem with a caller pattern that no id can match, most likely because the kind is missing.
 fn strange(caller: &Glob) -> Option<String> {
     let text = caller.as_str();
     let kinds = ["key:", "oauth:", "cert:", "browser:"];
     let fits = text == ANONYMOUS || text.contains('*') || kinds.iter().any(|kind| text.starts_with(kind));
-    (!fits).then(|| format!("'{text}' is nobody (write its kind too: key:{text}, oauth:{text} or cert:{text})"))
+    (!fits).then(|| format!("'{text}' matches no caller (write the kind: key:{text}, oauth:{text} or cert:{text})"))
 }

@@ -1,27 +1,27 @@
-//! Who calls, once that is known; what was presented, and what an agent asks.
+//! Caller identity, the credentials that a request presents, and what an agent requires.
 
 use super::{GrantSet, Peer};
 use crate::{agent::Authentication, fault::Fault};
 use std::sync::Arc;
 
-/// Someone the gateway knows. Made by an authenticator, shared by calls.
+/// An authenticated caller. Created by an authenticator, shared between calls.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Caller {
     /// `key:team-a`, `oauth:client-7`, `cert:robot.example`, `browser:https://app.example`, or `anonymous`.
     pub id: Arc<str>,
-    /// Which credential told.
+    /// Kind of the credential that authenticated the caller.
     pub kind: CallerKind,
-    /// The groups it is in.
+    /// Groups of the caller.
     pub groups: Arc<[Arc<str>]>,
-    /// The OAuth scopes it holds; empty unless a token told.
+    /// OAuth scopes; empty unless a token lists them.
     pub scopes: Arc<[Arc<str>]>,
-    /// Its tier, which limits may refer to.
+    /// Tier, which limits may refer to.
     pub tier: Option<Arc<str>>,
-    /// The grants that name it.
+    /// Grants that name the caller.
     pub grants: GrantSet,
 }
 
-/// Which credential told who calls.
+/// Kind of the credential that authenticated a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallerKind {
     /// An API key.
@@ -30,12 +30,12 @@ pub enum CallerKind {
     Bearer,
     /// A client certificate.
     Certificate,
-    /// None.
+    /// No credential.
     Anonymous,
 }
 
 impl CallerKind {
-    /// The word in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Key => "key",
@@ -46,52 +46,52 @@ impl CallerKind {
     }
 }
 
-/// What a request carries that may tell who calls.
+/// Credentials of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Presented<'a> {
-    /// The request's header fields.
+    /// Header fields of the request.
     pub headers: &'a http::HeaderMap,
-    /// The client certificate of the connection, verified by the listener.
+    /// Client certificate of the connection, verified by the listener.
     pub peer: Option<&'a Peer>,
 }
 
-/// What the agent in question asks of callers.
+/// What an agent requires of callers.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// Its `authentication`.
     pub authentication: &'a Authentication,
-    /// The grants that name it, from the same `Auth`.
+    /// Grants that name the agent, from the same authorizer.
     pub grants: &'a GrantSet,
 }
 
-/// A caller that goes no further.
+/// A refused call.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What it reads.
+    /// Fault for the caller.
     pub fault: Fault,
-    /// Who it is, for the log, where that is known.
+    /// The caller, for the log, if authenticated.
     pub caller: Option<Arc<Caller>>,
 }
 
-/// What an authenticator says of a request.
+/// Result of an authenticator for a request.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// This is the caller.
+    /// The credential is valid: the caller.
     Known(Arc<Caller>),
-    /// Nothing of this kind was presented.
+    /// The request has no credential of this kind.
     NotMine,
-    /// It was presented and does not hold; for the caller, and for the log.
+    /// The credential is not valid.
     Bad(Bad),
-    /// It cannot be told now: 503, never 401.
+    /// The credential cannot be checked at the moment: 503, never 401.
     CannotTell(Fault),
 }
 
-/// Why a credential does not hold.
+/// Why a credential is not valid.
 #[derive(Debug)]
 pub(super) struct Bad {
-    /// For the caller: never more than the caller could know of its own credential.
+    /// Reason for the caller; reveals nothing beyond the caller's own credential.
     pub(super) why: &'static str,
-    /// For the log.
+    /// Detail for the log.
     pub(super) detail: Option<String>,
 }
 
@@ -107,15 +107,15 @@ impl Bad {
     }
 }
 
-/// The longest name or group; what is longer is no name.
+/// Maximum length of a name or group, in bytes.
 const LONGEST: usize = 256;
 
-/// Whether `text` can be a caller's name or group: it goes to logs and into patterns.
+/// Returns whether `text` is valid as a caller's name or group, which appears in logs and is matched by patterns.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= LONGEST && !text.chars().any(char::is_control)
 }
 
-/// Seconds since 1970.
+/// Returns the current Unix time in seconds.
 pub(super) fn now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
 }

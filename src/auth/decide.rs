@@ -1,5 +1,6 @@
-//! One decision: which credential counts here, whose it is, and whether that caller may call the agent. The ways that
-//! end in a refusal meet before they tell anything: an agent that the caller may not call is no agent.
+//! Authorisation: which credential counts, whose it is, and whether that caller may call the agent. All paths to a
+//! refusal merge before they reveal anything: an agent that the caller may not call looks like an agent that does not
+//! exist.
 
 use super::{Asked, Auth, Caller, CallerKind, Presented, Refusal, caller::Verdict, refuse};
 use crate::{agent::AuthKind, fault::Fault};
@@ -7,36 +8,35 @@ use http::{HeaderName, header};
 use std::sync::Arc;
 
 impl Auth {
-    /// Who calls, if it may call the agent in question. `asked` is `None` where there is no such agent: whoever has
-    /// a credential then reads 404, and everybody else the same 401 as for an agent that is there.
+    /// Authenticates the caller and authorises its call to the agent. `asked` is `None` if the agent does not exist:
+    /// a caller with a valid credential then gets 404, and any other caller the 401 that existing agents return.
     ///
-    /// A key, a remembered token and a certificate seen before are decided without waiting and without allocation.
+    /// API keys, cached tokens and known certificates are decided without waiting and without allocation.
     ///
     /// # Errors
-    /// 400 for credentials that can be read in two ways, 401, 403, 404, or 503 where it cannot be told.
+    /// 400 for ambiguous credentials, 401, 403, 404, or 503 if a credential cannot be checked.
     pub async fn authorise(&self, presented: &Presented<'_>, asked: Option<Asked<'_>>) -> Result<Arc<Caller>, Refusal> {
         self.unambiguous(presented).map_err(unknown)?;
         match asked.and_then(|asked| self.at_once(presented, &asked)) {
             Some(caller) => Ok(caller),
-            // Boxed, so that the usual future stays small.
+            // Boxed, so that the future of the common path stays small.
             None => Box::pin(self.at_length(presented, asked)).await,
         }
     }
 
-    /// Who calls, by whichever credential counts; for what belongs to no agent.
+    /// Authenticates the caller by any credential, for requests that concern no agent.
     ///
     /// # Errors
-    /// 400, 401 or 503, as [`Auth::authorise`] would answer for an agent that does not exist.
+    /// 400, 401 or 503, as [`Authorizer::authorize`] returns for an agent that does not exist.
     pub async fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Fault> {
         self.unambiguous(presented)?;
         self.anybody(presented).await
     }
 
-    /// Who looks at the directory: whoever [`Auth::identify`] finds, and `anonymous` where nothing is presented and
-    /// `open` says that this will do.
+    /// Authenticates the caller of a directory request; with `open`, a request without credentials is `anonymous`.
     ///
     /// # Errors
-    /// As [`Auth::identify`].
+    /// As [`Authorizer::authenticate`].
     pub async fn visit(&self, presented: &Presented<'_>, open: bool) -> Result<Arc<Caller>, Fault> {
         self.unambiguous(presented)?;
         if open && self.is_bare(presented) {
@@ -45,7 +45,7 @@ impl Auth {
         self.anybody(presented).await
     }
 
-    /// Whether `caller` may call the agent in question with the credential that told who it is (R3).
+    /// Returns whether `caller` may call the agent with the kind of credential it used (R3).
     pub fn lets(&self, caller: &Caller, asked: &Asked<'_>) -> bool {
         let kind = match asked.authentication.kind {
             AuthKind::ApiKey => caller.kind == CallerKind::Key,
@@ -56,7 +56,7 @@ impl Auth {
         kind && may(caller, asked)
     }
 
-    /// Two values of one credential are two readings of one request.
+    /// Refuses requests that repeat a credential, which two parsers could read differently.
     fn unambiguous(&self, presented: &Presented<'_>) -> Result<(), Fault> {
         let several = |name: &HeaderName| presented.headers.get_all(name).iter().nth(1).is_some();
         let keys = self.keys.as_ref().is_some_and(|keys| several(keys.header()));
@@ -66,7 +66,7 @@ impl Auth {
         }
     }
 
-    /// The usual call: the credential that the agent asks for holds, is known, and is granted the agent.
+    /// Authorises the common call: the required credential is valid and cached, and a grant allows the call.
     pub(super) fn at_once(&self, presented: &Presented<'_>, asked: &Asked<'_>) -> Option<Arc<Caller>> {
         let verdict = match asked.authentication.kind {
             AuthKind::ApiKey => self.by_key(presented),
@@ -109,7 +109,7 @@ impl Auth {
             let held = refuse::scopes_held(caller, asked.authentication, &self.challenges);
             return held.map(|()| Arc::clone(caller)).map_err(|fault| known(caller, fault));
         }
-        // Not this way. From here on an agent that the caller may not call and none at all are the same.
+        // The required credential does not suffice. From here on, agents without a grant and missing agents look alike.
         let caller = self.anybody(presented).await.map_err(unknown)?;
         Err(match asked {
             Some(asked) if caller.grants.meets(asked.grants) => {
@@ -120,7 +120,7 @@ impl Auth {
         })
     }
 
-    /// What the credential of the kind that an agent asks for says.
+    /// Checks the credential of the kind that the agent requires.
     async fn wanted(&self, presented: &Presented<'_>, kind: AuthKind) -> Verdict {
         match kind {
             AuthKind::ApiKey => self.by_key(presented),
@@ -134,8 +134,8 @@ impl Auth {
         }
     }
 
-    /// Whoever it is, by any credential. One in a header that does not hold is told even where the connection's
-    /// certificate would do: it was meant.
+    /// Authenticates by any credential. An invalid credential in a header is refused even if the connection's client
+    /// certificate is valid: the caller meant the header.
     async fn anybody(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Fault> {
         let by_key = match self.by_key(presented) {
             Verdict::Known(caller) => return Ok(caller),
@@ -157,7 +157,7 @@ impl Auth {
         }
     }
 
-    /// Whether nothing was presented that could have told who calls.
+    /// Returns whether the request has no credential of any configured kind.
     fn is_bare(&self, presented: &Presented<'_>) -> bool {
         let by_token = self.bearer.as_ref().and_then(|bearer| bearer.check_at_once(presented));
         matches!(self.by_key(presented), Verdict::NotMine)
@@ -184,7 +184,7 @@ impl Auth {
     }
 }
 
-/// Grants and scopes alike; without a word on which of them is missing.
+/// Returns whether grants and scopes allow the call, without revealing which of them is missing.
 fn may(caller: &Caller, asked: &Asked<'_>) -> bool {
     caller.grants.meets(asked.grants) && refuse::holds_all(caller, asked.authentication)
 }

@@ -1,6 +1,6 @@
-//! Who calls, and whether it may: API keys, bearer tokens and client certificates become a [`Caller`]; grants and
-//! scopes decide which agents it may call. Closed unless opened. Whoever may not see an agent is answered, by
-//! construction, what an agent that does not exist answers; what cannot be told now is 503, never 401.
+//! Authentication and authorisation: API keys, bearer tokens and client certificates yield a [`Caller`]; grants and
+//! scopes decide which agents the caller may call. Access is denied by default. A caller without a grant gets, by
+//! construction, the response for an agent that does not exist. A check that fails technically is 503, never 401.
 
 mod access;
 mod bearer;
@@ -34,16 +34,16 @@ use paired::Pages;
 use refuse::Challenges;
 use std::sync::Arc;
 
-/// What authentication needs from other rooms.
+/// What authentication needs from other modules.
 #[derive(Clone, Debug)]
 pub struct Services {
-    /// Fetches keys and introspects tokens.
+    /// Fetches key sets and introspects tokens.
     pub client: Client,
-    /// Counts what happens.
+    /// Counts events.
     pub metrics: Arc<Metrics>,
 }
 
-/// Everything that decides who calls and whether it may. One for each configuration.
+/// Authenticates callers and authorises their calls, for one configuration.
 #[derive(Debug)]
 pub struct Auth {
     access: Arc<Access>,
@@ -56,23 +56,23 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Builds it; API keys are read here, issuers are asked later. `previous` hands on the issuers' keys, so that a
-    /// new configuration does not depend on them being reachable.
+    /// Builds the authorizer. Reads API keys now and contacts issuers later. Takes over the issuers' keys from
+    /// `previous`, so that a reload does not depend on the issuers being reachable.
     ///
     /// # Errors
-    /// Every problem of both configurations, each with its path.
+    /// Every problem of both configurations, each with its key.
     pub fn build(
         config: &Config,
         access: &AccessConfig,
         services: &Services,
         previous: Option<&Self>,
     ) -> Result<Self, Vec<String>> {
-        // Problems of the credentials are reported beside those of the grants.
+        // Problems of credentials and of grants are reported together.
         let (grants, mut problems) = Access::build(access);
         let grants = Arc::new(grants);
         let mut keep = |whys: Vec<String>| problems.extend(whys.iter().map(|why| format!("auth.{why}")));
         if !refuse::is_realm(&config.realm) {
-            keep(vec!["realm: must be 1 to 64 letters, digits, spaces, dots or dashes".to_owned()]);
+            keep(vec!["realm: is not valid (1 to 64 letters, digits, spaces, dots or dashes)".to_owned()]);
         }
         let keys = config
             .api_keys
@@ -92,7 +92,7 @@ impl Auth {
         Ok(Self { anonymous: anonymous(&grants), access: grants, keys, bearer, certificates, pages: None, challenges })
     }
 
-    /// The same, with the pages of `origins` that were paired; their keys stand where API keys do.
+    /// Adds the paired browser pages of `origins`; their keys use the header of the API keys.
     #[must_use]
     pub fn with_pages(mut self, paired: Arc<Paired>, origins: Vec<String>) -> Self {
         let usual = || HeaderName::from_static("x-api-key");
@@ -101,33 +101,33 @@ impl Auth {
         self
     }
 
-    /// The caller without a credential, where that is enough.
+    /// Returns the caller of requests without a credential.
     pub fn anonymous(&self) -> &Arc<Caller> {
         &self.anonymous
     }
 
-    /// The grants that name `agent`, to be kept beside it and computed again for another `Auth`.
+    /// Returns the grants that name `agent`, valid for this authorizer only.
     pub fn grants_of(&self, agent: &Agent) -> GrantSet {
         self.access.for_agent(agent)
     }
 
-    /// Whether `grants` come from this `Auth` and not from one before it.
+    /// Returns whether `grants` come from this authorizer and not from a previous one.
     pub fn is_current(&self, grants: &GrantSet) -> bool {
         self.access.is_current(grants)
     }
 
-    /// The fields that hold callers' credentials: no agent ever sees them.
+    /// Returns the header fields with callers' credentials, which are never forwarded to agents.
     pub fn credential_headers(&self) -> Vec<HeaderName> {
         let key = self.keys.as_ref().map(|keys| keys.header().clone());
         [header::AUTHORIZATION, header::PROXY_AUTHORIZATION].into_iter().chain(key).collect()
     }
 
-    /// How many API keys are known.
+    /// Returns the number of API keys.
     pub fn keys(&self) -> usize {
         self.keys.as_ref().map_or(0, |keys| keys.count())
     }
 
-    /// Looks after what changes by itself: files of keys, issuers' keys. To be called every second.
+    /// Reloads changed key files and refreshes issuers' keys; runs every second.
     pub async fn tick(&self) {
         if let Some(bearer) = &self.bearer {
             bearer.tick();
@@ -135,10 +135,10 @@ impl Auth {
         self.reload_if_changed().await;
     }
 
-    /// Reads the files of API keys that have changed, away from the threads that serve calls.
+    /// Reloads changed API key files, on a blocking thread.
     pub async fn reload_if_changed(&self) {
         if let Some(keys) = self.keys.clone() {
-            // A panic in there is told by the runtime; the keys in force stay.
+            // The runtime reports a panic; the keys in force stay.
             drop(tokio::task::spawn_blocking(move || keys.reload_if_changed()).await);
         }
     }

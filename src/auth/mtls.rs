@@ -1,5 +1,5 @@
-//! Callers by client certificate. The listener asks for one and verifies its chain; whether it counts is the
-//! agent's `authentication`.
+//! Authentication by client certificate. The listener requests the certificate and verifies its chain; the agent's
+//! `authentication` decides whether it counts.
 
 use super::{
     Peer,
@@ -9,7 +9,7 @@ use super::{
 };
 use std::sync::Arc;
 
-/// Certificates whose caller is remembered at most.
+/// Maximum number of certificates whose caller is cached.
 const MOST: u64 = 100_000;
 
 #[derive(Debug)]
@@ -23,18 +23,21 @@ impl Certificates {
     pub(super) fn build(config: &config::Mtls, access: Arc<Access>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         if config.caller_from.is_empty() {
-            problems.push("mtls.caller_from: names nothing (write san_uri, san_dns, san_email, subject_cn, subject or fingerprint)".to_owned());
+            problems.push(
+                "mtls.caller_from: is empty (write san_uri, san_dns, san_email, subject_cn, subject or fingerprint)"
+                    .to_owned(),
+            );
         }
         let names = config.callers.iter().flat_map(|(name, caller)| caller.groups.iter().chain([name]));
         problems
-            .extend(names.filter(|name| !is_name(name)).map(|name| format!("mtls.callers: {name:?} cannot be a name")));
+            .extend(names.filter(|name| !is_name(name)).map(|name| format!("mtls.callers: {name:?} is not a name")));
         match problems.is_empty() {
             true => Ok(Self { config: config.clone(), access, seen: moka::sync::Cache::new(MOST) }),
             false => Err(problems),
         }
     }
 
-    /// Without I/O, and without allocation for a certificate that was seen before.
+    /// Checks a certificate without I/O, and without allocation if its caller is cached.
     pub(super) fn check(&self, peer: Option<&Peer>) -> Verdict {
         let Some(peer) = peer else {
             return Verdict::NotMine;
@@ -44,7 +47,7 @@ impl Certificates {
         }
         match self.seen.get(peer.fingerprint()).or_else(|| self.read(peer)) {
             Some(caller) => Verdict::Known(caller),
-            None => Verdict::Bad(Bad::new("the client certificate names nobody").detail(peer.subject())),
+            None => Verdict::Bad(Bad::new("the client certificate has no caller name").detail(peer.subject())),
         }
     }
 

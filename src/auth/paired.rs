@@ -1,5 +1,5 @@
-//! Pages in a browser that were paired by hand (R88): an operator makes a code, the page shows it once, and gets a key
-//! that holds for that page's origin and for a while. All of it lives in memory: a restart ends every pairing.
+//! Browser pairing (R88): an operator creates a code, and a browser page redeems it once for a key that is valid for
+//! the page's origin and a limited time. All state is in memory: a restart ends every pairing.
 
 use super::{
     access::Access,
@@ -14,22 +14,22 @@ use std::{
 };
 use subtle::ConstantTimeEq;
 
-/// How a page's key begins; API keys begin with `gp_`.
-const MARK: &str = "gpb_";
+/// Prefix of page keys; API keys start with `gp_`.
+const PAGE_KEY_PREFIX: &str = "gpb_";
 
-/// How long a code holds, and how often it may be missed.
+/// Lifetime of a code, and the number of wrong guesses that invalidates it.
 const CODE_HOLDS: Duration = Duration::from_secs(120);
 const MISSES: u32 = 5;
 
-/// Letters of codes: none that is mistaken for another. 32 of them, 8 times, are 40 bits for five guesses.
+/// Alphabet of codes, without letters that are easily confused. 8 of 32 letters are 40 bits, for five guesses.
 const LETTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/// Pages that are paired at once; the oldest goes for the newest.
+/// Maximum number of paired pages; the oldest is dropped for a new one.
 const MOST: usize = 1000;
 
 type Hash = [u8; 32];
 
-/// Codes and pages. One for the life of the process.
+/// Pairing codes and paired pages. One instance per process.
 #[derive(Debug, Default)]
 pub struct Paired(Mutex<State>);
 
@@ -54,7 +54,7 @@ struct Page {
 }
 
 impl Paired {
-    /// A new code, and how long it holds; none where there is no randomness. The one before counts no more.
+    /// Creates a code and returns it with its lifetime; `None` without randomness. Invalidates the previous code.
     pub fn offer(&self) -> Option<(String, Duration)> {
         let mut bytes = [0; 8];
         rand::fill(&mut bytes).ok()?;
@@ -66,7 +66,7 @@ impl Paired {
         Some((format!("{first}-{last}"), CODE_HOLDS))
     }
 
-    /// A key for pages of `origin`, which holds for `span`, if `code` is the one that was offered. It counts once.
+    /// Redeems `code` once for a key that is valid for pages of `origin` during `span`.
     pub fn redeem(&self, code: &str, origin: &str, span: Duration) -> Option<String> {
         let plain: String = code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_uppercase();
         let mut bytes = [0; 32];
@@ -79,7 +79,7 @@ impl Paired {
             state.code = Some(offered).filter(|offered| offered.misses < MISSES);
             return None;
         }
-        let key = format!("{MARK}{}", hex(&bytes));
+        let key = format!("{PAGE_KEY_PREFIX}{}", hex(&bytes));
         state.pages.retain(|page| page.ends > now);
         if state.pages.len() >= MOST {
             state.pages.remove(0);
@@ -102,11 +102,11 @@ fn hash(text: &str) -> Hash {
     hash
 }
 
-/// The pages that count under one configuration.
+/// Authenticator of paired pages for one configuration.
 #[derive(Debug)]
 pub(super) struct Pages {
     paired: Arc<Paired>,
-    /// Origins that are still configured.
+    /// Origins that the configuration allows.
     origins: Vec<String>,
     header: HeaderName,
     access: Arc<Access>,
@@ -121,10 +121,10 @@ impl Pages {
         &self.header
     }
 
-    /// Whose key it is; another page that got hold of it is nobody.
+    /// Checks a page key. The key is valid only for the origin it was issued to.
     pub(super) fn check(&self, headers: &HeaderMap) -> Verdict {
         let key = headers.get(&self.header).and_then(|key| key.to_str().ok());
-        let Some(key) = key.filter(|key| key.starts_with(MARK)) else { return Verdict::NotMine };
+        let Some(key) = key.filter(|key| key.starts_with(PAGE_KEY_PREFIX)) else { return Verdict::NotMine };
         let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
         let known = self.origins.iter().any(|known| known == origin) && self.paired.holds(key, origin);
         if !known {

@@ -1,12 +1,12 @@
-//! A client certificate, read once when its connection was made. The listener has verified its chain; here is
-//! only what it says.
+//! Client certificate of a connection, parsed once at the handshake. The listener has verified its chain; this module
+//! only reads its fields.
 
 use super::config::CertificateName;
 use aws_lc_rs::digest;
 use std::fmt::Write;
 use x509_parser::prelude::*;
 
-/// The certificate at the other end of a connection.
+/// Client certificate of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     fingerprint: [u8; 32],
@@ -20,19 +20,19 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Reads a certificate.
+    /// Parses a certificate.
     ///
     /// # Errors
-    /// It is not one in DER, or has more after its end.
+    /// `der` is not a DER certificate, or has trailing bytes.
     pub fn from_der(der: &[u8]) -> Result<Self, String> {
         let (rest, certificate) =
-            X509Certificate::from_der(der).map_err(|why| format!("the certificate cannot be read ({why})"))?;
+            X509Certificate::from_der(der).map_err(|why| format!("the certificate cannot be parsed ({why})"))?;
         if !rest.is_empty() {
-            return Err("the certificate has bytes after its end".to_owned());
+            return Err("the certificate has trailing bytes".to_owned());
         }
         let names = certificate
             .subject_alternative_name()
-            .map_err(|why| format!("the certificate's names cannot be read ({why})"))?;
+            .map_err(|why| format!("the certificate's alternative names cannot be parsed ({why})"))?;
         let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
         let first = |read: fn(&GeneralName<'_>) -> Option<String>| names.iter().find_map(read);
         let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
@@ -50,22 +50,22 @@ impl Peer {
         })
     }
 
-    /// SHA-256 of the DER: the `x5t#S256` of RFC 8705 before its encoding.
+    /// Returns the SHA-256 of the DER: the `x5t#S256` of RFC 8705 before its encoding.
     pub fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint
     }
 
-    /// The subject, for the log.
+    /// Returns the subject, for the log.
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// A connection, or a resumed session, may outlive its certificate.
+    /// Returns whether `now` is within the validity: a connection or a resumed session may outlive its certificate.
     pub fn is_valid_at(&self, now: i64) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// The name of this kind, where the certificate has one.
+    /// Returns the name of this kind, if the certificate has one.
     pub(super) fn name(&self, kind: CertificateName) -> Option<String> {
         match kind {
             CertificateName::SanDns => self.dns.clone(),
@@ -78,7 +78,7 @@ impl Peer {
     }
 }
 
-/// Lower-case hexadecimal digits.
+/// Encodes bytes as lower-case hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         // Writing to a String cannot fail.

@@ -1,5 +1,5 @@
-//! Every refusal of this room, with its challenges (RFC 9110 §11.6.1, RFC 6750 §3). A 401 tells all the kinds that
-//! count anywhere, whatever the agent asks for: it must not tell agents apart.
+//! Challenges and faults of authentication and authorisation (RFC 9110 §11.6.1, RFC 6750 §3). A 401 lists all
+//! configured kinds of credentials, whichever the agent requires: it must not reveal differences between agents.
 
 use super::{Bad, Caller, Unseen, Verdict};
 use crate::{
@@ -10,7 +10,7 @@ use http::HeaderName;
 
 const CHALLENGE: &str = "WWW-Authenticate";
 
-/// The challenges of one configuration, written once.
+/// The challenges of one configuration, formatted once.
 #[derive(Debug)]
 pub(super) struct Challenges {
     key: Option<String>,
@@ -20,42 +20,42 @@ pub(super) struct Challenges {
 
 impl Challenges {
     pub(super) fn new(realm: &str, key: Option<&HeaderName>, bearer: bool) -> Self {
-        let mut ways = Vec::new();
+        let mut accepted = Vec::new();
         if bearer {
-            ways.push("a bearer token in Authorization".to_owned());
+            accepted.push("a bearer token in Authorization".to_owned());
         }
         if let Some(header) = key {
-            ways.push(format!("an API key in {}", shown(header)));
+            accepted.push(format!("an API key in {}", shown(header)));
         }
-        let ways = if ways.is_empty() { "a client certificate".to_owned() } else { ways.join(" or ") };
+        let accepted = if accepted.is_empty() { "a client certificate".to_owned() } else { accepted.join(" or ") };
         // RFC 9110 §15.5.2 wants a challenge with every 401, and certificates have none.
         let bearer = (bearer || key.is_none()).then(|| format!("Bearer realm=\"{realm}\""));
         let key = key.map(|header| format!("ApiKey realm=\"{realm}\", header=\"{}\"", shown(header)));
-        Self { key, bearer, missing: format!("A credential is required ({ways})") }
+        Self { key, bearer, missing: format!("A credential is required ({accepted})") }
     }
 
-    /// Nothing was presented: no error attribute (RFC 6750 §3.1).
+    /// No credential was presented: no error attribute (RFC 6750 §3.1).
     pub(super) fn missing(&self) -> Fault {
         self.unauthorized(self.missing.clone(), "")
     }
 
-    /// A key or a certificate does not hold.
+    /// A key or a certificate is not valid.
     pub(super) fn bad(&self, bad: &Bad) -> Fault {
         self.detailed(self.unauthorized(sentence(bad.why), ""), bad)
     }
 
-    /// A token does not hold.
+    /// A token is not valid.
     pub(super) fn bad_token(&self, bad: &Bad) -> Fault {
         let error = format!(", error=\"invalid_token\", error_description=\"{}\"", bad.why);
         self.detailed(self.unauthorized(sentence(bad.why), &error), bad)
     }
 
-    /// Two credentials of one kind.
+    /// A credential was presented twice.
     pub(super) fn ambiguous(&self) -> Fault {
-        Fault::new(Code::InvalidInput, "A credential stands twice in the request (send one value of its header)")
+        Fault::new(Code::InvalidInput, "The request repeats a credential (send one value of its header)")
     }
 
-    /// For a caller that may see the agent: why the credential presented is not enough for it.
+    /// The credential does not suffice for the agent; for callers that may see the agent.
     pub(super) fn wrong_kind(&self, verdict: Verdict, kind: AuthKind) -> Fault {
         match (verdict, kind) {
             (Verdict::CannotTell(fault), _) => fault,
@@ -84,14 +84,14 @@ impl Challenges {
     }
 }
 
-/// Whether the caller holds every scope that the agent asks for. They are asked only of tokens: no other credential
-/// has any.
+/// Returns whether the caller has every scope that the agent requires. Scopes are required only of tokens: no other
+/// credential has scopes.
 pub(super) fn holds_all(caller: &Caller, asked: &Authentication) -> bool {
     asked.kind != AuthKind::Bearer
         || asked.scopes.iter().all(|scope| caller.scopes.iter().any(|held| **held == **scope))
 }
 
-/// RFC 6750 §3.1: names the agent's scopes to a caller that may see the agent.
+/// Requires the agent's scopes, and names them to a caller that may see the agent (RFC 6750 §3.1).
 pub(super) fn scopes_held(caller: &Caller, asked: &Authentication, challenges: &Challenges) -> Result<(), Fault> {
     if holds_all(caller, asked) {
         return Ok(());
@@ -105,7 +105,7 @@ pub(super) fn scopes_held(caller: &Caller, asked: &Authentication, challenges: &
     Err(fault.header(CHALLENGE, format!("{begin}, error=\"insufficient_scope\", scope=\"{scopes}\"")))
 }
 
-/// There is an agent, and the caller may not call it.
+/// The agent exists, and the caller may not call it.
 pub(super) fn unseen(as_configured: Unseen) -> Fault {
     match as_configured {
         Unseen::NotFound => absent(),
@@ -113,12 +113,12 @@ pub(super) fn unseen(as_configured: Unseen) -> Fault {
     }
 }
 
-/// There is no agent.
+/// The agent does not exist.
 pub(super) fn absent() -> Fault {
     Fault::new(Code::NotFound, "There is no such agent")
 }
 
-/// The realm stands in a quoted string.
+/// Returns whether `realm` is safe in a quoted string.
 pub(super) fn is_realm(realm: &str) -> bool {
     (1..=64).contains(&realm.len()) && realm.bytes().all(|b| b.is_ascii_alphanumeric() || b" .-".contains(&b))
 }
@@ -132,7 +132,7 @@ fn named(kind: AuthKind) -> &'static str {
     }
 }
 
-/// A header name as people write it: `X-API-Key`.
+/// Formats a header name in its usual case: `X-API-Key`.
 fn shown(header: &HeaderName) -> String {
     let word = |word: &str| match word {
         "api" | "id" => word.to_ascii_uppercase(),

@@ -1,35 +1,35 @@
-//! What the operator decides about contracts: which sides are checked, and how large and deep a body may be.
+//! Contract configuration: which bodies are checked against their schema, and how large and deep a body may be.
 
 use crate::unit::{Size, json::DEEPEST};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What happens to a body that breaks its schema.
+/// What the gateway does with a body that violates its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// It is refused: 400 for an input, 502 for an output.
+    /// Refuse it: 400 for an input, 502 for an output.
     Enforce,
-    /// It passes, and is counted and logged.
+    /// Let it pass, count and log it.
     Report,
-    /// It is not looked at.
+    /// Do not check it.
     Off,
 }
 
-/// How inputs and outputs are checked.
+/// Checks of inputs and outputs against the operation's schema.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Contract")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Inputs against the operation's schema: enforce (default), report or off.
+    /// Inputs: enforce (default), report or off.
     pub input: Mode,
-    /// Outputs against the operation's schema: enforce, report (default) or off.
+    /// Outputs: enforce, report (default) or off.
     pub output: Mode,
-    /// The largest body that is read to be checked; larger ones are refused with 413. Default 1MiB, at most 64MiB.
+    /// Largest body that is read for a check; larger ones are refused with 413. 1B to 64MiB; default 1MiB.
     pub max_body: Size,
-    /// The deepest nesting of arrays and objects in a checked body; 1 to 120, default 64.
+    /// Deepest nesting of arrays and objects in a checked body; 1 to 120, default 64.
     pub max_depth: u16,
-    /// Arrays of inputs for agents that take one at a time.
+    /// Batches: arrays of inputs for agents that take one input per call.
     pub batch: Batch,
 }
 
@@ -45,13 +45,13 @@ impl Default for Config {
     }
 }
 
-/// Arrays of inputs that the gateway takes apart (R44).
+/// Batches: arrays of inputs that the gateway splits into calls (R44).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Batch {
-    /// The most inputs in one array; 1 to 10000, default 100.
+    /// Maximum number of inputs in one batch; 1 to 10000, default 100.
     pub max_items: u16,
-    /// How many of them are with the agent at once; 1 to 256, default 8.
+    /// Maximum number of concurrent calls to the agent for one batch; 1 to 256, default 8.
     pub concurrency: u16,
 }
 
@@ -62,19 +62,19 @@ impl Default for Batch {
 }
 
 impl Config {
-    /// Every value out of its bounds, by its path within this section.
+    /// Returns every value that is out of bounds, by its path within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut check = |path: &str, value: usize, most: usize| {
-            if !(1..=most).contains(&value) {
-                problems.push(format!("{path}: must be 1 to {most}, not {value}"));
+        let mut check = |path: &str, value: usize, max: usize| {
+            if !(1..=max).contains(&value) {
+                problems.push(format!("{path}: {value} is out of bounds (1 to {max})"));
             }
         };
         check("max_depth", self.max_depth.into(), DEEPEST.into());
         check("batch.max_items", self.batch.max_items.into(), 10_000);
         check("batch.concurrency", self.batch.concurrency.into(), 256);
         if !(1..=64 << 20).contains(&self.max_body.get()) {
-            problems.push(format!("max_body: must be 1B to 64MiB, not {}", self.max_body));
+            problems.push(format!("max_body: {} is out of bounds (1B to 64MiB)", self.max_body));
         }
         problems
     }

@@ -1,48 +1,50 @@
-//! What checking one value against a schema can cost, known before any value arrives.
-//! References make schemas that double their work with every level of the value; a schema alone looks harmless, and
-//! so does the value. So the work per value at each depth is computed once, and a body is weighed before it is checked.
+//! Validation cost: an upper bound on the work to check a value against a schema, known before any value arrives.
+//! References can make a schema double its work with every level of the value, while schema and value look harmless.
+//! Therefore the work per value at each depth is computed once, and a body is weighed before it is checked.
 
 use super::graph::Graph;
 use crate::unit::json::DEEPEST;
 use serde_json::Value;
 
-/// Parts on the longest way through one check: each is some stack, and stacks end.
+/// Longest chain of subschemas in one check: each takes stack.
 const LONGEST_WAY: u64 = 1_000;
-/// Parts that may apply to one value of the top level.
+/// Maximum number of subschemas that apply to the top-level value.
 const MOST_AT_ONCE: u64 = 100_000;
-/// Evaluations that one check may take.
+/// Maximum number of evaluations in one check.
 const MOST_WORK: u64 = 10_000_000;
-/// Evaluations up to which every violation is looked for: each that is found takes memory.
+/// Evaluations up to which every violation is collected: each one takes memory.
 const MOST_EXPLAINED: u64 = 100_000;
-/// Parts per value below which no body of bounded size can cost too much.
+/// Subschemas per value below which no body of bounded size is too expensive.
 const HARMLESS: u64 = 16;
 
-/// The bounds within which values can be checked against one schema.
+/// Bounds within which values can be checked against one schema.
 #[derive(Debug)]
 pub(super) struct Cost {
-    /// Evaluations for one value, by its depth; beyond the end there are none.
+    /// Evaluations per value, by its depth; none beyond the end.
     spread: Box<[u64]>,
-    /// The deepest value that can be checked, where it is less than any body may be.
+    /// Deepest value that can be checked, if that is less than the deepest body.
     deepest: Option<usize>,
-    /// Whether every body has to be weighed.
+    /// Whether every body must be weighed.
     weighed: bool,
     choice: bool,
 }
 
-/// How thoroughly a value that does not conform may be looked at.
+/// How many violations of an invalid value are collected.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Search {
     /// Every violation.
     All,
-    /// The first one.
+    /// Only the first one.
     First,
-    /// Only that there is one.
+    /// None: only that the value is invalid.
     None,
 }
 
 impl Cost {
+    /// Computes the cost of a schema.
+    ///
     /// # Errors
-    /// A schema that refers to itself without going into the value, or applies too much of itself to one value.
+    /// A schema that refers to itself for the same value, or applies too many subschemas to one value.
     pub(super) fn of(graph: &Graph) -> Result<Self, String> {
         let order = in_place_order(graph)?;
         let (mut spread, mut deepest) = (Vec::new(), None);
@@ -51,12 +53,12 @@ impl Cost {
             let now = level(graph, &order, &before, depth == 0);
             let (work, way) = now.first().copied().unwrap_or_default();
             if depth == 0 && work > MOST_AT_ONCE {
-                return Err("the schema applies too many of its parts to one value".to_owned());
+                return Err("the schema applies too many subschemas to one value".to_owned());
             }
             if way > LONGEST_WAY {
                 deepest = depth.checked_sub(1);
                 if deepest.is_none() {
-                    return Err("the schema's references form too long a chain".to_owned());
+                    return Err("the schema's chain of references is too long".to_owned());
                 }
                 break;
             }
@@ -70,7 +72,7 @@ impl Cost {
         Ok(Self { spread: spread.into(), deepest, weighed, choice: graph.choice })
     }
 
-    /// Why `value` cannot be checked within bounds, if it cannot.
+    /// Returns why `value` cannot be checked within bounds, if it cannot.
     pub(super) fn refuses(&self, value: &Value) -> Option<String> {
         if !self.weighed && self.deepest.is_none() {
             return None;
@@ -87,12 +89,12 @@ impl Cost {
         }
     }
 
-    /// How thoroughly violations of `value` may be looked for.
+    /// Returns how many violations of `value` may be collected.
     pub(super) fn search(&self, value: &Value) -> Search {
         match (self.weigh(value).work <= MOST_EXPLAINED, self.choice) {
             (true, _) => Search::All,
             (false, false) => Search::First,
-            // The first violation of alternatives carries all of theirs.
+            // The first violation of alternatives carries the violations of each.
             (false, true) => Search::None,
         }
     }
@@ -111,7 +113,7 @@ struct Weight {
 }
 
 impl Weight {
-    /// Recursion is bounded by the depth at which bodies are parsed.
+    /// Adds the cost of `value`. The recursion is bounded by the depth at which bodies are parsed.
     fn add(&mut self, value: &Value, depth: usize, spread: &[u64]) {
         let times = spread.get(depth).copied().unwrap_or_default();
         let size = value.as_str().map_or(1, |text| 1 + text.len() as u64 / 64);
@@ -125,7 +127,7 @@ impl Weight {
     }
 }
 
-/// For every part: evaluations at exactly this depth below a value it applies to, and the longest way there.
+/// Returns for every subschema the evaluations exactly this depth below its value, and the longest chain to there.
 fn level(graph: &Graph, order: &[usize], before: &[(u64, u64)], top: bool) -> Vec<(u64, u64)> {
     let mut now = vec![(0, 0); graph.parts.len()];
     for &at in order {
@@ -150,7 +152,7 @@ fn level(graph: &Graph, order: &[usize], before: &[(u64, u64)], top: bool) -> Ve
     now
 }
 
-/// The parts, each after all that apply to the same value as it does.
+/// Sorts the subschemas so that each follows all that apply to the same value.
 fn in_place_order(graph: &Graph) -> Result<Vec<usize>, String> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
@@ -169,9 +171,7 @@ fn in_place_order(graph: &Graph) -> Result<Vec<usize>, String> {
             match (next, *state) {
                 (0, Seen::Done) => continue,
                 (0, Seen::Open) => {
-                    return Err(
-                        "the schema refers to itself without going into the value: checking would never end".to_owned()
-                    );
+                    return Err("the schema refers to itself for the same value: validation would never end".to_owned());
                 }
                 _ => *state = Seen::Open,
             }

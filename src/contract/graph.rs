@@ -1,38 +1,38 @@
-//! A schema as a graph: which of its parts apply to the same value, and which to the values below it.
-//! It follows references within the document and refuses every other; it evaluates nothing.
+//! Schema graph: which subschemas apply to the same value, and which to the values below it.
+//! The graph follows references within the document and refuses all others; it evaluates nothing.
 
 use super::query::percent;
 use crate::unit::json::cut;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Parts of one schema.
-const MOST: usize = 20_000;
+/// Maximum number of subschemas in one schema.
+const MAX_SUBSCHEMAS: usize = 20_000;
 
-/// One part of a schema.
+/// One subschema.
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    /// What it costs by itself, in evaluations.
+    /// Cost of the subschema alone, in evaluations.
     pub(super) weight: u64,
-    /// Parts that apply to the same value.
+    /// In-place applicators: subschemas that apply to the same value.
     pub(super) same: Vec<usize>,
-    /// Groups of parts that apply to one value below; of each group only one part applies to any one value.
+    /// Child applicators: groups of subschemas for values below; of each group, one subschema applies to any one value.
     pub(super) below: Vec<Vec<usize>>,
 }
 
-/// A schema's parts; the first is the whole. Parts that nothing reaches are left out.
+/// The subschemas of a schema; the first is the root. Unreachable ones are left out.
 #[derive(Debug)]
 pub(super) struct Graph {
     pub(super) parts: Vec<Part>,
-    /// Whether it has alternatives (`anyOf`, `oneOf`).
+    /// Whether the schema has alternatives (`anyOf`, `oneOf`).
     pub(super) choice: bool,
 }
 
 impl Graph {
-    /// Follows every keyword and reference from `root` on.
+    /// Follows every keyword and reference from `root`.
     ///
     /// # Errors
-    /// A reference out of the document or to nothing, or too many parts.
+    /// A reference that leaves the document or has no target, or too many subschemas.
     pub(super) fn of(root: &Value) -> Result<Self, String> {
         let mut names = Names::default();
         names.gather(root, root);
@@ -42,15 +42,15 @@ impl Graph {
         while let Some(&(schema, base)) = walk.queue.get(parts.len()) {
             parts.push(walk.part(schema, base)?);
             choice |= schema.get("anyOf").is_some() || schema.get("oneOf").is_some();
-            if walk.queue.len() > MOST {
-                return Err(format!("the schema has more than {MOST} parts"));
+            if walk.queue.len() > MAX_SUBSCHEMAS {
+                return Err(format!("the schema has more than {MAX_SUBSCHEMAS} subschemas"));
             }
         }
         Ok(Self { parts, choice })
     }
 }
 
-/// What references may name besides a path: `$id`s, and anchors within the resource that holds them.
+/// Reference targets other than paths: `$id`s, and anchors within their resource.
 #[derive(Default)]
 struct Names<'a> {
     ids: HashMap<&'a str, &'a Value>,
@@ -59,7 +59,7 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Recursion is bounded by the depth that was checked before.
+    /// Collects the identifiers in `value`. The recursion is bounded by the depth that was checked before.
     fn gather(&mut self, value: &'a Value, base: &'a Value) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.gather(item, base)),
@@ -98,7 +98,7 @@ fn address(value: &Value) -> usize {
     std::ptr::from_ref(value).addr()
 }
 
-/// The resource that `value` begins, or the one that it is part of.
+/// Returns the root of the resource: `value` if it starts one, otherwise `base`.
 fn base_of<'a>(value: &'a Value, base: &'a Value) -> &'a Value {
     let begins = ["$id", "id"]
         .iter()
@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
             }
         }
         part.below.extend([members, items].into_iter().filter(|group| !group.is_empty()));
-        // To know what is left over, everything beside is evaluated a second time.
+        // Every other keyword is evaluated a second time to find what remains unevaluated.
         if keywords.keys().any(|keyword| keyword.starts_with("unevaluated")) {
             part.same.extend_from_within(..);
         }
@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
         };
         let (target, within) = self.resolve(text, base)?;
         same.push(self.index(target, within));
-        // A dynamic reference may end at any part that carries its anchor.
+        // A dynamic reference may resolve to any subschema that carries its anchor.
         let anchor = text.rsplit_once('#').map_or("", |(_, fragment)| fragment);
         for other in self.names.dynamic.get(anchor).cloned().unwrap_or_default() {
             let other = self.index(other, within);
@@ -188,15 +188,15 @@ impl<'a> Walk<'a> {
     }
 
     fn resolve(&self, text: &str, base: &'a Value) -> Result<(&'a Value, &'a Value), String> {
-        let shown = cut(text, 100);
+        let quoted = cut(text, 100);
         let (id, fragment) = text.split_once('#').unwrap_or((text, ""));
         let base = match id {
             "" => base,
             id => self.names.resource(id).ok_or_else(|| {
-                format!("the reference '{shown}' leads out of the schema (only references within it are followed)")
+                format!("the reference '{quoted}' leaves the schema (only references within the schema are allowed)")
             })?,
         };
-        let nothing = || format!("the reference '{shown}' leads to nothing");
+        let nothing = || format!("the reference '{quoted}' has no target");
         let fragment = percent(fragment, false).ok_or_else(nothing)?;
         match fragment.strip_prefix('/') {
             None if fragment.is_empty() => Ok((base, base)),

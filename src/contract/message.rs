@@ -1,5 +1,5 @@
-//! Violations in words that a client's developer can act on: the property, what was expected, what was given.
-//! What was given is repeated only where it is short and does not look like a secret.
+//! Violation messages for developers of clients: the property, what is expected, and the actual value.
+//! The actual value is repeated only if it is short and does not look like a secret.
 
 use crate::{
     fault::Violation,
@@ -11,34 +11,34 @@ use jsonschema::{
 };
 use serde_json::Value;
 
-/// Characters of a value or a name that are repeated.
+/// Characters of a value or a name that a message repeats.
 const LONGEST: usize = 60;
-/// Names, options or alternatives that one message lists.
+/// Names, options or alternatives that a message lists.
 const LISTED: usize = 12;
 
-/// What one error says, and where. `source` is the schema that the error is about.
+/// Converts an error to a violation. `source` is the schema.
 pub(super) fn violation(error: &ValidationError<'_>, source: &Value) -> Violation {
     Violation { pointer: error.instance_path().as_str().to_owned(), message: message(error, source) }
 }
 
-/// Why a schema cannot be compiled.
+/// Returns why a schema cannot be compiled.
 pub(super) fn unusable(error: &ValidationError<'_>) -> String {
     let at = error.instance_path().as_str();
     let why = match error.kind() {
         Kind::Referencing(why) => {
-            format!("a reference cannot be resolved: {why} (only references within the schema are followed)")
+            format!("a reference cannot be resolved: {why} (only references within the schema are allowed)")
         }
         Kind::Format { format } if format == "regex" => format!(
-            "{} is not a pattern that can be used (no look-around, no back-references, bounded size)",
+            "{} is not a supported pattern (no look-around, no back-references, bounded size)",
             short(error.instance()),
         ),
         _ => message(error, &Value::Null),
     };
     let why = cut(&why, 400);
     if at.is_empty() {
-        format!("the schema cannot be used: {why}")
+        format!("the schema is not valid: {why}")
     } else {
-        format!("the schema cannot be used: at {at}: {why}")
+        format!("the schema is not valid: at {at}: {why}")
     }
 }
 
@@ -71,7 +71,7 @@ fn message(error: &ValidationError<'_>, source: &Value) -> String {
     }
 }
 
-/// Keywords that compare a number, a length or a text.
+/// Describes keywords that compare a number, a length or a text.
 fn limits(kind: &Kind) -> Option<String> {
     Some(match kind {
         Kind::Maximum { limit } => format!("must be at most {limit}"),
@@ -105,7 +105,7 @@ fn general(kind: &Kind) -> String {
         Kind::ContentMediaType { content_media_type } => {
             format!("must hold {}", cut(content_media_type, LONGEST))
         }
-        other => format!("breaks the schema's '{}'", cut(other.keyword(), LONGEST)),
+        other => format!("violates the schema's '{}'", cut(other.keyword(), LONGEST)),
     }
 }
 
@@ -113,7 +113,7 @@ fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// The first reason of each of the first alternatives: enough to see which one was meant.
+/// Lists the first error of each of the first alternatives: enough to recognise the intended one.
 fn alternatives(
     rule: &str,
     context: &[Vec<ValidationError<'static>>],
@@ -124,7 +124,7 @@ fn alternatives(
     let reasons = context.iter().take(4).filter_map(|errors| errors.first()).enumerate().map(|(at, error)| {
         let inner = error.instance_path().as_str().strip_prefix(place).unwrap_or_default();
         let colon = if inner.is_empty() { "" } else { ": " };
-        // An alternative of alternatives is not taken apart again: the message stays readable.
+        // Nested alternatives are not listed, so that the message stays readable.
         let why = match error.kind() {
             Kind::AnyOf { .. } | Kind::OneOfNotValid { .. } => "matches none of its own alternatives".to_owned(),
             _ => message(error, source),
@@ -143,7 +143,7 @@ fn unknown(unexpected: &[String], known: Vec<String>) -> String {
     }
 }
 
-/// The names that stand in `properties` beside the keyword at `path` of the schema.
+/// Returns the names in `properties` next to the keyword at `path` of the schema.
 fn siblings(source: &Value, path: &str) -> Vec<String> {
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     let mut place = parent.to_owned();
@@ -180,7 +180,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// `, not "fr"`, where that may be said.
+/// Returns `, not "fr"`, or nothing for values that must not be repeated.
 fn given(value: &Value, pointer: &str) -> String {
     let last = pointer.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let secret = ["pass", "secret", "token", "key", "credential", "auth"].iter().any(|word| last.contains(word));
@@ -191,7 +191,7 @@ fn given(value: &Value, pointer: &str) -> String {
     }
 }
 
-/// A value as JSON, cut. Strings are cut before they are quoted, so that a large one is never copied whole.
+/// Formats a value as JSON, truncated. Strings are truncated before they are quoted, so that no large string is copied.
 fn short(value: &Value) -> String {
     match value {
         Value::String(text) => Value::String(cut(text, LONGEST)).to_string(),

@@ -1,6 +1,6 @@
-//! The contract: is the input, and is the output, what the agent declared (R13, R29, R32)?
-//! Schemas are compiled once, when a document is read; a call only looks at its own bytes.
-//! Nothing here fetches a reference, writes a response or decides which operation is meant.
+//! Contract: checks inputs and outputs against the schemas that the agent declares (R13, R29, R32).
+//! Schemas are compiled once, when a document is read; a call only checks its own bytes.
+//! This module fetches no reference, writes no response and does not select the operation.
 
 mod config;
 mod cost;
@@ -22,22 +22,22 @@ use crate::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What one operation takes and gives, ready to be checked.
+/// Compiled input and output schemas of one operation.
 #[derive(Clone, Debug)]
 pub struct Contract {
-    /// What it takes; `None` where nothing is declared or checking is off.
+    /// Input schema; `None` if none is declared or checking is off.
     pub input: Option<Arc<Schema>>,
-    /// What it gives; `None` where nothing is declared or checking is off.
+    /// Output schema; `None` if none is declared or checking is off.
     pub output: Option<Arc<Schema>>,
     modes: (Mode, Mode),
 }
 
 impl Contract {
-    /// Compiles the schemas of one operation. A schema is compiled even where checking is off, so that a broken
-    /// one is told when it is read and not when checking is turned on.
+    /// Compiles the schemas of one operation, even where checking is off, so that an invalid schema is reported when
+    /// the document is read and not when checking is turned on.
     ///
     /// # Errors
-    /// Every schema that cannot be used, by the name of its field.
+    /// Every invalid schema, by the name of its field.
     pub fn compile(operation: &Operation, config: &Config) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let mut side = |field: &str, schema: Option<&Arc<Value>>, mode: Mode| {
@@ -53,43 +53,43 @@ impl Contract {
         }
     }
 
-    /// Checks what a caller sent (R32): the violations to report, or the refusal.
+    /// Checks an input (R32); returns the violations to report.
     ///
     /// # Errors
-    /// 400 `InvalidInput` with the violations, where the input is enforced.
+    /// 400 `InvalidInput` with the violations, if inputs are enforced.
     pub fn admit_input(&self, input: &Value) -> Result<Vec<Violation>, Fault> {
         let found = self.input.as_ref().map(|schema| schema.check(input)).unwrap_or_default();
         match self.modes.0 {
             Mode::Enforce if !found.is_empty() => {
-                Err(Fault::new(Code::InvalidInput, "the input does not match the agent's schema").violations(found))
+                Err(Fault::new(Code::InvalidInput, "The input does not match the agent's schema").violations(found))
             }
             _ => Ok(found),
         }
     }
 
-    /// Checks what the agent answered: the violations to report, or the failure.
+    /// Checks an output of the agent; returns the violations to report.
     ///
     /// # Errors
-    /// 502 `AgentError`, where the output is enforced; the violations are the log's, not the caller's.
+    /// 502 `AgentError`, if outputs are enforced; the violations go to the log, not to the caller.
     pub fn admit_output(&self, output: &Value) -> Result<Vec<Violation>, Fault> {
         let found = self.output.as_ref().map(|schema| schema.check(output)).unwrap_or_default();
         match self.modes.1 {
             Mode::Enforce if !found.is_empty() => {
                 let told: Vec<_> =
                     found.iter().map(|broken| format!("{}: {}", broken.pointer, broken.message)).collect();
-                let fault = Fault::new(Code::AgentError, "the agent's answer does not match its own schema");
+                let fault = Fault::new(Code::AgentError, "The agent's response does not match its own schema");
                 Err(fault.detail(told.join("; ")))
             }
             _ => Ok(found),
         }
     }
 
-    /// Whether an answer that breaks the contract is a fault; it must be whole before it goes out, then.
+    /// Returns whether an invalid output is a fault; the output is buffered completely then.
     pub fn enforces_output(&self) -> bool {
         self.output.is_some() && self.modes.1 == Mode::Enforce
     }
 
-    /// Whether an array body is one input rather than a batch: the schema itself takes arrays (R44).
+    /// Returns whether an array body is one input and not a batch: the schema itself accepts arrays (R44).
     pub fn takes_array(&self) -> bool {
         self.input.as_ref().is_some_and(|schema| schema.accepts_array())
     }

@@ -1,4 +1,4 @@
-//! A caller's body, from bytes to one JSON value, or a refusal that says where it is broken.
+//! Strict JSON parser for bodies: returns one value, or a fault that names the position of the error.
 
 use crate::{
     fault::{Code, Fault, Violation},
@@ -6,7 +6,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// How deep a body may be. Its size is bounded where it is read from the wire.
+/// Maximum depth of a body. The size is bounded while the body is read from the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Nested arrays and objects; at most 120.
@@ -19,14 +19,14 @@ impl Default for Bounds {
     }
 }
 
-/// Reads one JSON value: UTF-8 without byte order mark, no name twice in an object, nothing after it.
+/// Parses one JSON value: UTF-8 without a byte order mark, unique names in each object, no trailing data.
 ///
 /// # Errors
-/// 400 `InvalidInput`, with the place.
+/// 400 `InvalidInput`, with the position.
 pub fn parse(bytes: &[u8], bounds: &Bounds) -> Result<Value, Fault> {
     json::read(bytes, bounds.depth).map_err(|broken| {
         let violation = Violation { pointer: broken.pointer, message: broken.reason.clone() };
-        Fault::new(Code::InvalidInput, format!("the body is not valid JSON: {}", broken.reason))
+        Fault::new(Code::InvalidInput, format!("The body is not valid JSON: {}", broken.reason))
             .violations(vec![violation])
     })
 }

@@ -1,6 +1,6 @@
-//! An invocation by `GET` (R49): the query as the object that a body would have been, typed by the schema.
-//! A text that does not fit its type stays text, so that the schema's own check says what is wrong with it.
-//! Structures are not guessed from a query: they belong in a `POST`.
+//! Input of a `GET` invocation (R49): converts the query to the object that a body would hold, with the schema's types.
+//! A text that does not fit its type stays a string, so that the schema check reports what is wrong.
+//! Structures are not derived from a query: they need a `POST`.
 
 use super::schema::beside;
 use crate::{
@@ -9,32 +9,32 @@ use crate::{
 };
 use serde_json::{Map, Value};
 
-/// Parameters in one query.
-const MOST: usize = 256;
-/// Bytes of one query.
+/// Maximum number of parameters in one query.
+const MAX_PARAMETERS: usize = 256;
+/// Maximum length of one query, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Reads `query` (without its `?`) as an object, with the types of the schema's `properties`.
+/// Converts `query` (without its `?`) to an object, with the types of the schema's `properties`.
 ///
 /// # Errors
-/// 400 `InvalidInput` for broken escapes, a name that is repeated without being an array, or too many of them;
-/// 414 for a query beyond 64 KiB.
+/// 400 `InvalidInput` for invalid percent-encoding, a repeated parameter that is not an array, or too many parameters;
+/// 414 for a query longer than 64 KiB.
 pub fn from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fault> {
     if query.len() > LONGEST {
-        return Err(Fault::new(Code::InvalidInput, "the query is too long (at most 64 KiB; use POST)").status(414));
+        return Err(Fault::new(Code::InvalidInput, "The query is too long (at most 64 KiB; use POST)").status(414));
     }
     let mut given: Vec<(String, Vec<String>)> = Vec::new();
     for (at, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
-        if at == MOST {
+        if at == MAX_PARAMETERS {
             return Err(Fault::new(
                 Code::InvalidInput,
-                format!("the query has more than {MOST} parameters (use POST)"),
+                format!("The query has more than {MAX_PARAMETERS} parameters (use POST)"),
             ));
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
         if name.is_empty() {
-            return Err(Fault::new(Code::InvalidInput, "the query has a parameter without a name"));
+            return Err(Fault::new(Code::InvalidInput, "The query has a parameter without a name"));
         }
         match given.iter_mut().find(|(known, _)| *known == name) {
             Some((_, values)) => values.push(value),
@@ -52,11 +52,11 @@ pub fn from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fault> {
 }
 
 fn decode(text: &str) -> Result<String, Fault> {
-    let broken = || Fault::new(Code::InvalidInput, "the query is not percent-encoded UTF-8 (write %25 for %)");
+    let broken = || Fault::new(Code::InvalidInput, "The query is not percent-encoded UTF-8 (write %25 for %)");
     percent(text, true).ok_or_else(broken)
 }
 
-/// Percent-decoding; with `plus`, a `+` is a space, as HTML forms write it.
+/// Decodes percent-encoding; with `plus`, a `+` is a space, as in HTML forms.
 pub(super) fn percent(text: &str, plus: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -82,7 +82,7 @@ fn property<'a>(schema: &'a Value, root: &'a Value, name: &str, left: u8) -> Opt
     })
 }
 
-/// What a property may be, gathered over references and alternatives.
+/// Types that a property may have, collected from references and alternatives.
 #[derive(Default)]
 struct Types<'a> {
     null: bool,
@@ -142,15 +142,15 @@ impl<'a> Types<'a> {
         let mut values = values.into_iter();
         match (values.next(), values.next()) {
             (Some(text), None) => self.one(name, text),
-            _ => Err(refuse(name, "is given more than once, but is not an array")),
+            _ => Err(refuse(name, "is repeated, but is not an array")),
         }
     }
 
-    /// The narrowest type that the text fits; text otherwise.
+    /// Converts to the narrowest type that the text fits; a string otherwise.
     fn one(&self, name: &str, text: String) -> Result<Value, Fault> {
         let scalar = self.null || self.boolean || self.integer || self.number || self.string;
         if (self.object || self.array.is_some()) && !scalar {
-            return Err(refuse(name, "is a structure (send it as JSON with POST)"));
+            return Err(refuse(name, "is a structure (send JSON with POST)"));
         }
         if let Some(value) = self.listed.iter().find(|value| value.as_str() == Some(&text) || value.to_string() == text)
         {
@@ -160,7 +160,7 @@ impl<'a> Types<'a> {
             "true" if self.boolean => Value::Bool(true),
             "false" if self.boolean => Value::Bool(false),
             "" | "null" if self.null && !(self.string && text.is_empty()) => Value::Null,
-            // serde_json would pass over space around a number.
+            // serde_json would accept whitespace around a number.
             digits if (self.integer || self.number) && digits.trim() == digits => match serde_json::from_str(digits) {
                 Ok(Value::Number(number)) if self.number || !number.is_f64() => Value::Number(number),
                 _ => Value::String(text),
@@ -173,6 +173,6 @@ impl<'a> Types<'a> {
 fn refuse(name: &str, why: &str) -> Fault {
     let mut pointer = String::new();
     push_segment(&mut pointer, &cut(name, 60));
-    let message = format!("the query parameter '{}' {why}", cut(name, 60));
+    let message = format!("The query parameter '{}' {why}", cut(name, 60));
     Fault::new(Code::InvalidInput, message.clone()).violations(vec![Violation { pointer, message }])
 }

@@ -1,6 +1,6 @@
-//! A JSON Schema compiled to be checked against many bodies: draft 2020-12 unless `$schema` names another
-//! (2019-09, 7, 6, 4). `format` is an annotation from 2019-09 on, as the drafts have it, and asserted before.
-//! It refuses what could cost more than it says: remote references, look-around in patterns, endless recursion.
+//! Compiled JSON Schema: draft 2020-12 unless `$schema` names another (2019-09, 7, 6, 4). `format` is an annotation
+//! from 2019-09 on and an assertion before, as in the drafts. Schemas with unbounded cost are refused: remote
+//! references, look-around in patterns, endless recursion.
 
 use super::{
     cost::{Cost, Search},
@@ -16,15 +16,15 @@ use std::{
     sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
 };
 
-/// Bytes of one schema, written compactly.
-const LARGEST: usize = 256 << 10;
-/// Nested arrays and objects in one schema.
-const DEEPEST: usize = 64;
-/// Bytes of one compiled pattern.
+/// Maximum size of a schema, in bytes of compact JSON.
+const MAX_SCHEMA_BYTES: usize = 256 << 10;
+/// Maximum nesting of arrays and objects in a schema.
+const MAX_SCHEMA_DEPTH: usize = 64;
+/// Maximum size of a compiled pattern, in bytes.
 const PATTERN: usize = 1 << 20;
-/// Parts of a schema that compile on any stack, however they refer to each other.
+/// Subschemas up to which a schema compiles on any stack, however they refer to each other.
 const SMALL: usize = 100;
-/// Violations that a caller is told.
+/// Maximum number of violations in a response.
 const MOST: usize = 20;
 
 /// A compiled schema.
@@ -36,15 +36,15 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Compiles `source`. Equal schemas are compiled once and shared for as long as any of them is in use:
-    /// a hundred thousand agents of one kind cost one.
+    /// Compiles `source`. Equal schemas are compiled once and shared while any of them is in use: a hundred thousand
+    /// agents with the same schema cost one compilation.
     ///
     /// # Errors
-    /// Why the schema cannot be used, for whoever wrote it.
+    /// Returns why the schema is not valid, for its author.
     pub fn compile(source: &Value) -> Result<Arc<Self>, String> {
         let text = serde_json::to_vec(source).map_err(|why| why.to_string())?;
-        if text.len() > LARGEST {
-            return Err(format!("the schema has {} bytes (at most {LARGEST})", text.len()));
+        if text.len() > MAX_SCHEMA_BYTES {
+            return Err(format!("the schema has {} bytes (at most {MAX_SCHEMA_BYTES})", text.len()));
         }
         let key = digest(&SHA256, &text).as_ref().try_into().unwrap_or([0; 32]);
         if let Some(shared) = SHARED.find(&key) {
@@ -57,27 +57,27 @@ impl Schema {
         if !matches!(source, Value::Object(_) | Value::Bool(_)) {
             return Err("a schema must be an object, true or false".to_owned());
         }
-        if deeper_than(source, DEEPEST) {
-            return Err(format!("the schema is nested more than {DEEPEST} deep"));
+        if deeper_than(source, MAX_SCHEMA_DEPTH) {
+            return Err(format!("the schema is nested more than {MAX_SCHEMA_DEPTH} deep"));
         }
         let graph = Graph::of(source)?;
         let cost = Cost::of(&graph)?;
         let options = jsonschema::options()
             .offline()
             .with_pattern_options(PatternOptions::regex().size_limit(PATTERN))
-            // To compile a caller's text as a pattern would let callers choose what it costs.
+            // Compiling a caller's text as a pattern would let callers choose the cost.
             .with_format("regex", |_: &str| true);
         let build = || options.build(source).map_err(|why| message::unusable(&why));
         let validator = if graph.parts.len() > SMALL { with_room(build) } else { build() }?;
         Ok(Self { validator, source: source.clone(), cost, array: names_array(source, source, 8) })
     }
 
-    /// The violations of `value`, at most 20; none if it conforms.
+    /// Returns the violations of `value`, at most 20; none if it is valid.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
         self.check_all(value, MOST)
     }
 
-    /// The violations of `value`, at most `most`.
+    /// Returns the violations of `value`, at most `most`.
     pub fn check_all(&self, value: &Value, most: usize) -> Vec<Violation> {
         let whole = |message: String| vec![Violation { pointer: String::new(), message }];
         if let Some(why) = self.cost.refuses(value) {
@@ -90,22 +90,23 @@ impl Schema {
         match self.cost.search(value) {
             Search::All => self.validator.iter_errors(value).take(most).map(violation).collect(),
             Search::First => self.validator.validate(value).err().map(violation).into_iter().collect(),
-            Search::None => whole("does not match its schema, and is too large to say where".to_owned()),
+            Search::None => whole("does not match its schema, and is too large to locate the violation".to_owned()),
         }
     }
 
-    /// Whether the schema names `array` as a type of the whole value. A schema that names no type does not.
+    /// Returns whether the schema names `array` as a type of the top-level value. A schema without types does not.
     pub fn accepts_array(&self) -> bool {
         self.array
     }
 
-    /// Whether the schema itself declares a top-level property of this name.
+    /// Returns whether the schema declares a top-level property of this name.
     pub fn declares(&self, property: &str) -> bool {
         declares(&self.source, &self.source, property, 8)
     }
 }
 
-/// Compiling follows references from one to the next: a long chain of them takes more stack than a worker has.
+/// Runs `build` on a thread with a large stack: compiling recurses along references, and a long chain overflows the
+/// stack of a worker.
 fn with_room<T: Send>(build: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
     let failed = || "the schema could not be compiled".to_owned();
     std::thread::scope(|scope| {
@@ -120,7 +121,7 @@ impl std::fmt::Debug for Schema {
     }
 }
 
-/// The schemas that apply to the same value as `schema` does, by reference or in combination.
+/// Returns the in-place subschemas of `schema`: those that a reference or a combination applies to the same value.
 pub(super) fn beside<'a>(schema: &'a Value, root: &'a Value) -> impl Iterator<Item = &'a Value> {
     let target = schema.get("$ref").and_then(Value::as_str).and_then(|to| root.pointer(to.strip_prefix('#')?));
     let combined = ["anyOf", "oneOf", "allOf"].into_iter();
@@ -142,7 +143,7 @@ fn declares(schema: &Value, root: &Value, property: &str, left: u8) -> bool {
     own || (left > 0 && beside(schema, root).any(|schema| declares(schema, root, property, left - 1)))
 }
 
-/// Compiled schemas in use, by the digest of their text. It holds none alive.
+/// Compiled schemas in use, by the digest of their text. Holds weak references only.
 struct Shared(Mutex<Held>);
 
 #[derive(Default)]
@@ -158,7 +159,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).schemas.get(key)?.upgrade()
     }
 
-    /// Keeps `schema`, or answers the equal one that another thread kept meanwhile.
+    /// Inserts `schema`, or returns the equal one that another thread inserted meanwhile.
     fn keep(&self, key: [u8; 32], schema: Schema) -> Arc<Schema> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = held.schemas.get(&key).and_then(Weak::upgrade) {

@@ -1,8 +1,8 @@
-//! Whose budget a call is on: a known caller's, or an address's where nobody needs to be known.
+//! Key that rate limits and quotas count a call by: the authenticated caller, or the peer address of an anonymous call.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Whose budget a call is on.
+/// Identifies the caller whose rate limits and quotas a call counts against.
 #[derive(Clone, Copy, Debug)]
 pub struct Account<'a> {
     pub(super) key: u64,
@@ -25,7 +25,7 @@ impl Name<'_> {
     }
 }
 
-/// Who has one address of an IPv6 /64 has them all.
+/// Masks an IPv6 address to its /64: a client that has one address of a /64 usually has all of them.
 pub(super) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),

@@ -1,5 +1,5 @@
-//! The bounds of one agent: its rates and its concurrency. They outlive catalogues and configurations: a changed
-//! bound begins anew, the others go on.
+//! Limits of one agent: its rates and its concurrency. They survive changes of the configuration and of the agent's
+//! document: a limit that changed starts afresh, the others keep their state.
 
 use super::{
     bucket::Bucket,
@@ -24,20 +24,20 @@ use std::{
     time::Duration,
 };
 
-/// What is asked for one agent besides the configuration of all.
+/// Limits of one agent that add to, or replace, those of the configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bounds {
-    /// The rates in its document (`Agent.rates`).
+    /// Rates that the agent's document declares (`Agent.rates`).
     pub declared: Vec<Rate>,
-    /// Its own rate instead of `per_agent`.
+    /// Rate of this agent, instead of `per_agent`.
     pub rate: Option<Rate>,
-    /// Its own concurrency instead of `concurrency.per_agent`.
+    /// Maximum concurrency of this agent, instead of `concurrency.per_agent`.
     pub concurrency: Option<NonZeroU32>,
-    /// Whether a lower one is learnt, instead of `concurrency.adaptive`.
+    /// Whether the concurrency limit adapts to latency, instead of `concurrency.adaptive`.
     pub adaptive: Option<bool>,
 }
 
-/// The bounds of one agent, as a route holds them.
+/// Limits and calls in flight of one agent; a route holds them.
 #[derive(Debug)]
 pub struct AgentLimits {
     pub(super) id: AgentId,
@@ -48,7 +48,7 @@ pub struct AgentLimits {
     metrics: ArcSwapOption<AgentMetrics>,
 }
 
-/// What is in force.
+/// The token buckets and the concurrency limiter in force.
 #[derive(Debug, Default)]
 pub(super) struct Now {
     pub(super) rates: Vec<Arc<Bucket<Single>>>,
@@ -61,22 +61,23 @@ impl AgentLimits {
         Self { id, key, asked: Mutex::default(), in_flight: AtomicU32::new(0), now, metrics }
     }
 
-    /// The agent's id.
+    /// Returns the agent's id.
     pub fn id(&self) -> &AgentId {
         &self.id
     }
 
-    /// Calls that it has now.
+    /// Returns the number of calls that the agent has in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Relaxed)
     }
 
-    /// Where it is told what is learnt.
+    /// Sets the metrics that report the adaptive concurrency limit.
     pub fn tells(&self, metrics: &Arc<AgentMetrics>) {
         self.metrics.store(Some(Arc::clone(metrics)));
     }
 
-    /// Puts in force what the configuration and, if told, the agent ask; keeps what is the same.
+    /// Applies the configuration and, if given, new settings of the agent; keeps the state of limits that do not
+    /// change.
     pub(super) fn arrange(&self, config: &Config, asked: Option<Bounds>, clock: &Clock) {
         let mut told = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = asked {
@@ -100,7 +101,7 @@ impl AgentLimits {
         self.now.store(Arc::new(Now { rates, gate }));
     }
 
-    /// Whether forgetting it would change nothing.
+    /// Returns whether the limits hold no state: no call in flight, and every bucket full.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight() == 0 && self.now.load().rates.iter().all(|bucket| bucket.is_full())
     }
@@ -111,7 +112,7 @@ impl AgentLimits {
     }
 }
 
-/// A call that an agent has; it ends when this is dropped.
+/// A call that the agent has in flight; it ends when the permit is dropped.
 #[derive(Debug)]
 pub struct Permit {
     agent: Arc<AgentLimits>,
@@ -119,12 +120,12 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The agent is asked now. One that is dropped was given up, and says nothing.
+    /// Starts a latency sample as the call is sent to the agent. A sample that is dropped records nothing.
     pub fn asks(&self) -> Question<'_> {
         Question { permit: self, began: self.place.as_ref().and_then(Place::asks) }
     }
 
-    /// Nothing is waited for any more, whatever the agent does; its place it still has.
+    /// Stops counting the call as waiting for a response, whatever the agent does; the call keeps its concurrency slot.
     pub fn rests(&self) {
         if let Some(place) = &self.place {
             place.rests();
@@ -147,32 +148,32 @@ impl Drop for Permit {
     }
 }
 
-/// A question that an agent has and has not answered.
+/// Time from the request to the first byte of the response, while the response is pending.
 #[derive(Debug)]
 pub struct Question<'a> {
     permit: &'a Permit,
     began: Option<Duration>,
 }
 
-/// What an agent's answer says of how much it has to do.
+/// What a response says about the agent's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It took as long as it takes.
+    /// The agent responded; its latency counts.
     Answer,
-    /// The agent has too much to do: it said so, or said nothing in its own time.
+    /// The agent is overloaded: its response says so, or it exceeded its own timeout.
     TooMuch,
-    /// Nothing.
+    /// The response says nothing about load.
     Nothing,
 }
 
 impl Question<'_> {
-    /// How long it has been there, where that is known: not every question's time is taken.
+    /// Returns how long the response has been pending; `None` for calls that are not sampled.
     pub fn took(&self) -> Option<Duration> {
         let place = self.permit.place.as_ref()?;
         self.began.map(|began| place.since(began))
     }
 
-    /// The answer begins, or there is none.
+    /// Records the outcome, and stops counting the call as waiting for a response.
     pub fn ended(self, said: Said) {
         match (self.began, said) {
             (Some(began), Said::Answer) => self.permit.learn(began, true),

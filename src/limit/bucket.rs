@@ -1,4 +1,4 @@
-//! One rate: a bucket for each key, or for one agent. What was taken can be given back, so that a call which
+//! Token buckets of one rate: one per key, or a single one for an agent. Tokens can be refunded, so that a call that
 //! another bucket refuses costs nothing here.
 
 use super::{
@@ -17,27 +17,27 @@ use std::{
     time::Duration,
 };
 
-/// A bucket cannot be filled for longer than this: beyond it the arithmetic of nanoseconds would end.
+/// Upper bound on the time to fill a bucket: beyond it the arithmetic in nanoseconds overflows.
 const FULLEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// Why nothing was taken.
+/// Reason why no tokens were acquired.
 #[derive(Debug)]
 pub(super) struct Empty {
-    /// How the bucket stands.
+    /// State of the limit that refused.
     pub(super) standing: Standing,
-    /// When it would do; `None` if so much at once never will.
+    /// Time until enough tokens are available; `None` if the limit never allows so many at once.
     pub(super) wait: Option<Duration>,
 }
 
-/// Something to take from.
+/// Something that tokens are acquired from.
 pub(super) trait Draw {
-    /// Takes `n` at once, or nothing.
+    /// Acquires `n` tokens, or none.
     fn take(&self, key: u64, n: NonZeroU32) -> Result<Standing, Empty>;
-    /// Gives back what was taken.
+    /// Refunds `n` acquired tokens.
     fn give_back(&self, key: u64, n: NonZeroU32);
 }
 
-/// Buckets of one rate.
+/// Token buckets of one rate.
 #[derive(Debug)]
 pub(super) struct Bucket<C: Cells> {
     pub(super) limit: Limit,
@@ -63,7 +63,7 @@ impl Bucket<Single> {
         Self::new(limit, rate, clock, Single::default())
     }
 
-    /// Whether it is as good as new.
+    /// Returns whether the bucket is full, as a new one is.
     pub(super) fn is_full(&self) -> bool {
         let probe = self.take(0, NonZeroU32::MIN);
         if probe.is_ok() {
@@ -84,7 +84,7 @@ impl<C: Cells> Bucket<C> {
         Self { limit, rate, burst, step, cells, limiter }
     }
 
-    /// Drops some of the keys that are idle.
+    /// Evicts some of the keys whose buckets are full.
     pub(super) fn sweep(&self) {
         self.limiter.retain_recent();
     }
@@ -105,7 +105,7 @@ impl<C: Cells> Draw for Bucket<C> {
     fn take(&self, key: u64, n: NonZeroU32) -> Result<Standing, Empty> {
         let taken = match n.get() {
             1 => Ok(self.limiter.check_key(&key)),
-            // Asked for so many, the crate's arithmetic could end.
+            // Beyond the burst, the arithmetic of `governor` can overflow.
             _ if n > self.burst => {
                 return Err(Empty { standing: self.standing(0, None), wait: None });
             }
@@ -125,7 +125,7 @@ impl<C: Cells> Draw for Bucket<C> {
         let nanos = self.step.as_nanos().saturating_mul(u128::from(n.get()));
         let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
         self.cells.cell(key, false, |cell| {
-            // Always `Some`, so it always succeeds. One nanosecond stays: zero means a new cell.
+            // The closure returns `Some`, so the update succeeds. One nanosecond stays: zero means a new bucket.
             let _ = cell.fetch_update(AcqRel, Acquire, |full| Some(full.saturating_sub(nanos).max(1)));
         });
     }

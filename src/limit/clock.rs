@@ -1,15 +1,15 @@
-//! Two clocks: a steady one for rates, the calendar's for quotas. Tests turn both.
+//! Clocks of the limits: a monotonic one for rates, the UTC calendar for quotas. Tests advance both.
 
 use governor::nanos::Nanos;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
 
-/// What time it is.
+/// Source of monotonic and calendar time.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     begun: Instant,
     #[cfg(test)]
-    ahead: std::sync::Arc<std::sync::atomic::AtomicU64>,
+    offset: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
 
 impl Clock {
@@ -17,35 +17,35 @@ impl Clock {
         Self {
             begun: Instant::now(),
             #[cfg(test)]
-            ahead: std::sync::Arc::default(),
+            offset: std::sync::Arc::default(),
         }
     }
 
-    /// The time since the clock was made.
+    /// Returns the time since the clock was created.
     pub(super) fn elapsed(&self) -> Duration {
-        self.begun.elapsed() + self.ahead()
+        self.begun.elapsed() + self.offset()
     }
 
-    /// The day and month of the calendar.
+    /// Returns the current day and month in UTC.
     pub(super) fn today(&self) -> Today {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.ahead();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.offset();
         Today::at(i64::try_from(since.as_secs()).unwrap_or_default())
     }
 
     #[cfg(test)]
     pub(super) fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap();
-        self.ahead.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
+        self.offset.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
     }
 
     #[cfg(test)]
-    fn ahead(&self) -> Duration {
-        Duration::from_nanos(self.ahead.load(std::sync::atomic::Ordering::Relaxed))
+    fn offset(&self) -> Duration {
+        Duration::from_nanos(self.offset.load(std::sync::atomic::Ordering::Relaxed))
     }
 
     #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "tests have a clock that can be turned")]
-    fn ahead(&self) -> Duration {
+    #[expect(clippy::unused_self, reason = "the test clock has an offset")]
+    fn offset(&self) -> Duration {
         Duration::ZERO
     }
 }
@@ -58,18 +58,18 @@ impl governor::clock::Clock for Clock {
     }
 }
 
-/// A moment as quotas see it, in UTC.
+/// A day and month in UTC, and the time until they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Today {
     /// Days since 1970.
     pub(super) day: u32,
     /// Months since the year 0.
     pub(super) month: u32,
-    /// How long the day lasts.
+    /// Time until the day ends.
     pub(super) day_left: Duration,
-    /// How long the month lasts.
+    /// Time until the month ends.
     pub(super) month_left: Duration,
-    /// How long the whole month is.
+    /// Length of the whole month.
     pub(super) month_length: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What an operator may say about how much: rates, quotas, concurrency, and the memory that they may take.
+//! Configuration of limits: rates, quotas, concurrency, load shedding, and the memory that their state may use.
 
 use crate::unit::{FilePath, Rate, Span};
 use std::{
@@ -7,41 +7,41 @@ use std::{
     time::Duration,
 };
 
-/// How much callers and agents may be asked for. A call must fit every bucket that it falls into, so the
-/// strictest of configuration, tier and agent's document decides.
+/// Limits on the calls of callers and to agents. A call must fit every limit that applies to it, so the strictest of
+/// configuration, tier and agent document decides.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Limits")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Requests of one peer address, before any credential is looked at; IPv6 addresses count by their /64.
-    /// `2000/s burst 5000` unless written; `null` for none, as behind a balancer that hides its callers' addresses.
+    /// Requests from one peer address, checked before authentication; IPv6 addresses count by their /64.
+    /// Default: `2000/s burst 5000`; `null` disables the limit, for example behind a proxy that hides client addresses.
     pub per_address: Option<Rate>,
-    /// Calls of one caller, over all agents.
+    /// Calls by one caller to all agents; unlimited by default.
     pub per_caller: Option<Rate>,
-    /// Calls of one caller at one agent.
+    /// Calls by one caller to one agent; unlimited by default.
     pub per_caller_agent: Option<Rate>,
-    /// Searches and resolutions of one caller in the directory, which cost more than a call (R5); they count as calls
-    /// besides. `10/s burst 50` unless written; `null` for none.
+    /// Searches and resolutions by one caller in the directory, which cost more than a call (R5); each also counts as a
+    /// call. Default: `10/s burst 50`; `null` disables the limit.
     pub per_caller_search: Option<Rate>,
-    /// Calls at one agent by all callers together. The rates in the agent's own document (`rate_limits`) hold
-    /// besides.
+    /// Calls to one agent by all callers together; unlimited by default. The rates in the agent's document
+    /// (`rate_limits`) apply as well.
     pub per_agent: Option<Rate>,
-    /// Calls of one caller in a day and in a month.
+    /// Calls by one caller per day and per month.
     pub quota: Quota,
-    /// Other bounds for the callers of a tier. What a tier names replaces the bound above; what it leaves out
-    /// stays. A tier that is not named here has the bounds above.
+    /// Limits for the callers of a tier. A limit set here replaces the one above; a limit left out keeps it. A tier
+    /// that is not listed has the limits above.
     pub tiers: BTreeMap<String, Tier>,
-    /// How many calls an agent may have at once.
+    /// Concurrent calls per agent.
     pub concurrency: Concurrency,
-    /// How long the gateway's own work may wait for a core: while it waits longer, calls are refused before they cost
-    /// much (503 `Overloaded`), those of tiers with a low `priority` first. 2ms to 10s; 50ms unless written; `null` for
-    /// never.
+    /// Load shedding threshold: how long the gateway's own work may wait for a CPU core. While the wait is longer, the
+    /// gateway refuses calls early (503 `Overloaded`), those of tiers with a low `priority` first. 2ms to 10s; default
+    /// 50ms; `null` disables load shedding.
     pub shed_above: Option<Span>,
-    /// Callers, addresses and pairs of caller and agent that each kind of bucket remembers at once; further ones
-    /// share one bucket until others fall idle. 1 to 100000000; 1000000 unless written (about 40 MB a kind).
+    /// Callers, addresses and caller-agent pairs that each kind of limit tracks at once; further ones share one bucket
+    /// until others are idle. 1 to 100000000; default 1000000 (about 40 MB per kind).
     #[schemars(range(min = 1, max = 100_000_000))]
     pub most_keys: usize,
-    /// The file that keeps the counts of quotas over a restart; without it they begin anew. Read only at start.
+    /// File that persists quota counts across restarts; without it they start from zero. Read only at startup.
     pub state: Option<FilePath>,
 }
 
@@ -68,49 +68,49 @@ impl Default for Config {
     }
 }
 
-/// Calls in a period of the calendar (UTC).
+/// Calls per calendar period (UTC).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quota {
-    /// Calls from midnight to midnight, UTC; none unless written.
+    /// Calls per day, from midnight to midnight UTC; unlimited by default.
     pub per_day: Option<NonZeroU64>,
-    /// Calls in a calendar month, UTC; none unless written.
+    /// Calls per calendar month, UTC; unlimited by default.
     pub per_month: Option<NonZeroU64>,
 }
 
-/// The bounds of one tier of callers.
+/// Limits for the callers of one tier.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tier {
-    /// Calls of one caller, over all agents.
+    /// Calls by one caller to all agents.
     pub per_caller: Option<Rate>,
-    /// Calls of one caller at one agent.
+    /// Calls by one caller to one agent.
     pub per_caller_agent: Option<Rate>,
-    /// Calls of one caller in a day and in a month; replaces both.
+    /// Calls by one caller per day and per month; replaces both quotas.
     pub quota: Option<Quota>,
-    /// Whose calls are refused last when the gateway itself has too much to do: those of the highest. 0 to 9; 5 unless
-    /// written, as for callers of no tier.
+    /// Priority of the tier's calls while the gateway sheds load: calls of the highest priority are refused last. 0 to
+    /// 9; default 5, as for callers without a tier.
     #[schemars(range(min = 0, max = 9))]
     pub priority: Option<u8>,
 }
 
-/// How many calls an agent may have at once, and who may wait.
+/// Concurrent calls per agent, and the queue of calls that wait.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Concurrency {
-    /// Calls that one agent may have at once; 1000 unless written, `null` for no bound, which nothing is learnt under
-    /// either.
+    /// Maximum concurrent calls to one agent; default 1000. `null` means unlimited and also disables the adaptive
+    /// limit.
     pub per_agent: Option<NonZeroU32>,
-    /// Whether each agent's own bound is learnt from how fast it answers, between `least` and the bound above, which it
-    /// begins with: how many calls may wait for the first byte of an answer. true unless written.
+    /// Whether the gateway adapts each agent's concurrency limit to its latency, between `least` and `per_agent`, where
+    /// it starts. The adaptive limit counts calls that wait for the first byte of a response. Default: true.
     pub adaptive: bool,
-    /// No agent's bound is learnt to be less. 1 to 1000; 4 unless written.
+    /// Lower bound of the adaptive limit. 1 to 1000; default 4.
     #[schemars(range(min = 1, max = 1_000))]
     pub least: u32,
-    /// Calls that may wait for an agent that has its most; further ones are refused at once. 64 unless written.
+    /// Calls that may wait for an agent at its concurrency limit; further calls are refused at once. Default: 64.
     pub queue: u32,
-    /// How long a call waits there; 1s unless written. Where the bound is learnt and calls have waited for so long
-    /// already without a break, later ones wait for an answer's usual time only.
+    /// Maximum time a call waits in the queue; default 1s. With the adaptive limit, once the queue has been occupied
+    /// for this long without a break, later calls wait only for the agent's usual latency.
     pub queue_wait: Span,
 }
 
@@ -127,29 +127,28 @@ impl Default for Concurrency {
 }
 
 impl Config {
-    /// What cannot be put in force, each with its path.
+    /// Returns every problem of the configuration, each with its key.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(1..=100_000_000).contains(&self.most_keys) {
             problems.push(format!("most_keys: {} is out of bounds (1 to 100000000)", self.most_keys));
         }
         if self.concurrency.per_agent.is_some_and(|most| most.get() > 1_000_000) {
-            problems.push("concurrency.per_agent: at most 1000000 (null for no bound)".to_owned());
+            problems.push("concurrency.per_agent: is out of bounds (at most 1000000; null for unlimited)".to_owned());
         }
         if !(1..=1_000).contains(&self.concurrency.least) {
             problems.push(format!("concurrency.least: {} is out of bounds (1 to 1000)", self.concurrency.least));
         }
         let shed = Duration::from_millis(2)..=Duration::from_secs(10);
         if self.shed_above.is_some_and(|above| !shed.contains(&above.get())) {
-            problems.push("shed_above: must be 2ms to 10s (null for never)".to_owned());
+            problems.push("shed_above: is out of bounds (2ms to 10s; null disables load shedding)".to_owned());
         }
         for (name, tier) in &self.tiers {
             if tier.priority.is_some_and(|priority| priority > 9) {
-                problems.push(format!("tiers.{}.priority: must be 0 to 9", name.escape_default()));
+                problems.push(format!("tiers.{}.priority: is out of bounds (0 to 9)", name.escape_default()));
             }
             if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-                problems
-                    .push(format!("tiers.{}: a tier's name has 1 to 64 printable characters", name.escape_default()));
+                problems.push(format!("tiers.{}: invalid name (1 to 64 printable characters)", name.escape_default()));
             }
         }
         problems

@@ -1,6 +1,6 @@
-//! How many calls an agent has at once: a bound, and a short queue before it. A place in the queue is given up
-//! when the call is. Within the bound a lower one may be learnt, of calls that wait for the first byte of an answer: see
-//! `learn`. A stream that has begun counts for the bound only.
+//! Concurrency limiter of one agent: a fixed maximum, a wait queue, and below the maximum an adaptive limit on calls
+//! that wait for the first byte of a response (see `adaptive_concurrency`). A response that is streaming counts only
+//! against the maximum. A call that is cancelled leaves the queue.
 
 use super::{
     AgentLimits, Limits, Permit,
@@ -27,37 +27,37 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// When a refused caller is to come again, at the earliest; and at the latest, where an agent's usual time says it.
+/// Bounds of `Retry-After` for refused calls; the agent's usual latency is used in between.
 const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(30);
 
-/// The bound of one agent.
+/// Limits the concurrent calls to one agent.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) most: NonZeroU32,
-    /// What may be learnt; nothing where the bound is fixed.
+    /// Bounds of the adaptive limit; `None` if the limit is fixed.
     pub(super) range: Option<Range>,
     places: Arc<Semaphore>,
     waiting: AtomicU32,
-    /// Calls that wait for the first byte of an answer.
+    /// Calls that wait for the first byte of a response.
     asking: AtomicU32,
-    /// Made with the first call: most agents are idle.
+    /// Created by the first call: most agents are idle.
     learnt: OnceLock<Box<Learnt>>,
     clock: Clock,
 }
 
-/// What was learnt, and who waits for that.
+/// The adaptive limit, and the calls that wait for it.
 #[derive(Debug)]
 struct Learnt {
     learner: Learner,
     line: Line,
 }
 
-/// A call's place.
+/// One call's share of the agent's concurrency.
 #[derive(Debug)]
 pub(super) struct Place {
     gate: Arc<Gate>,
-    /// Whether it waits for an answer.
+    /// Whether the call waits for the first byte of its response.
     asks: AtomicBool,
     _place: OwnedSemaphorePermit,
 }
@@ -84,13 +84,13 @@ impl Gate {
         }
     }
 
-    /// A place now, or none. Whoever waits goes first: the semaphore is fair.
+    /// Acquires a slot if one is free. Queued calls go first: the semaphore is fair.
     pub(super) fn try_enter(self: &Arc<Self>) -> Option<Place> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         self.try_ask(true).then(|| Place { gate: Arc::clone(self), asks: AtomicBool::new(true), _place: place })
     }
 
-    /// A place now or soon. Those who wait come in their order, before those who come later.
+    /// Acquires a slot, or waits for one in the queue, in order of arrival.
     pub(super) async fn enter(
         self: &Arc<Self>,
         queue: &Concurrency,
@@ -113,39 +113,36 @@ impl Gate {
         }
         let refuse = |why: &str| {
             metrics.limited(Limit::Concurrency);
-            overloaded(
-                "The agent has as many calls at once as it may have, of all callers together.",
-                queue.queue_wait.get(),
-            )
-            .detail(format_args!("{agent} has {} calls at once and {why}", self.most))
+            overloaded("The agent is at its concurrency limit, which all callers share", queue.queue_wait.get())
+                .detail(format_args!("agent {agent}: concurrency limit {} reached, {why}", self.most))
         };
         let before = self.waiting.fetch_add(1, Relaxed);
         let waiting = Waiting(&self.waiting);
         if before >= queue.queue {
-            return Err(refuse("a full queue"));
+            return Err(refuse("wait queue full"));
         }
         let place = tokio::time::timeout(queue.queue_wait.get(), Arc::clone(&self.places).acquire_owned()).await;
         drop(waiting);
         match place {
             Ok(Ok(place)) => Ok(place),
             // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => Err(refuse("none ended in time")),
+            Ok(Err(_)) | Err(_) => Err(refuse("queue_wait elapsed")),
         }
     }
 
-    /// Waits until one of those who wait for an answer has it. Whoever takes what is free tells the next of the rest.
+    /// Waits until a pending response frees the adaptive limit. A call that gets in wakes the next one if more is free.
     async fn line_up(&self, queue: &Concurrency, (agent, metrics): (&AgentId, &Metrics)) -> Result<(), Fault> {
         let Some(learnt) = self.learnt.get() else { return Ok(()) };
         let usual = || learnt.learner.usual().unwrap_or(Duration::ZERO);
         let refuse = |why: &str| {
             metrics.limited(Limit::Learnt);
-            let text = "The agent has as many calls as it answers in good time, of all callers together.";
+            let text = "The agent is at its adaptive concurrency limit, which all callers share";
             let bound = learnt.learner.bound();
             overloaded(text, usual().min(LATEST))
-                .detail(format_args!("{agent} answers {bound} calls at once in good time, has them, and {why}"))
+                .detail(format_args!("agent {agent}: adaptive concurrency limit {bound} reached, {why}"))
         };
         let Some(mut turn) = learnt.line.join(queue, &self.clock, usual) else {
-            return Err(refuse("others wait already"));
+            return Err(refuse("wait queue full"));
         };
         if turn.wait(|| self.try_ask(false)).await {
             drop(turn);
@@ -154,10 +151,10 @@ impl Gate {
             }
             return Ok(());
         }
-        Err(refuse("answered none of them in time"))
+        Err(refuse("wait timed out"))
     }
 
-    /// Counts a call that asks, if there is room; not before others where they wait and `behind` is set.
+    /// Counts a call that waits for a response if the adaptive limit allows; with `behind`, only if no call is queued.
     fn try_ask(&self, behind: bool) -> bool {
         let before = self.asking.fetch_add(1, SeqCst);
         let Some(learnt) = self.learnt.get() else { return true };
@@ -185,18 +182,18 @@ impl Gate {
 }
 
 impl Place {
-    /// When its question began, if the answer is to be looked at.
+    /// Returns when the latency sample starts, or `None` if the call is not sampled.
     pub(super) fn asks(&self) -> Option<Duration> {
         let learnt = self.gate.learnt()?;
         learnt.learner.wants(self.gate.asking.load(Relaxed)).then(|| self.gate.clock.elapsed())
     }
 
-    /// How long the question has been with the agent.
+    /// Returns the time since `began`.
     pub(super) fn since(&self, began: Duration) -> Duration {
         self.gate.clock.elapsed().saturating_sub(began)
     }
 
-    /// Learns from an answer, or from a failure. The bound, where that changes it.
+    /// Feeds a response or an overload signal to the adaptive limit; returns the limit if it changed.
     pub(super) fn learn(&self, began: Duration, good: bool) -> Option<u32> {
         let learnt = self.gate.learnt()?;
         let (now, waiting) = (self.gate.clock.elapsed(), self.gate.asking.load(Relaxed));
@@ -210,7 +207,7 @@ impl Place {
         changed
     }
 
-    /// It waits for no answer any more.
+    /// Stops counting the call as waiting for a response.
     pub(super) fn rests(&self) {
         if self.asks.load(Relaxed) && self.asks.swap(false, Relaxed) {
             self.gate.answered();
@@ -225,10 +222,10 @@ impl Drop for Place {
 }
 
 impl Limits {
-    /// A place among the calls that the agent may have at once; waits a little if there is none.
+    /// Acquires a concurrency permit for a call to the agent; waits in the queue if none is free.
     ///
     /// # Errors
-    /// 503, at once if too many wait already.
+    /// 503 when the queue is full or the wait times out.
     pub async fn enter(&self, agent: &Arc<AgentLimits>) -> Result<Permit, Fault> {
         let gate = agent.now.load().gate.clone();
         let Some(gate) = gate else {
@@ -239,7 +236,7 @@ impl Limits {
         Ok(agent.begin(Some(place)))
     }
 
-    /// A place among the calls that the agent may have at once, if one is free now and nobody waits for it.
+    /// Acquires a concurrency permit if one is free and no call is queued for it.
     pub fn try_enter(&self, agent: &Arc<AgentLimits>) -> Option<Permit> {
         match &agent.now.load().gate {
             None => Some(agent.begin(None)),
@@ -248,7 +245,8 @@ impl Limits {
     }
 }
 
-/// The refusal of a call that its agent has no room for. It says whose bound it is: no caller shall look for its own.
+/// Builds the 503 for a call that exceeds the agent's concurrency. It names the agent's limit, so that callers do not
+/// search for a limit of their own.
 fn overloaded(text: &'static str, again: Duration) -> Fault {
     Fault::new(Code::Overloaded, text).member("overloaded", "agent".into()).retry_after(again.max(SOONEST))
 }

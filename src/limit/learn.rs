@@ -1,10 +1,10 @@
-//! What an agent's answers say of how many calls it has in good time. Little's law is the whole idea: an agent with
-//! calls to spare answers as fast whatever it has; one that is full has them wait, so half as many calls take half as
-//! long. The bound falls only where it is reached and the answers are slower than usual, and comes back where fewer
-//! calls did not make them faster: then the agent has become slower by nature, and not by what it was sent.
+//! Adaptive concurrency limit of one agent, derived from the latency of its responses by Little's law: an agent with
+//! spare capacity responds as fast at any concurrency; a saturated agent queues calls, so half as many calls take half
+//! as long. The limit falls only when it is reached and responses are slower than the baseline. It rises again if fewer
+//! calls did not make responses faster: then the agent itself became slower, and the gateway's load is not the cause.
 //!
-//! A call adds to one number here. Only what closes a window of calls thinks, under a lock that nobody waits for. There
-//! is no clock in here.
+//! A call adds to one atomic number here. Only the call that completes a window of samples evaluates the window, under
+//! a lock that no call waits for. Callers pass the time in.
 
 use super::usual::{Memory, Seen};
 use std::{
@@ -16,18 +16,18 @@ use std::{
     time::Duration,
 };
 
-/// Answers that are worth a thought, and how long they are gathered at least.
+/// Samples that complete a window, and the minimum length of such a window.
 const ENOUGH: u32 = 32;
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Answers that have to do where an agent gives few, and for how long more are waited for.
+/// Samples that suffice for an agent with few calls, and the minimum length of such a window.
 pub(super) const FEW: u32 = 8;
 const LONG: Duration = Duration::from_secs(1);
-/// Answers that a window has room for, with as much again for those that come while it is closed.
+/// Samples that complete a window of any length; the packed window has room for as many again while it is closed.
 const MOST: u32 = 2_048;
-/// One call in so many is looked at while an agent is far from its bound.
+/// One call in this many is sampled while the agent is far from its limit.
 const SPARSE: u32 = 16;
 
-/// The least and the most that may be learnt.
+/// Bounds of the adaptive limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) least: u32,
@@ -35,7 +35,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// None where there is nothing to learn.
+    /// Returns the range, or `None` if its bounds leave nothing to adapt.
     pub(super) fn of(least: u32, most: NonZeroU32) -> Option<Self> {
         (least < most.get()).then(|| Self { least: least.max(1), most: most.get() })
     }
@@ -45,14 +45,14 @@ impl Range {
     }
 }
 
-/// The bound of one agent, learnt.
+/// The adaptive concurrency limit of one agent.
 #[derive(Debug)]
 pub(super) struct Learner {
     bound: AtomicU32,
-    /// Whether it is known how fast the agent usually is.
+    /// Whether the baseline latency is known.
     knows: AtomicBool,
     turn: AtomicU32,
-    /// When the window began, in microseconds.
+    /// Start of the window, in microseconds.
     since: AtomicU64,
     window: AtomicU64,
     failures: AtomicU32,
@@ -61,7 +61,7 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    /// Begins with the most: without evidence nobody is refused.
+    /// Starts at the upper bound: no call is refused without evidence.
     pub(super) fn new(range: Range, now: Duration) -> Self {
         Self {
             bound: AtomicU32::new(range.most),
@@ -75,19 +75,20 @@ impl Learner {
         }
     }
 
-    /// Calls that may wait for an answer at once.
+    /// Returns how many calls may wait for a response at once.
     pub(super) fn bound(&self) -> u32 {
         self.bound.load(Relaxed)
     }
 
-    /// Whether a call that begins now, as one of so many that wait, is to be looked at. Others save the clock.
+    /// Decides whether to sample a call that starts now, with `waiting` calls pending. Other calls do not read the
+    /// clock.
     pub(super) fn wants(&self, waiting: u32) -> bool {
         !self.knows.load(Relaxed) || self.is_reached(waiting) || self.turn.fetch_add(1, Relaxed).is_multiple_of(SPARSE)
     }
 
-    /// An answer has begun, as one of so many that were waited for. The bound, where that changes it.
+    /// Records the latency of a response, with `waiting` calls pending; returns the limit if it changed.
     pub(super) fn answered(&self, (began, now): (Duration, Duration), waiting: u32) -> Option<u32> {
-        // What began under another bound says nothing of this one.
+        // A call that began under another limit says nothing about this one.
         if micros(began) < self.since.load(Relaxed) {
             return None;
         }
@@ -97,14 +98,14 @@ impl Learner {
         self.close(window, now, waiting)
     }
 
-    /// The agent said that it has too much to do, or nothing in its time. The bound, where that changes it.
+    /// Records that the agent is overloaded or timed out; returns the limit if it changed.
     pub(super) fn failed(&self, now: Duration, waiting: u32) -> Option<u32> {
         self.note(waiting);
         self.failures.fetch_add(1, Relaxed);
         self.close(self.window.load(Relaxed), now, waiting)
     }
 
-    /// How fast the agent usually is, once that is known.
+    /// Returns the baseline latency, once it is known.
     pub(super) fn usual(&self) -> Option<Duration> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.usual().map(|octaves| Duration::from_secs_f64(octaves.exp2() / 1e6))
@@ -134,10 +135,10 @@ impl Learner {
         let mut memory = match self.memory.try_lock() {
             Ok(memory) => memory,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another closes it.
+            // Another call closes the window.
             Err(TryLockError::WouldBlock) => return None,
         };
-        // Another may have closed it between the two looks.
+        // Another call may have closed the window between the two checks.
         if !self.is_due(self.window.load(Relaxed), now) {
             return None;
         }
@@ -154,12 +155,12 @@ pub(super) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-// A window is one number, so that a call adds to it at once: from the top, 16 bits count the answers, 20 hold the sum of
-// their levels and 28 that of the squares, which is room for 4095 answers.
+// A window is packed into one number, so that a call adds its sample atomically: from the top, 16 bits count the
+// samples, 20 bits sum their levels and 28 bits sum the squares of the levels, which is room for 4095 samples.
 const SUM: u32 = 28;
 const COUNT: u32 = 48;
 
-/// A span as its binary logarithm, in eighths above that of 8 microseconds; 0 to 247, which is four hours and more.
+/// Returns a latency as its binary logarithm, in eighths above 8 microseconds; 0 to 247, which is more than four hours.
 fn level(span: Duration) -> u64 {
     let micros = micros(span).clamp(1 << 3, (1 << 34) - 1);
     let octave = micros.ilog2();
@@ -174,7 +175,7 @@ fn count(window: u64) -> u32 {
     u32::try_from(window >> COUNT).unwrap_or(u32::MAX)
 }
 
-/// How many answers, and mean and deviation of their octaves above one microsecond.
+/// Unpacks a window: the number of samples, and the mean and deviation of their octaves above one microsecond.
 fn window_of(window: u64) -> (u32, f64, f64) {
     let count = count(window);
     let many = f64::from(count.max(1));

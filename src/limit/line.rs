@@ -1,5 +1,6 @@
-//! Who waits for an agent that has as many calls as it answers in good time. A queue is for moments: where one has stood
-//! for as long as a call may wait, everybody in it waits for nothing but the queue, so later ones wait a little only.
+//! Wait queue for the adaptive concurrency limit of an agent. A queue absorbs short bursts: once it has been occupied
+//! for
+//! `queue_wait`, queueing only adds latency, so later calls wait only for the baseline latency.
 
 use super::{clock::Clock, config::Concurrency, learn::micros};
 use std::{
@@ -12,20 +13,20 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// A queue in which nobody was for so long has ended.
+/// A queue that was empty for this long counts as new.
 const BREAK: Duration = Duration::from_millis(100);
 
-/// Who waits.
+/// Calls that wait for the adaptive limit.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     next: Notify,
     waiting: AtomicU32,
-    /// When the queue that is there began, and when somebody left it, in microseconds.
+    /// When the queue became occupied, and when a call last left it, in microseconds.
     since: AtomicU64,
     left: AtomicU64,
 }
 
-/// A place in the line.
+/// A call in the wait queue.
 pub(super) struct Turn<'a> {
     line: &'a Line,
     clock: &'a Clock,
@@ -38,12 +39,12 @@ impl Line {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Wakes whoever waits for the longest.
+    /// Wakes the call that has waited longest.
     pub(super) fn call_next(&self) {
         self.next.notify_one();
     }
 
-    /// A place at the end, unless there are too many already.
+    /// Adds a call to the end of the queue, unless the queue is full.
     pub(super) fn join<'a>(
         &'a self,
         queue: &Concurrency,
@@ -67,13 +68,13 @@ impl Line {
 }
 
 impl Turn<'_> {
-    /// Waits until `take` takes what is free; whether it did in time.
+    /// Waits until `take` succeeds; returns whether it did before the timeout.
     pub(super) async fn wait(&mut self, take: impl Fn() -> bool) -> bool {
         let turn = async {
             loop {
                 let mut called = pin!(self.line.next.notified());
                 called.as_mut().enable();
-                // The others were there before, and are called first.
+                // Calls that queued earlier are woken first.
                 if self.first && take() {
                     return;
                 }

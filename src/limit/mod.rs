@@ -1,6 +1,6 @@
-//! How much: rates per address, caller, caller at an agent and agent; quotas per day and month; calls at once.
-//! Everything here is in memory and bounded; nothing waits but a call in an agent's queue. Refusals are faults:
-//! who is asking, and what to write, is for others.
+//! Limits: rates per address, caller, caller-agent pair and agent; quotas per day and month; concurrency per agent;
+//! load shedding. All state is in memory and bounded; only calls in an agent's wait queue wait. Refusals are faults:
+//! other modules identify the caller and write the response.
 
 mod account;
 mod agent;
@@ -43,7 +43,7 @@ use std::{
     },
 };
 
-/// All limits of one gateway. They are re-configured, never replaced, so that no reload hands out a bucket twice.
+/// All limits of one gateway. Reloads reconfigure them and never replace them, so that no reload refills a bucket.
 #[derive(Debug)]
 pub struct Limits {
     plan: ArcSwap<Plan>,
@@ -58,10 +58,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Limits as configured, with the quotas that were kept.
+    /// Creates limits from the configuration, and loads the persisted quotas.
     ///
     /// # Errors
-    /// Every problem of the configuration, and a file of quotas that cannot be read or written.
+    /// Returns every problem of the configuration, or why the quota file cannot be read or written.
     pub fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, Vec<String>> {
         Self::with_clock(config, metrics, Clock::new())
     }
@@ -91,10 +91,10 @@ impl Limits {
         Ok(limits)
     }
 
-    /// Puts a changed configuration in force. Buckets whose rate is the same go on.
+    /// Applies a changed configuration. Buckets whose rate is unchanged keep their state.
     ///
     /// # Errors
-    /// Every problem of the configuration; what was in force stays.
+    /// Returns every problem of the configuration; the limits in force stay.
     pub fn reconfigure(&self, config: &Config) -> Result<(), Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
@@ -117,7 +117,8 @@ impl Limits {
         Ok(())
     }
 
-    /// The limits of an agent, part of its route. An agent that is known by its id goes on where it was.
+    /// Returns the limits of an agent, which its route holds, with these settings applied. An agent with a known id
+    /// keeps its state.
     pub fn agent(&self, id: &AgentId, asked: Bounds) -> Arc<AgentLimits> {
         let mut agents = lock(&self.agents);
         let agent = match agents.get(id) {
@@ -131,10 +132,10 @@ impl Limits {
         agent
     }
 
-    /// Counts a request of a peer, before anything is known of who it is.
+    /// Counts a request against its peer address, before authentication.
     ///
     /// # Errors
-    /// 429.
+    /// 429 when the address exceeds its rate.
     pub fn address(&self, peer: IpAddr) -> Result<(), Fault> {
         let plan = self.plan.load();
         let Some(bucket) = &plan.address else { return Ok(()) };
@@ -142,22 +143,22 @@ impl Limits {
         taken.map(drop).map_err(|empty| self.refuse(empty))
     }
 
-    /// The account of a known caller. `id` must be one caller's alone, over all kinds of credentials.
+    /// Returns the key of an authenticated caller. `id` must be unique over all kinds of credentials.
     pub fn account<'a>(&self, id: &'a str, tier: Option<&'a str>) -> Account<'a> {
         Account { key: self.name_key(id), name: Name::Caller(id), tier }
     }
 
-    /// The account of somebody who needs no credential: the address stands for the caller.
+    /// Returns the key of a caller without credentials: its address.
     pub fn visitor(&self, peer: IpAddr) -> Account<'static> {
         let peer = network(peer);
         Account { key: self.address_key(peer), name: Name::Visitor(peer), tier: None }
     }
 
-    /// Counts `n` calls (the items of a batch, or 1) of a caller at an agent: all of them in every bucket, or
-    /// none in any. Says how the caller stands with the tightest, if there is a limit at all.
+    /// Counts `n` calls (the items of a batch, or 1) of a caller to an agent in every bucket and quota, or in none.
+    /// Returns the status of the tightest limit, if any applies.
     ///
     /// # Errors
-    /// 429, from the first of: caller, caller at the agent, agent, quotas.
+    /// 429, for the first exceeded limit of: caller, caller-agent pair, agent, quotas.
     pub fn admit(&self, agent: &AgentLimits, account: &Account<'_>, n: NonZeroU32) -> Result<Option<Standing>, Fault> {
         let plan = self.plan.load();
         let tier = plan.tier(account.tier);
@@ -183,10 +184,10 @@ impl Limits {
         }
     }
 
-    /// Counts a request to the directory: a call of the caller's, and a search besides where it is one.
+    /// Counts a directory request as a call of the caller; a search also counts against the search rate.
     ///
     /// # Errors
-    /// 429.
+    /// 429 when the caller exceeds a rate.
     pub fn browse(&self, account: &Account<'_>, search: bool) -> Result<Option<Standing>, Fault> {
         let plan = self.plan.load();
         let caller = plan.tier(account.tier).caller.as_deref();
@@ -194,7 +195,7 @@ impl Limits {
         self.draw(buckets.map(|bucket| (bucket as &dyn Draw, account.key)), NonZeroU32::MIN)
     }
 
-    /// Takes `n` from every bucket, or nothing from any; says how the tightest stands.
+    /// Acquires `n` tokens from every bucket, or from none; returns the status of the tightest one.
     fn draw<'a>(
         &self,
         draws: impl Iterator<Item = (&'a dyn Draw, u64)> + Clone,
@@ -213,40 +214,40 @@ impl Limits {
         Ok(tightest)
     }
 
-    /// Forgets what is idle, a part at a time: to be called each second or so.
+    /// Evicts part of the idle state; runs about once a second.
     pub fn sweep(&self) {
         let plan = self.plan.load();
         plan.buckets().for_each(|bucket| bucket.sweep());
         self.quotas.sweep(&self.clock.today(), plan.has_months());
         if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(16) {
-            // Nobody but the table holds them: their agents are gone from the catalogue.
+            // Only the table holds them: the agents are gone from the configuration snapshot.
             lock(&self.agents).retain(|_, agent| Arc::strong_count(agent) > 1 || !agent.is_idle());
         }
     }
 
-    /// Writes the quotas if they changed: each second or so, which writes every few seconds at most, and with
-    /// `now` at the end. Blocks.
+    /// Persists the quotas if they changed. Runs about once a second and writes every few seconds at most; `now` writes
+    /// at once, for shutdown. Blocks.
     ///
     /// # Errors
-    /// Why the file cannot be written. The next call tries again.
+    /// Returns why the file cannot be written. The next call tries again.
     pub fn save(&self, now: bool) -> Result<(), String> {
         lock(&self.keeper).save(&self.quotas, now)
     }
 
-    /// Writes the quotas for the process that takes over, changed or not: it may have written the file itself
-    /// while it started. Blocks.
+    /// Persists the quotas for the process that takes over the listeners, even if they did not change: that process may
+    /// have written the file while it started. Blocks.
     ///
     /// # Errors
-    /// As [`Limits::save`].
+    /// As [`CallLimiter::save_quotas`].
     pub fn hand_over(&self) -> Result<(), String> {
         self.quotas.set_changed();
         self.save(true)
     }
 
-    /// Reads the quotas again that the process before has handed over. Blocks.
+    /// Reloads the quotas that the previous process persisted at listener handover. Blocks.
     ///
     /// # Errors
-    /// Why the file cannot be read.
+    /// Returns why the file cannot be read.
     pub fn take_over(&self) -> Result<(), String> {
         match &lock(&self.keeper).path {
             Some(path) => state::read(path, &self.quotas, |name| self.name_key(name)),
@@ -254,7 +255,7 @@ impl Limits {
         }
     }
 
-    /// How many callers, addresses and pairs are remembered.
+    /// Returns how many callers, addresses and caller-agent pairs are tracked.
     pub fn remembered(&self) -> usize {
         self.plan.load().buckets().map(|bucket| bucket.held()).sum::<usize>() + self.quotas.held()
     }

@@ -1,5 +1,5 @@
-//! A configuration as calls meet it: the buckets of addresses and of each tier, resolved once. A bucket of the
-//! plan before goes on where its rate is the same.
+//! Rate limits and quotas in force, resolved from the configuration: buckets per address and per tier. A bucket of the
+//! previous configuration is kept if its rate is unchanged.
 
 use super::{
     bucket::Bucket,
@@ -16,7 +16,7 @@ use std::{collections::HashMap, sync::Arc};
 
 type Buckets = Arc<Bucket<Keyed>>;
 
-/// What is in force for one tier.
+/// Rate limits, quota and priority of one tier.
 #[derive(Debug, Default)]
 pub(super) struct Terms {
     pub(super) caller: Option<Buckets>,
@@ -31,13 +31,13 @@ impl Terms {
     }
 }
 
-/// What is in force.
+/// Limits in force for one configuration.
 #[derive(Debug)]
 pub(super) struct Plan {
     config: Config,
     pub(super) address: Option<Buckets>,
     pub(super) search: Option<Buckets>,
-    /// The priorities that there are.
+    /// The priorities in use.
     pub(super) ranks: Ranks,
     usual: Terms,
     tiers: HashMap<Box<str>, Terms>,
@@ -85,7 +85,7 @@ impl Plan {
         name.and_then(|name| self.tiers.get(name)).unwrap_or(&self.usual)
     }
 
-    /// Every bucket once for each place that it is in.
+    /// Returns every bucket, once for each tier that uses it.
     fn all(&self) -> impl Iterator<Item = &Buckets> {
         let terms = std::iter::once(&self.usual).chain(self.tiers.values());
         self.address
@@ -94,7 +94,7 @@ impl Plan {
             .chain(terms.flat_map(|terms| terms.caller.iter().chain(&terms.caller_agent)))
     }
 
-    /// Every bucket once.
+    /// Returns every bucket once.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &Buckets> {
         let own = |bucket: &&Buckets| {
             let usual = self.usual.caller.iter().chain(&self.usual.caller_agent);
@@ -111,7 +111,7 @@ impl Plan {
 }
 
 impl Bucket<Keyed> {
-    /// How many keys it remembers.
+    /// Returns how many keys the bucket tracks.
     pub(super) fn held(&self) -> usize {
         self.cells().held()
     }

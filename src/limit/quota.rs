@@ -1,5 +1,5 @@
-//! Calls of a caller in a day and a month of the calendar: counted here, kept over a restart by `state`.
-//! A caller is remembered until its periods are over; what is refused is not counted.
+//! Quotas: calls of a caller per calendar day and month, counted here and persisted across restarts by `quota_file`.
+//! A caller is tracked until its periods end; refused calls do not count.
 
 use super::{bucket::Empty, clock::Today, config::Quota, standing::Standing, store::ByKey};
 use crate::telemetry::{Event, Limit, Metrics};
@@ -13,11 +13,11 @@ use std::{
 };
 
 const SHARDS: usize = 64;
-/// Shards that one sweep goes through.
+/// Shards that one sweep visits.
 const SWEPT: usize = 4;
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What one caller used.
+/// Calls of one caller in the current day and month.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
     pub(super) name: Box<str>,
@@ -28,7 +28,7 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// Begins new periods. A calendar that goes back begins none: it would give a quota twice.
+    /// Starts new periods. A clock that goes backwards starts none, which would grant a quota twice.
     fn roll(&mut self, today: &Today) {
         if self.day < today.day {
             (self.day, self.in_day) = (today.day, 0);
@@ -61,11 +61,11 @@ impl Used {
     }
 }
 
-/// The counts of all callers.
+/// Quota counts of all callers.
 #[derive(Debug)]
 pub(super) struct Quotas {
     shards: Box<[Mutex<ByKey<Used>>]>,
-    /// What the callers used together that are more than can be remembered.
+    /// Count shared by the callers beyond `max_callers`.
     shared: Mutex<Used>,
     held: AtomicUsize,
     most: AtomicUsize,
@@ -99,7 +99,7 @@ impl Quotas {
         self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS).map(lock)
     }
 
-    /// Counts `n` calls of a caller, or refuses them. `name` is asked for once a caller is new.
+    /// Counts `n` calls of a caller, or refuses them. `name` is called only for a new caller.
     pub(super) fn take(
         &self,
         (key, name): (u64, impl FnOnce() -> Box<str>),
@@ -129,7 +129,7 @@ impl Quotas {
         taken
     }
 
-    /// Forgets callers whose periods are over; `months` says whether anybody has a quota of the month.
+    /// Evicts callers whose periods are over; `months` says whether any tier has a monthly quota.
     pub(super) fn sweep(&self, today: &Today, months: bool) {
         let first = self.next.fetch_add(SWEPT, Relaxed);
         for at in first..first + SWEPT {
@@ -147,17 +147,17 @@ impl Quotas {
         }
     }
 
-    /// Whether anything was counted since this was last asked.
+    /// Returns whether a count changed since the previous call, and resets the flag.
     pub(super) fn take_changed(&self) -> bool {
         self.changed.swap(false, Relaxed)
     }
 
-    /// Says that what was taken for kept is not.
+    /// Sets the flag again, for counts that could not be persisted.
     pub(super) fn set_changed(&self) {
         self.changed.store(true, Relaxed);
     }
 
-    /// Puts back what was kept.
+    /// Restores a persisted count.
     pub(super) fn restore(&self, key: u64, used: Used) {
         if let Some(mut shard) = self.shard(key)
             && shard.insert(key, used).is_none()
@@ -166,7 +166,7 @@ impl Quotas {
         }
     }
 
-    /// Everything, a shard at a time, so that no call waits for the whole.
+    /// Calls `with` for every count, one shard at a time, so that no call waits for all shards.
     pub(super) fn each(&self, mut with: impl FnMut(&Used)) {
         for shard in &self.shards {
             lock(shard).values().for_each(&mut with);

@@ -1,7 +1,7 @@
-//! Whether the gateway itself is what everybody waits for, and whose calls are refused then. A probe goes through the
-//! run queue like any call and says how long that took; while even its quickest passes take too long, a growing share of
-//! the calls is refused: all of the lowest priority before any of the next, and never all of the highest.
-//! A call reads one number here.
+//! Load shedding: refuses calls while the gateway itself is the bottleneck. A probe passes through the runtime's run
+//! queue as every call does and measures the delay. While even the shortest delays are too long, the gateway refuses a
+//! growing share of calls: all of the lowest priority before any of the next, and never all of the highest. A call only
+//! reads one atomic number here.
 
 use super::{Limits, config::Tier, plan::Plan};
 use crate::{
@@ -16,25 +16,25 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Priority of who has none.
+/// Priority of callers without a tier, and of tiers without a priority.
 pub(super) const USUAL: u8 = 5;
-/// The pause between two probes, and how many make one measurement.
+/// Pause between two probes, and probes per measurement.
 const PAUSE: Duration = Duration::from_millis(10);
 const PROBES: u32 = 10;
-/// The level at which all calls of the lowest priority are refused; twice that: of the two lowest, and so on.
+/// Level at which all calls of the lowest priority are refused; twice this level refuses the two lowest, and so on.
 const ALL: u32 = 1 << 16;
-/// How often it is looked whether to measure at all, where nothing is to be refused.
+/// How often the configuration is checked while load shedding is disabled.
 const OFF: Duration = Duration::from_secs(1);
-/// Work that waits so long makes every agent look slow.
+/// Run queue delay that makes every agent look slow.
 const LATE: Duration = Duration::from_millis(3);
-/// The bits of a priority, below those of whose it is.
+/// Bits of the priority in the number that identifies a connection's last caller; the hash is above them.
 const PRIORITY: u32 = 8;
-/// Calls in flight that are worth a thought.
+/// Calls in flight below which no load is shed.
 const FEW: usize = 32;
-/// Of the highest priority some calls are always let through: they show when it is over.
+/// Share of the highest priority that is always admitted: these calls show when the overload ends.
 const SPARED: u32 = ALL / 16;
 
-/// How much is refused.
+/// Share of calls to refuse.
 #[derive(Debug, Default)]
 pub(super) struct Shed {
     level: AtomicU32,
@@ -43,20 +43,21 @@ pub(super) struct Shed {
 }
 
 impl Shed {
-    /// The level, in ranks of priorities: 1.5 refuses all of the lowest and half of the next.
+    /// Returns the level in ranks of priorities: 1.5 refuses all calls of the lowest rank and half of the next.
     pub(super) fn level(&self) -> f64 {
         f64::from(self.level.load(Relaxed)) / f64::from(ALL)
     }
 
-    /// Whether a call of this rank is refused; rank 0 is first.
+    /// Decides whether the next call of this rank is refused; rank 0 is refused first.
     pub(super) fn refuses(&self, rank: u32) -> bool {
         let share = self.level.load(Relaxed).saturating_sub(rank.saturating_mul(ALL)).min(ALL);
-        // Multiples of the golden ratio: any few in a row are spread evenly.
+        // Multiples of the golden ratio: the refused calls are spread evenly.
         let turn = self.turn.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
         turn < share
     }
 
-    /// The next level, after a measurement: how long the work waited, where it may wait for `above`, with so many ranks.
+    /// Updates the level after a measurement: `waited` is the delay, `above` the threshold, `ranks` the number of
+    /// ranks.
     pub(super) fn step(&self, waited: Duration, above: Option<Duration>, ranks: u32) {
         let level = self.level.load(Relaxed);
         let next = match above {
@@ -66,14 +67,14 @@ impl Shed {
                     u32::try_from(waited.as_micros() / above.as_micros().max(1)).unwrap_or(u32::MAX).clamp(1, 4);
                 level.saturating_add(times * (ALL / 16)).min(ranks.max(1).saturating_mul(ALL).saturating_sub(SPARED))
             }
-            // It ends sooner than it would halve for ever.
+            // The level decays linearly near zero, where halving would never end.
             Some(_) => level.saturating_sub((level / 16).max(ALL / 64)),
         };
         self.level.store(next, Relaxed);
     }
 }
 
-/// The rank of each priority that somebody has: the lowest is 0.
+/// Rank of each priority in use; the lowest is 0.
 #[derive(Debug)]
 pub(super) struct Ranks(Vec<u8>);
 
@@ -95,20 +96,20 @@ impl Ranks {
 }
 
 impl Limits {
-    /// Whether calls are refused now because the gateway has too much to do.
+    /// Returns whether the gateway sheds load now.
     pub fn is_shedding(&self) -> bool {
         self.shed.level.load(Relaxed) > 0
     }
 
-    /// Whether the gateway's own work waits for so long that no agent can be called slow now.
+    /// Returns whether the run queue delay is so long that the latency of agents cannot be measured.
     pub fn is_late(&self) -> bool {
         self.shed.late.load(Relaxed)
     }
 
-    /// Lets a call of this tier pass, unless the gateway has too much to do and it is one of those that are refused.
+    /// Checks a call of this tier against load shedding.
     ///
     /// # Errors
-    /// 503.
+    /// 503 when the call is shed.
     pub fn let_in(&self, tier: Option<&str>) -> Result<(), Fault> {
         if !self.is_shedding() {
             return Ok(());
@@ -117,11 +118,11 @@ impl Limits {
         self.pass(&plan, plan.tier(tier).priority)
     }
 
-    /// The same before it is known who calls, where that is who called last over this connection: whoever shows the same
-    /// again need not be authenticated to be refused. Whether that was so; `last` is what [`Limits::remember`] keeps.
+    /// Sheds load before authentication when a request carries the same credentials as the previous request on this
+    /// connection. Returns whether it does; `last` is what [`CallLimiter::remember_connection_caller`] stores.
     ///
     /// # Errors
-    /// 503.
+    /// 503 when the call is shed.
     pub fn turn_away(&self, last: &AtomicU64, shows: impl Hash) -> Result<bool, Fault> {
         let known = last.load(Relaxed);
         if known == 0 || (known ^ self.seed.hash_one(shows)) >> PRIORITY != 0 {
@@ -131,7 +132,7 @@ impl Limits {
         self.pass(&self.plan.load(), priority).map(|()| true)
     }
 
-    /// Keeps in `last` who has called: by a number of what was shown, which nobody can find another thing for.
+    /// Stores the connection's last caller in `last`: a keyed hash of its credentials, and the priority of its tier.
     pub fn remember(&self, last: &AtomicU64, shows: impl Hash, tier: Option<&str>) {
         let priority = self.plan.load().tier(tier).priority;
         last.store((self.seed.hash_one(shows) >> PRIORITY) << PRIORITY | u64::from(priority), Relaxed);
@@ -145,14 +146,14 @@ impl Limits {
     fn shed(&self, priority: u8) -> Fault {
         self.metrics.limited(Limit::Gateway);
         self.metrics.shed(priority);
-        let text = "The gateway has more to do than it can, for all callers together.";
+        let text = "The gateway is overloaded and refuses a share of calls from all callers";
         Fault::new(Code::Overloaded, text)
             .member("overloaded", "gateway".into())
-            .detail(format_args!("calls of priority {priority} are shed; level {:.2}", self.shed.level()))
+            .detail(format_args!("load shedding: priority {priority} refused at level {:.2}", self.shed.level()))
             .retry_after(Duration::from_secs(1))
     }
 
-    /// Measures how long the gateway's own work waits, over and over, and refuses as much as that asks for.
+    /// Measures the run queue delay in a loop, and updates the load shedding level.
     pub async fn watch_load(&self) -> Infallible {
         loop {
             let above = self.plan.load().config().shed_above.map(|above| above.get());
@@ -165,7 +166,7 @@ impl Limits {
             };
             self.shed.late.store(waited > LATE, Relaxed);
             let ranks = self.plan.load().ranks.count();
-            // With few calls, others keep the gateway from its core: refusing would not help.
+            // With few calls in flight, other processes use the CPU: refusing calls would not help.
             let waited = if self.metrics.in_flight() < FEW { Duration::ZERO } else { waited };
             self.shed.step(waited, above, ranks);
             self.metrics.load(waited, self.shed.level());
@@ -173,7 +174,7 @@ impl Limits {
     }
 }
 
-/// How long the runtime's work waits now: the quickest of some passes through its run queue.
+/// Measures the run queue delay: the shortest of several passes.
 async fn measure() -> Duration {
     let mut quickest = Duration::MAX;
     for _ in 0..PROBES {
@@ -185,7 +186,7 @@ async fn measure() -> Duration {
     quickest
 }
 
-/// Goes to the end of the run queue once, behind all that is ready. A task that a timer has woken may be let in first.
+/// Moves this task to the end of the run queue once, behind all ready tasks. A task that a timer woke may run first.
 async fn pass() {
     let mut passed = false;
     std::future::poll_fn(|context| {

@@ -1,5 +1,5 @@
-//! The file of quotas: read at start, written beside itself and moved into place, so that it is whole at any
-//! time. A file that cannot be understood stops the start: to begin from zero would hand every quota out again.
+//! Quota file: loaded at startup, and replaced atomically by rename, so that it is complete at any time. An invalid
+//! file stops the start: counting from zero would grant every quota again.
 
 use super::quota::{Quotas, Used};
 use crate::unit::FilePath;
@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-const FORMAT: u32 = 1;
-/// The longest file that is read.
+const FORMAT_VERSION: u32 = 1;
+/// Largest file that is read, in bytes.
 const LONGEST: u64 = 4 << 30;
-/// Writes are so far apart at least, and further where one takes long.
+/// Minimum interval between writes; longer where a write takes long.
 const APART: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ struct Kept {
 #[derive(Serialize, Deserialize)]
 struct Row(Box<str>, u32, u64, u32, u64);
 
-/// Reads the file into `quotas`; a file that is not there yet is an empty one.
+/// Loads the file into `quotas`; a missing file counts as empty.
 pub(super) fn read(path: &Path, quotas: &Quotas, key: impl Fn(&str) -> u64) -> Result<(), String> {
     let refuse = |why: &dyn std::fmt::Display| format!("state: {} cannot be read ({why})", path.display());
     let file = match File::open(path) {
@@ -38,9 +38,9 @@ pub(super) fn read(path: &Path, quotas: &Quotas, key: impl Fn(&str) -> u64) -> R
         Err(why) => return Err(refuse(&why)),
     };
     let kept: Kept = serde_json::from_reader(BufReader::new(file.take(LONGEST)))
-        .map_err(|why| format!("{}; restore it, or move it away to count from zero", refuse(&why)))?;
-    if kept.format != FORMAT {
-        return Err(refuse(&format_args!("its format is {}, not {FORMAT}", kept.format)));
+        .map_err(|why| format!("{}; restore the file, or remove it to count from zero", refuse(&why)))?;
+    if kept.format != FORMAT_VERSION {
+        return Err(refuse(&format_args!("format version is {}, expected {FORMAT_VERSION}", kept.format)));
     }
     for Row(name, day, in_day, month, in_month) in kept.callers {
         quotas.restore(key(&name), Used { name, day, in_day, month, in_month });
@@ -48,7 +48,7 @@ pub(super) fn read(path: &Path, quotas: &Quotas, key: impl Fn(&str) -> u64) -> R
     Ok(())
 }
 
-/// Whether the file can be written, told before it matters; leaves it as it is, because another gateway may be at it.
+/// Checks that the file can be written. Does not touch it, because another gateway may be using it.
 pub(super) fn probe(path: &Path) -> Result<(), String> {
     let beside = beside(path);
     let made = OpenOptions::new().create(true).append(true).mode(0o600).open(&beside);
@@ -56,7 +56,7 @@ pub(super) fn probe(path: &Path) -> Result<(), String> {
         .map_err(|why| format!("state: {} cannot be written ({why})", path.display()))
 }
 
-/// Where quotas are kept, and when that happened last.
+/// Path of the quota file, and the earliest time of the next write.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     pub(super) path: Option<FilePath>,
@@ -68,7 +68,7 @@ impl Keeper {
         Self { path, not_before: None }
     }
 
-    /// Writes the file if anything changed, and unless it was written just before; `now` does not wait for that.
+    /// Writes the file if a count changed and the minimum interval has passed; `now` skips the interval.
     pub(super) fn save(&mut self, quotas: &Quotas, now: bool) -> Result<(), String> {
         let Some(path) = &self.path else {
             return Ok(());
@@ -86,7 +86,7 @@ impl Keeper {
     }
 }
 
-/// Two gateways share the file while one takes over from the other: not the file beside it, too.
+/// Returns the path of the temporary file. The process id keeps two gateways apart during a listener handover.
 fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
@@ -97,7 +97,7 @@ fn write(path: &Path, quotas: &Quotas) -> io::Result<()> {
     let beside = beside(path);
     let written = fill(&beside, quotas).and_then(|()| std::fs::rename(&beside, path));
     if written.is_err() {
-        // The error that is told is the first one.
+        // The caller reports the first error.
         let _ = std::fs::remove_file(&beside);
     }
     written
@@ -106,14 +106,14 @@ fn write(path: &Path, quotas: &Quotas) -> io::Result<()> {
 fn fill(path: &Path, quotas: &Quotas) -> io::Result<()> {
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
     let mut file = BufWriter::new(file);
-    write!(file, "{{\"format\":{FORMAT},\"callers\":[")?;
+    write!(file, "{{\"format\":{FORMAT_VERSION},\"callers\":[")?;
     let mut wrote = Ok(());
     let mut rows: Vec<u8> = Vec::new();
     let mut first = true;
     quotas.each(|used| {
         rows.extend_from_slice(if std::mem::take(&mut first) { b"\n" } else { b",\n" });
         let row = Row(used.name.clone(), used.day, used.in_day, used.month, used.in_month);
-        // Memory takes everything; only what leaves for the disk may fail.
+        // Writing to memory cannot fail; only the write to disk can.
         let _ = serde_json::to_writer(&mut rows, &row);
         if rows.len() > 1 << 16 && wrote.is_ok() {
             wrote = file.write_all(&rows);

@@ -1,5 +1,6 @@
-//! Where buckets keep how full they are: a sharded map of bounded size, swept a part at a time, and a single
-//! cell. The crate's own stores never say that a key is new, so they can be neither bounded nor given back to.
+//! Storage of token bucket state: a sharded map of bounded size that is swept in parts, and a single value. The stores
+//! of
+//! `governor` do not report new keys, so they support neither a bound nor refunds.
 
 use crate::telemetry::{Event, Metrics};
 use governor::{
@@ -20,10 +21,10 @@ use std::{
 };
 
 const SHARDS: usize = 64;
-/// Shards that one sweep goes through: a round takes sixteen sweeps.
+/// Shards that one sweep visits: a full round takes sixteen sweeps.
 const SWEPT: usize = 4;
 
-/// Keys are hashes already, by a seed that callers do not know.
+/// Hasher for keys that are hashes already, with a seed that callers do not know.
 #[derive(Default)]
 pub(super) struct Same(u64);
 
@@ -43,17 +44,17 @@ impl Hasher for Same {
 
 pub(super) type ByKey<T> = HashMap<u64, T, BuildHasherDefault<Same>>;
 
-/// Finds the cell of a key.
+/// Stores the state of buckets by key.
 pub(super) trait Cells {
-    /// Calls `with` with the key's cell, which is made if `make` says so.
+    /// Calls `with` with the key's state, which is created if `make` is set.
     fn cell<T>(&self, key: u64, make: bool, with: impl FnOnce(&AtomicU64) -> T) -> Option<T>;
-    /// Drops some of the cells that are as good as new.
+    /// Evicts some of the buckets that are full.
     fn sweep(&self, drop_below: u64);
-    /// How many cells there are.
+    /// Returns the number of buckets.
     fn held(&self) -> usize;
 }
 
-/// One cell, whatever the key.
+/// The state of one bucket, for any key.
 #[derive(Debug, Default)]
 pub(super) struct Single(AtomicU64);
 
@@ -69,7 +70,7 @@ impl Cells for Single {
     }
 }
 
-/// A cell for each key, up to a bound; beyond it new keys share one.
+/// The state of a bucket for each key, up to a maximum; further keys share one bucket.
 #[derive(Debug)]
 pub(super) struct Keyed {
     shards: Box<[RwLock<ByKey<AtomicU64>>]>,
@@ -96,7 +97,7 @@ impl Keyed {
         self.most.store(most, Relaxed);
     }
 
-    /// The map's own choice of a place uses the lowest and highest bits; the shard is told by some between.
+    /// Selects the shard by middle bits of the key: the map itself uses the lowest and highest bits.
     fn shard(&self, key: u64) -> Option<&RwLock<ByKey<AtomicU64>>> {
         self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS)
     }
@@ -150,7 +151,7 @@ impl Cells for Keyed {
     }
 }
 
-/// Cells as the crate wants them; ours stay in reach.
+/// Adapts a store to the trait of `governor`, and shares the store with the bucket.
 #[derive(Debug)]
 pub(super) struct Shared<C>(pub(super) Arc<C>);
 
@@ -173,7 +174,7 @@ impl<C: Cells> StateStore for Shared<C> {
         };
         match self.0.cell(*key, true, measure) {
             Some(decided) => decided,
-            // No shard: cannot be, and is decided as for a new key.
+            // Unreachable: every key has a shard. Decided as for a new key.
             None => decide(None).map(|(result, _)| result),
         }
     }

@@ -1,50 +1,50 @@
-//! What is remembered of an agent from window to window: how fast it usually is, and what became of its bound. Spans are
-//! binary logarithms here (octaves above a microsecond): an agent with two kinds of calls, one a hundred times as long as
-//! the other, has a wide spread there, and the doubt that comes with it, instead of a mean that jumps.
+//! Latency baseline of an agent, and the adaptive limit derived from it, window by window. Latencies are binary
+//! logarithms (octaves above a microsecond): for an agent with two kinds of calls, one a hundred times as long as the
+//! other, the wide spread yields a large standard error, where an arithmetic mean would jump.
 
 use super::learn::{FEW, Range};
 use std::time::Duration;
 
-/// An answer may take half as long again as usual before the bound falls, and a fifth before it no longer rises.
+/// Octaves above the baseline beyond which the limit falls (1.5 times as slow), and up to which it rises (1.2 times).
 const SLOWER: f64 = 0.585;
 const AS_USUAL: f64 = 0.29;
-/// What an answer may always take longer, in microseconds: less than that, and it may be the gateway's own scheduling.
+/// Extra latency that is always tolerated, in microseconds: the gateway's own scheduling may cause it.
 const SLACK: f64 = 5_000.0;
-/// How many standard errors of a window's mean are chance.
+/// Standard errors of a window's mean that count as noise.
 const CHANCE: f64 = 3.0;
-/// The most by which a bound falls at once, and at least.
+/// Bounds of the factor by which the limit falls at once.
 const STEEPEST: f64 = 0.1;
 const GENTLEST: f64 = 0.9;
-/// By how much it falls when the agent fails one call in [`FAILING`].
+/// Factor by which the limit falls when the agent fails one call in [`FAILURE_RATIO`].
 const FALLS: f64 = 0.7;
 const FAILING: u32 = 10;
-/// Half as many calls that are not this much faster: it is not the calls.
+/// Octaves by which latency must improve with half as many calls; otherwise load is not the cause.
 const FASTER: f64 = 0.25;
-/// No bound falls below this that is not reached.
+/// A limit that is not reached does not fall below this.
 const ROOM: u32 = 64;
-/// What is usual is found out anew after so many windows, and so long.
+/// Windows after which the baseline is measured again, and the minimum time in between.
 const EPOCH: u32 = 40;
 const EPOCH_LASTS: Duration = Duration::from_secs(10);
-/// How much of the bound is left for the window that finds it out.
+/// Share of the limit that stays for the window that measures the baseline.
 const PROBE: f64 = 0.6;
 
-/// A window of answers.
+/// A window of latency samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     answers: u32,
     level: f64,
-    /// The standard error of the level.
+    /// Standard error of the level.
     doubt: f64,
     failures: u32,
-    /// Whether half of the bound, or more, was in use.
+    /// Whether at least half of the limit was in use.
     reached: bool,
     waiting: u32,
     now: Duration,
 }
 
 impl Seen {
-    /// Answers with mean and deviation of their octaves; failures, and whether the bound was reached; calls that wait
-    /// now, and when that is.
+    /// Builds a window from its samples (count, mean and deviation in octaves), its failures and whether the limit was
+    /// reached, and the calls that wait for a response now.
     pub(super) fn new(
         (answers, level, spread): (u32, f64, f64),
         (failures, reached): (u32, bool),
@@ -59,19 +59,19 @@ impl Seen {
     }
 }
 
-/// What is remembered.
+/// Latency baseline and limit.
 #[derive(Debug)]
 pub(super) struct Memory {
     range: Range,
     bound: u32,
-    /// The fastest window of this epoch, and of the one before.
+    /// Lowest level of a window in this epoch, and in the previous one.
     now: Option<f64>,
     before: Option<f64>,
     windows: u32,
     epoch: Duration,
-    /// Where the bound began to fall, and the level there.
+    /// Limit at which it began to fall, and the level there.
     fall: Option<(u32, f64)>,
-    /// The bound that comes back after this window, which finds out what is usual.
+    /// Limit to restore after this window, which measures the baseline.
     probing: Option<u32>,
 }
 
@@ -80,7 +80,7 @@ impl Memory {
         Self { range, bound: range.most, now: None, before: None, windows: 0, epoch: now, fall: None, probing: None }
     }
 
-    /// The level of an agent that has calls to spare.
+    /// Returns the latency level of the agent without load.
     pub(super) fn usual(&self) -> Option<f64> {
         match (self.now, self.before) {
             (Some(now), Some(before)) => Some(now.min(before)),
@@ -88,7 +88,7 @@ impl Memory {
         }
     }
 
-    /// Learns from a window; the bound from now on.
+    /// Updates the baseline and the limit from a window; returns the new limit.
     pub(super) fn learn(&mut self, seen: &Seen) -> u32 {
         if let Some(back) = self.probing.take() {
             self.bound = back;
@@ -98,7 +98,7 @@ impl Memory {
             return self.bound;
         }
         if seen.answers >= FEW {
-            // The least of many means is less than any of them by chance: the doubt makes up for that.
+            // The minimum of many means is below the true mean by chance: the standard error makes up for that.
             let level = seen.level + seen.doubt;
             self.now = Some(self.now.map_or(level, |now| now.min(level)));
         }
@@ -107,7 +107,7 @@ impl Memory {
             self.bound = self.range.clamp(self.next(seen));
         } else {
             self.fall = None;
-            // Nobody is refused for it yet: but should the calls go on to gather, the bound is near.
+            // No call is refused for this yet; if calls keep accumulating, the limit is near.
             if self.is_slower(seen) {
                 self.bound = self.range.clamp(seen.waiting.saturating_mul(2).max(ROOM).min(self.bound));
             }
@@ -122,13 +122,13 @@ impl Memory {
         self.slower(seen).is_some_and(|slower| slower > SLOWER + CHANCE * seen.doubt)
     }
 
-    /// By how many octaves the answers are slower than usual.
+    /// Returns by how many octaves the responses are slower than the baseline.
     fn slower(&self, seen: &Seen) -> Option<f64> {
         let usual = self.usual().filter(|_| seen.answers >= FEW)?;
         Some(seen.level - (usual.exp2() + SLACK).log2())
     }
 
-    /// The bound after a window in which it was reached.
+    /// Computes the limit after a window in which the limit was reached.
     fn next(&mut self, seen: &Seen) -> u32 {
         let had = self.bound.min(seen.waiting.max(self.bound / 2));
         if seen.fails() {
@@ -142,7 +142,7 @@ impl Memory {
             return if rises { self.bound.saturating_add((self.bound / 8).max(1)) } else { self.bound };
         }
         match self.fall {
-            // Fewer calls, and each as long as before: so it is now, and the calls were not to blame.
+            // Fewer calls, each as slow as before: the agent became slower, and load is not the cause.
             Some((from, level)) if had <= scaled(from, PROBE) && level - seen.level < FASTER => {
                 self.fall = None;
                 self.begin(seen.now, Some(seen.level + seen.doubt));
@@ -155,7 +155,8 @@ impl Memory {
         scaled(had, (AS_USUAL - slower).exp2().clamp(STEEPEST, GENTLEST))
     }
 
-    /// Ends an epoch. Where the bound holds calls back, all that was seen may be slow: a window with fewer calls tells.
+    /// Ends an epoch. While the limit holds calls back, every window may be slow: a window with fewer calls measures
+    /// the baseline.
     fn turn(&mut self, seen: &Seen) {
         if seen.reached && self.bound < self.range.most && !seen.fails() {
             self.probing = Some(self.bound);
@@ -174,7 +175,7 @@ impl Memory {
     }
 }
 
-/// A part of a bound, rounded down.
+/// Returns a share of a limit, rounded down.
 fn scaled(bound: u32, part: f64) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ≤ part ≤ 1")]
     let scaled = (f64::from(bound) * part) as u32;

@@ -1,5 +1,5 @@
-//! What claims mean, the same for a JWT and for an answer of introspection: for how long, for whom, bound to
-//! which certificate, and who calls.
+//! Claims of a JWT or an introspection response: lifetime, audience, certificate binding, and the mapping to a
+//! caller.
 
 use crate::auth::{
     access::Access,
@@ -10,13 +10,13 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The last second of the year 9999: what is later is no time.
+/// Last second of the year 9999; later times are invalid.
 const LAST: i64 = 253_402_300_799;
 
-/// Groups or scopes that one token may hold.
+/// Maximum number of groups or scopes in one token.
 const MOST: usize = 512;
 
-/// The claims of one token; always an object.
+/// Claims of one token; always an object.
 #[derive(Debug)]
 pub(super) struct Claims(pub(super) Value);
 
@@ -29,13 +29,13 @@ impl Claims {
         self.get(name)?.as_str()
     }
 
-    /// A claim by name, or by JSON Pointer.
+    /// Returns a claim by name or JSON Pointer.
     fn find(&self, place: &str) -> Option<&Value> {
         let found = if place.starts_with('/') { self.0.pointer(place) } else { self.get(place) };
         found.filter(|value| !value.is_null())
     }
 
-    /// `NumericDate` (RFC 7519 §2), which may have a fraction.
+    /// Parses a `NumericDate` (RFC 7519 §2), which may have a fraction.
     fn moment(&self, name: &str) -> Result<Option<i64>, Bad> {
         let Some(value) = self.get(name) else {
             return Ok(None);
@@ -48,7 +48,7 @@ impl Claims {
         }
     }
 
-    /// The first second at which the token no longer counts, if it tells one; refused outside its times.
+    /// Checks `exp`, `nbf` and `iat`; returns the first second at which the token has expired, if it has an `exp`.
     pub(super) fn lifetime(&self, now: i64, leeway: i64) -> Result<Option<i64>, Bad> {
         let until = self.moment("exp")?.map(|at| at.saturating_add(leeway));
         if until.is_some_and(|until| until <= now) {
@@ -62,7 +62,7 @@ impl Claims {
         Ok(until)
     }
 
-    /// Refused unless `aud` names one of `ours` (RFC 7519 §4.1.3).
+    /// Checks that `aud` contains one of `ours` (RFC 7519 §4.1.3).
     pub(super) fn meant_for(&self, ours: &[String]) -> Result<(), Bad> {
         let names = |value: &Value| value.as_str().is_some_and(|name| ours.iter().any(|our| our == name));
         let meant = match self.get("aud") {
@@ -70,10 +70,11 @@ impl Claims {
             Some(one) => names(one),
             None => false,
         };
-        if meant { Ok(()) } else { Err(Bad::new("the token is meant for somebody else")) }
+        if meant { Ok(()) } else { Err(Bad::new("the token is meant for another audience")) }
     }
 
-    /// RFC 8705 §3.1; a binding of another kind (RFC 7800) cannot be checked, so that such a token never counts.
+    /// Returns the fingerprint in `cnf` (RFC 8705 §3.1). Other bindings (RFC 7800) cannot be checked, so such a token
+    /// is never valid.
     pub(super) fn bound(&self) -> Result<Option<[u8; 32]>, Bad> {
         let Some(confirmation) = self.get("cnf") else {
             return Ok(None);
@@ -81,11 +82,11 @@ impl Claims {
         let members = confirmation.as_object().filter(|members| members.len() == 1);
         let print = members.and_then(|members| members.get("x5t#S256")).and_then(Value::as_str);
         let print = print.and_then(|print| URL_SAFE_NO_PAD.decode(print).ok()?.try_into().ok());
-        print.map(Some).ok_or_else(|| Bad::new("the token is bound in a way that cannot be checked here"))
+        print.map(Some).ok_or_else(|| Bad::new("the token has a binding that cannot be checked here"))
     }
 }
 
-/// Reads callers from claims.
+/// Maps claims to callers.
 #[derive(Debug)]
 pub(super) struct CallerReader {
     label: Option<String>,
@@ -106,10 +107,10 @@ impl CallerReader {
                 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
         };
         if label.is_some_and(|label| !word(label)) {
-            problems.push("label: must be 1 to 64 of A-Z a-z 0-9 . _ -".to_owned());
+            problems.push("label: is not valid (1 to 64 of A-Z a-z 0-9 . _ -)".to_owned());
         }
         if places.caller.is_empty() {
-            problems.push("claims.caller: names no claim (client_id, azp and sub are usual)".to_owned());
+            problems.push("claims.caller: is empty (client_id, azp and sub are usual)".to_owned());
         }
         if problems.is_empty() {
             return Ok(Self { label: label.map(str::to_owned), places: places.clone(), access: Arc::clone(access) });
@@ -122,7 +123,7 @@ impl CallerReader {
         let name = name
             .and_then(Value::as_str)
             .filter(|name| is_name(name))
-            .ok_or_else(|| Bad::new("the token names nobody"))?;
+            .ok_or_else(|| Bad::new("the token has no caller name"))?;
         let id: Arc<str> = match &self.label {
             Some(label) => format!("oauth:{label}/{name}").into(),
             None => format!("oauth:{name}").into(),
@@ -144,7 +145,7 @@ impl CallerReader {
     }
 }
 
-/// Strings of a list, or of one string: scopes are written with spaces between them (RFC 8693 §4.2).
+/// Returns the strings of a list, or of one string; scopes are separated by spaces (RFC 8693 §4.2).
 fn words(value: &Value, spaced: bool) -> Result<Vec<Arc<str>>, Bad> {
     let words: Option<Vec<&str>> = match value {
         Value::String(text) if spaced => Some(text.split(' ').filter(|word| !word.is_empty()).collect()),

@@ -1,5 +1,5 @@
-//! Tokens that mean something only to their issuer: it is asked (RFC 7662), once at a time for one token and for
-//! not too many at once. No answer is 503, never 401.
+//! Token introspection (RFC 7662): asks the issuer about opaque tokens, once at a time per token and with bounded
+//! concurrency. A missing response is 503, never 401.
 
 use super::{
     Trouble, Verified, cannot_tell,
@@ -24,17 +24,17 @@ use tokio::sync::Semaphore;
 
 const BOUNDS: Bounds = Bounds { size: Size::kib(64), time: Span::secs(5) };
 
-/// How long an answer is shared between calls with one token, and a refusal remembered.
+/// How long calls with one token share a result, and how long a refusal is cached.
 const SHARED: Duration = Duration::from_secs(5);
 
-/// Answers remembered at most for that.
+/// Maximum number of shared results.
 const MOST: u64 = 10_000;
 
-/// Questions under way at once, and how long one more waits.
+/// Maximum number of concurrent requests, and how long another one waits.
 const AT_ONCE: usize = 64;
 const WAIT: Duration = Duration::from_secs(2);
 
-/// What the endpoint said: a token that counts, or why it does not.
+/// Result of introspection: a valid token, or the reason why the token is not valid.
 type Answer = Result<Arc<Verified>, &'static str>;
 
 #[derive(Debug)]
@@ -60,13 +60,13 @@ impl Introspector {
             problems.push(format!("endpoint: {} {why}", config.endpoint));
         }
         if config.client_id.is_empty() {
-            problems.push("client_id: must be the gateway's name at the endpoint".to_owned());
+            problems.push("client_id: is empty (write the gateway's client id at the endpoint)".to_owned());
         }
         if config.leeway > Span::secs(300) {
-            problems.push("leeway: must be at most 5m".to_owned());
+            problems.push("leeway: is out of bounds (at most 5m)".to_owned());
         }
         if config.cache_for > Span::secs(3_600) {
-            problems.push("cache_for: must be at most 1h".to_owned());
+            problems.push("cache_for: is out of bounds (at most 1h)".to_owned());
         }
         let secret = config.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
         let callers = CallerReader::build(config.label.as_deref(), &config.claims, access);
@@ -86,10 +86,10 @@ impl Introspector {
         })
     }
 
-    /// A failure is told to all who wait for it and then forgotten.
+    /// Introspects a token. A failure is returned to all calls that wait for it, and not cached.
     pub(super) async fn ask(&self, token: &str, hash: [u8; 32]) -> Result<Arc<Verified>, Trouble> {
         let mut answer = self.shared(token, hash).await?;
-        // The shared answer may outlive `cache_for`: only the endpoint can say that the token no longer counts.
+        // The shared result may outlive `cache_for`: the endpoint must confirm that the token is still valid.
         if matches!(&answer, Ok(verified) if verified.until <= now()) {
             self.answers.invalidate(&hash).await;
             answer = self.shared(token, hash).await?;
@@ -110,7 +110,7 @@ impl Introspector {
         let claims = match self.post(token).await {
             Ok(claims) => claims,
             Err(why) => {
-                tracing::warn!(why, "a token cannot be introspected");
+                tracing::warn!(error = why, "token introspection failed (check the endpoint)");
                 self.metrics.count(Event::IntrospectionFailed);
                 return Err(why);
             }
@@ -126,15 +126,15 @@ impl Introspector {
             basic: (&self.user, &self.secret),
         };
         let reply = self.client.post(&self.config.endpoint, &form, BOUNDS).await.map_err(|why| why.to_string())?;
-        // RFC 7662 §2.3: 401 is about the gateway's own credential, not about the token.
+        // RFC 7662 §2.3: 401 concerns the gateway's credential, not the token.
         if reply.status != 200 {
-            return Err(format!("{}: answered {}", self.config.endpoint, reply.status));
+            return Err(format!("{}: responded with status {}", self.config.endpoint, reply.status));
         }
         let Strict(answer) = serde_json::from_slice(&reply.body)
-            .map_err(|_| format!("{}: did not answer JSON", self.config.endpoint))?;
+            .map_err(|_| format!("{}: response is not JSON", self.config.endpoint))?;
         match answer.get("active") {
             Some(Value::Bool(_)) => Ok(Claims(answer)),
-            _ => Err(format!("{}: did not say whether the token is active", self.config.endpoint)),
+            _ => Err(format!("{}: response has no boolean 'active'", self.config.endpoint)),
         }
     }
 
@@ -147,7 +147,7 @@ impl Introspector {
         if let (Some(ours), Some(iss)) = (&self.config.issuer, claims.get("iss"))
             && iss.as_str() != Some(ours)
         {
-            return Err(Bad::new("the token's issuer is not known here"));
+            return Err(Bad::new("the token's issuer is not accepted"));
         }
         if !self.config.audience.is_empty() {
             claims.meant_for(&self.config.audience)?;
@@ -156,7 +156,7 @@ impl Introspector {
     }
 }
 
-/// RFC 6749 §2.3.1: user and password are form-encoded before they are put together.
+/// Form-encodes a client id or secret before Basic authentication (RFC 6749 §2.3.1).
 fn form_encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         match byte {

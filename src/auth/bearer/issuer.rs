@@ -1,4 +1,4 @@
-//! One issuer of JWTs: which of its tokens count (RFC 7519, RFC 9068, RFC 8725).
+//! JWT issuer: verifies the issuer's tokens (RFC 7519, RFC 9068, RFC 8725).
 
 use super::{
     Trouble, Verified, cannot_tell,
@@ -18,7 +18,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Keys that are tried for one token: several may share an id, or a token may name none.
+/// Maximum number of keys tried for one token: several may share an id, and a token may name none.
 const TRIED: usize = 4;
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Issuer {
         self.jwks.tick(self.config.keys_refresh.get(), self.config.refetch_after.get());
     }
 
-    /// The signature first: a claim of an unsigned token is worth no message of its own.
+    /// Verifies a token, the signature first: claims of an unsigned token get no error of their own.
     pub(super) async fn verify(&self, jws: &Jws<'_>) -> Result<Verified, Trouble> {
         let algorithm = jwk::algorithm(&jws.algorithm).filter(|algorithm| self.config.algorithms.contains(algorithm));
         let algorithm = algorithm.ok_or_else(|| Bad::new("the token's algorithm is not accepted"))?;
@@ -87,7 +87,8 @@ impl Issuer {
         Ok(Verified { caller: self.callers.read(&jws.claims)?, until, bound: jws.claims.bound()? })
     }
 
-    /// RFC 7515 §4.1.9: `application/` may be left out. RFC 7519 §5.1: JWT is what a token without a type is.
+    /// Returns whether `typ` is accepted. RFC 7515 §4.1.9: `application/` is optional. RFC 7519 §5.1: JWT is the
+    /// default.
     fn accepts(&self, typ: Option<&str>) -> bool {
         let short = |text: &str| match text.get(..12) {
             Some(begin) if begin.eq_ignore_ascii_case("application/") => {
@@ -104,7 +105,7 @@ impl Issuer {
         if signed_by(&set, jws, algorithm) {
             return Ok(());
         }
-        // A key that is there and does not fit is an answer; one that is not there may be new.
+        // If the named key is known, the signature is wrong; an unknown key may be new.
         let known = jws.kid.is_some()
             && set.keys.iter().any(|key| key.kid.is_some() && key.fits(algorithm, jws.kid.as_deref()));
         if !known {
@@ -114,7 +115,7 @@ impl Issuer {
             }
             if !good {
                 return Err(cannot_tell(format!(
-                    "the keys of {} cannot be fetched, and the token's is not known",
+                    "the keys of {} cannot be fetched, and the token's key is unknown",
                     self.config.issuer
                 )));
             }
@@ -122,7 +123,7 @@ impl Issuer {
         Err(Bad::new("the token's signature is not valid").into())
     }
 
-    /// Keys that still count.
+    /// Returns the keys, unless they are stale.
     async fn current(&self) -> Result<Arc<KeySet>, Trouble> {
         let most = self.config.keys_stale_after.get();
         let fresh = || self.jwks.keys().filter(|set| set.fetched.elapsed() < most);
@@ -149,21 +150,21 @@ fn problems(config: &config::Issuer) -> Vec<String> {
     let within = |span: Span, least: u64, most: u64| {
         (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&span.get())
     };
-    require(!config.issuer.is_empty(), "issuer: must be the text of the iss claim");
+    require(!config.issuer.is_empty(), "issuer: is empty (write the text of the iss claim)");
     require(
         !config.audience.is_empty() && !config.audience.iter().any(String::is_empty),
-        "audience: names nobody (write the aud that means this gateway)",
+        "audience: is empty (write the aud of this gateway)",
     );
-    require(!config.algorithms.is_empty(), "algorithms: names none (write the issuer's, such as RS256 or ES256)");
-    require(!config.types.is_empty(), "types: names none (at+jwt and JWT are usual)");
+    require(!config.algorithms.is_empty(), "algorithms: is empty (write the issuer's, such as RS256 or ES256)");
+    require(!config.types.is_empty(), "types: is empty (at+jwt and JWT are usual)");
     require(
         config.jwks_url.is_none() || config.discovery_url.is_none(),
-        "discovery_url: is not asked where jwks_url stands; write one of them",
+        "discovery_url: is not used with jwks_url (write one of them)",
     );
-    require(within(config.leeway, 0, 300), "leeway: must be at most 5m");
-    require(within(config.keys_refresh, 1, 86_400), "keys_refresh: must be 1s to 1d");
-    require(within(config.refetch_after, 1, 3_600), "refetch_after: must be 1s to 1h");
-    require(config.keys_stale_after >= config.keys_refresh, "keys_stale_after: must not be shorter than keys_refresh");
+    require(within(config.leeway, 0, 300), "leeway: is out of bounds (at most 5m)");
+    require(within(config.keys_refresh, 1, 86_400), "keys_refresh: is out of bounds (1s to 1d)");
+    require(within(config.refetch_after, 1, 3_600), "refetch_after: is out of bounds (1s to 1h)");
+    require(config.keys_stale_after >= config.keys_refresh, "keys_stale_after: is too short (at least keys_refresh)");
     problems
 }
 

@@ -1,5 +1,5 @@
-//! Issuers' keys (RFC 7517) and the check of a signature. Which algorithms a key may be used with is read from the
-//! key; a token can only choose among them. The cryptography is `jsonwebtoken`'s.
+//! JSON Web Keys of issuers (RFC 7517), and signature verification. The key determines the algorithms it may be used
+//! with; a token only selects one of them. The cryptography is that of `jsonwebtoken`.
 
 use crate::auth::config::Algorithm;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -7,10 +7,10 @@ use jsonwebtoken::DecodingKey;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Keys of one issuer that are looked at.
+/// Maximum number of keys of one issuer.
 const MOST: usize = 100;
 
-/// A key that signatures can be checked with.
+/// A key that verifies signatures.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) kid: Option<Box<str>>,
@@ -33,7 +33,7 @@ struct Jwk {
     y: Option<String>,
 }
 
-/// The usable keys of a set; the others are left out, one bad key does not lose the set.
+/// Returns the usable keys of a set; invalid keys are skipped and do not affect the others.
 pub(super) fn usable(keys: &[Value]) -> Vec<Key> {
     keys.iter().take(MOST).filter_map(|key| Key::read(Jwk::deserialize(key).ok()?)).collect()
 }
@@ -58,13 +58,13 @@ impl Key {
         if let Some(only) = jwk.alg.as_deref() {
             let only = algorithm(only)?;
             let edwards = [Algorithm::EdDSA, Algorithm::Ed25519];
-            // RFC 9864 gives EdDSA over Ed25519 a second name.
+            // RFC 9864 adds a second name for EdDSA over Ed25519.
             algorithms.retain(|each| *each == only || (edwards.contains(each) && edwards.contains(&only)));
         }
         (!algorithms.is_empty()).then_some(Self { kid: jwk.kid.map(Into::into), algorithms, material })
     }
 
-    /// Whether a token with this algorithm and key id can have been signed with this key.
+    /// Returns whether a token with this algorithm and key id may be signed with this key.
     pub(super) fn fits(&self, algorithm: Algorithm, kid: Option<&str>) -> bool {
         let named = match (kid, self.kid.as_deref()) {
             (Some(kid), Some(ours)) => kid == ours,
@@ -73,18 +73,18 @@ impl Key {
         named && self.algorithms.contains(&algorithm)
     }
 
-    /// Whether `signature`, in base64, is this key's over `message`.
+    /// Returns whether `signature`, in base64url, is this key's signature of `message`.
     pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &str) -> bool {
         jsonwebtoken::crypto::verify(signature, message, &self.material, checked_as(algorithm)).unwrap_or(false)
     }
 }
 
-/// The algorithm of this name, if it is one that can be pinned.
+/// Returns the algorithm of this name, if it is supported.
 pub(super) fn algorithm(name: &str) -> Option<Algorithm> {
     Algorithm::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(name)).ok()
 }
 
-/// RFC 7518 §3.3: 2048 bits or more. Beyond 8192 a check would cost too much.
+/// Builds an RSA key. RFC 7518 §3.3: at least 2048 bits. Beyond 8192 bits a check would be too expensive.
 fn rsa(jwk: &Jwk) -> Option<(DecodingKey, Vec<Algorithm>)> {
     let strip = |bytes: Vec<u8>| -> Vec<u8> { bytes.into_iter().skip_while(|byte| *byte == 0).collect() };
     let (n, e) = (strip(bytes(jwk.n.as_deref())?), strip(bytes(jwk.e.as_deref())?));
@@ -95,14 +95,14 @@ fn rsa(jwk: &Jwk) -> Option<(DecodingKey, Vec<Algorithm>)> {
     ((2048..=8192).contains(&bits) && !e.is_empty()).then(key)
 }
 
-/// An uncompressed point, which is what the crate takes for a key on a curve.
+/// Builds an EC key from its uncompressed point, the form that `jsonwebtoken` expects.
 fn point(jwk: &Jwk, size: usize) -> Option<DecodingKey> {
     let (x, y) = (bytes(jwk.x.as_deref())?, bytes(jwk.y.as_deref())?);
     (x.len() == size && y.len() == size).then(|| DecodingKey::from_ec_der(&[&[4], x.as_slice(), &y].concat()))
 }
 
 fn bytes(text: Option<&str>) -> Option<Vec<u8>> {
-    // Some issuers pad, which RFC 7515 does not.
+    // Some issuers add padding, which RFC 7515 forbids.
     URL_SAFE_NO_PAD.decode(text?.trim_end_matches('=')).ok()
 }
 

@@ -1,5 +1,5 @@
-//! An issuer's keys and how they are had: fetched once at a time, kept when fetching fails, and never taken from
-//! anybody but the issuer. When to fetch is asked for here; what to answer meanwhile is `issuer`'s.
+//! JWKS cache: an issuer's keys, fetched once at a time from the issuer only, and kept when a fetch fails. `issuer`
+//! decides when to fetch and how to respond meanwhile.
 
 use super::jwk::{self, Key};
 use crate::{
@@ -18,43 +18,43 @@ use tokio::sync::Mutex;
 
 const BOUNDS: Bounds = Bounds { size: Size::kib(512), time: Span::secs(5) };
 
-/// The least time between two attempts while there are no keys at all, or only stale ones.
+/// Minimum time between two attempts while there are no keys, or only stale ones.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where an issuer's keys are.
+/// Location of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At an address that the operator wrote.
+    /// URL in the configuration.
     Jwks(String),
-    /// Where the issuer's discovery document says.
+    /// URL in the issuer's discovery document.
     Discovery { issuer: String, url: String },
 }
 
-/// The keys as they were fetched last.
+/// The keys of the last successful fetch.
 #[derive(Debug)]
 pub(super) struct KeySet {
     pub(super) keys: Vec<Key>,
     pub(super) fetched: Instant,
-    /// How much sooner than configured the next fetch is, in 2560ths: many gateways must not ask at once.
+    /// Jitter by which the next fetch is early, in 2560ths of the interval: many gateways must not fetch at once.
     sooner: u8,
 }
 
-/// Why keys are asked for; decides how soon after the last attempt.
+/// Reason of a fetch; decides how soon after the last attempt it may happen.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reason {
-    /// None are there, or only stale ones.
+    /// There are no keys, or only stale ones.
     Needed,
-    /// A token names a key that is not there; not again within this time.
+    /// A token names an unknown key; minimum time since the last fetch for this reason.
     Unknown(Duration),
-    /// The timer says so.
+    /// The refresh interval has passed.
     Due,
 }
 
-/// The attempts so far.
+/// Record of the fetch attempts.
 #[derive(Debug, Default)]
 struct Attempts {
     last: Option<Instant>,
-    /// The last one that an unknown key caused.
+    /// Last attempt caused by an unknown key.
     unknown: Option<Instant>,
     good: bool,
 }
@@ -80,7 +80,7 @@ struct Document {
 }
 
 impl Jwks {
-    /// Keys that `previous` fetched from the same place go on counting.
+    /// Creates a cache; keeps the keys that `previous` fetched from the same location.
     pub(super) fn new(place: Place, client: Client, metrics: Arc<Metrics>, previous: Option<&Self>) -> Self {
         let previous = previous.filter(|previous| previous.place == place);
         let keys = ArcSwapOption::new(previous.and_then(|previous| previous.keys.load_full()));
@@ -92,15 +92,15 @@ impl Jwks {
         self.keys.load_full()
     }
 
-    /// Fetches, or waits for the fetch under way, or leaves it at the last attempt where that was just now.
-    /// Answers whether the last attempt was good.
+    /// Fetches the keys, joins a fetch in progress, or returns the outcome of the last attempt if it was too recent.
+    /// Returns whether the attempt succeeded.
     pub(super) async fn refresh(self: &Arc<Self>, reason: Reason) -> bool {
         let asked = Instant::now();
         if let Some(good) = self.attempts.try_lock().ok().and_then(|attempts| attempts.recent(reason, asked)) {
             return good;
         }
         let this = Arc::clone(self);
-        // A task of its own: a caller that leaves must not stop, and thereby repeat, a fetch.
+        // A separate task: a caller that disconnects must not cancel, and thereby repeat, a fetch.
         let fetch = tokio::spawn(async move {
             let mut attempts = this.attempts.lock().await;
             if let Some(good) = attempts.recent(reason, asked) {
@@ -116,8 +116,8 @@ impl Jwks {
         fetch.await.unwrap_or(false)
     }
 
-    /// Starts a fetch beside the calls, if the last good one is older than `refresh` and no attempt was made
-    /// within `retry`.
+    /// Starts a background fetch if the last successful one is older than `refresh` and the last attempt is older than
+    /// `retry`.
     pub(super) fn tick(self: &Arc<Self>, refresh: Duration, retry: Duration) {
         let old = |at: Instant, age| at.elapsed() >= age;
         let due = self.keys.load().as_ref().is_none_or(|set| old(set.fetched, set.due_after(refresh)));
@@ -135,14 +135,14 @@ impl Jwks {
         match self.try_fetch().await {
             Ok(keys) => {
                 let mut sooner = [0];
-                // Without randomness there is no spread, and nothing worse.
+                // Without randomness the jitter is zero, which is harmless.
                 let _ = aws_lc_rs::rand::fill(&mut sooner);
                 self.keys.store(Some(Arc::new(KeySet { keys, fetched: Instant::now(), sooner: sooner[0] })));
                 self.metrics.count(Event::JwksFetched);
                 true
             }
             Err(why) => {
-                tracing::warn!(why, "an issuer's keys cannot be fetched; the last ones stay");
+                tracing::warn!(error = why, "issuer's keys not fetched: keeping the previous keys");
                 self.metrics.count(Event::JwksFailed);
                 false
             }
@@ -156,34 +156,34 @@ impl Jwks {
         };
         let found = self.client.fetch_json::<Document>(&url, trust, BOUNDS).await;
         let keys = jwk::usable(&found.map_err(|why| why.to_string())?.keys);
-        // An answer with nothing usable is a failure: it must not lock everybody out.
-        if keys.is_empty() { Err(format!("{url}: holds no usable key")) } else { Ok(keys) }
+        // A key set without usable keys is a failure: it must not lock all callers out.
+        if keys.is_empty() { Err(format!("{url}: has no usable key")) } else { Ok(keys) }
     }
 
-    /// OpenID Connect Discovery §4.3: the issuer in the document must be the one asked for.
+    /// Fetches the discovery document; its issuer must match exactly (OpenID Connect Discovery §4.3).
     async fn discover(&self, issuer: &str, url: &str) -> Result<(String, Trust), String> {
         let found: Discovered =
             self.client.fetch_json(url, Trust::Named, BOUNDS).await.map_err(|why| why.to_string())?;
         if found.issuer != issuer {
-            return Err(format!("{url}: speaks for {:?}, not for {issuer:?}", found.issuer));
+            return Err(format!("{url}: names the issuer {:?}, expected {issuer:?}", found.issuer));
         }
         let here = self.client.vet(url).map(|url| url.origin());
         let there = self.client.vet(&found.jwks_uri).map_err(|why| format!("{url}: jwks_uri {why}"))?.origin();
-        // Keys beside the document are the operator's choice too; elsewhere, the document chose.
+        // A key set on the document's own origin is as trusted as the configured URL; any other URL is not.
         let trust = if here == Ok(there) { Trust::Named } else { Trust::Told };
         Ok((found.jwks_uri, trust))
     }
 }
 
 impl KeySet {
-    /// Up to a tenth sooner than `refresh`.
+    /// Returns `refresh`, shortened by up to a tenth.
     fn due_after(&self, refresh: Duration) -> Duration {
         refresh.mul_f64(1.0 - f64::from(self.sooner) / 2560.0)
     }
 }
 
 impl Attempts {
-    /// The outcome of the last attempt, where another one would come too soon.
+    /// Returns the outcome of the last attempt, if another attempt would be too soon.
     fn recent(&self, reason: Reason, asked: Instant) -> Option<bool> {
         let since = |at: Option<Instant>, pause: Duration| at.is_some_and(|at| at.elapsed() < pause);
         let joined = self.last.is_some_and(|last| last >= asked);

@@ -1,5 +1,5 @@
-//! Callers by bearer token (RFC 6750): JWTs of known issuers, other tokens by introspection. A token is verified
-//! once and remembered by its hash; what is true only for a moment or a connection is checked at every call.
+//! Authentication by bearer token (RFC 6750): JWTs of configured issuers, other tokens by introspection. A verified
+//! token is cached by its hash; conditions that depend on the time or the connection are checked for every call.
 
 mod claims;
 mod introspection;
@@ -25,19 +25,19 @@ use std::{
     time::Duration,
 };
 
-/// The longest token; what is longer is refused before it is hashed.
+/// Maximum length of a token; longer ones are refused before they are hashed.
 const LONGEST: usize = 16 << 10;
 
-/// What is told to callers while an issuer cannot be asked.
+/// `Retry-After` for callers while an issuer is unreachable.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A token that was verified.
+/// A verified token.
 #[derive(Debug)]
 pub(super) struct Verified {
     caller: Arc<Caller>,
-    /// The first second at which it must be verified again, if it still counts at all.
+    /// First second at which the token must be verified again, or is no longer valid.
     until: i64,
-    /// The certificate it is bound to (RFC 8705 §3).
+    /// Fingerprint of the certificate that the token is bound to (RFC 8705 §3).
     bound: Option<[u8; 32]>,
 }
 
@@ -63,14 +63,14 @@ impl From<Trouble> for Verdict {
     }
 }
 
-/// A technical failure: never the caller's, never a reason to let it pass.
+/// A technical failure: not the caller's fault, and never a reason to accept the token.
 #[cold]
 fn cannot_tell(detail: impl std::fmt::Display) -> Trouble {
     let fault = Fault::new(Code::Overloaded, "The token cannot be checked at the moment");
     Trouble::CannotTell(fault.detail(detail).retry_after(RETRY_AFTER))
 }
 
-/// All that decides about tokens.
+/// Verifies bearer tokens and caches the results.
 #[derive(Debug)]
 pub(super) struct Bearer {
     issuers: Vec<Issuer>,
@@ -110,12 +110,12 @@ impl Bearer {
         Ok(Self { issuers, introspector, verified, remembered: remembered.as_secs().try_into().unwrap_or(0) })
     }
 
-    /// Starts whatever is due: issuers' keys are fetched beside the calls, not by them.
+    /// Starts background fetches of issuers' keys that are due, so that calls do not wait for them.
     pub(super) fn tick(&self) {
         self.issuers.iter().for_each(Issuer::tick);
     }
 
-    /// What can be said without I/O and without allocation; `None` where that is nothing yet.
+    /// Checks a token without I/O and without allocation; `None` if the token is not cached.
     pub(super) fn check_at_once(&self, presented: &Presented<'_>) -> Option<Verdict> {
         let token = match shown(presented.headers) {
             Ok(Some(token)) => token,
@@ -126,7 +126,7 @@ impl Bearer {
         Some(bound_to(&verified, presented))
     }
 
-    /// Everything else: the signature, or the question to the introspection endpoint.
+    /// Checks a token, by its signature or by introspection if it is not cached.
     pub(super) async fn check(&self, presented: &Presented<'_>) -> Verdict {
         if let Some(verdict) = self.check_at_once(presented) {
             return verdict;
@@ -151,7 +151,7 @@ impl Bearer {
     async fn verify(&self, token: &str) -> Result<Arc<Verified>, Trouble> {
         let jws = token::Jws::read(token)?;
         let issuer = jws.claims.text("iss").and_then(|name| self.issuers.iter().find(|issuer| issuer.is_named(name)));
-        let issuer = issuer.ok_or_else(|| Bad::new("the token's issuer is not known here"))?;
+        let issuer = issuer.ok_or_else(|| Bad::new("the token's issuer is not accepted"))?;
         let mut verified = issuer.verify(&jws).await?;
         verified.until = verified.until.min(now() + self.remembered);
         Ok(Arc::new(verified))
@@ -165,30 +165,30 @@ impl Bearer {
     }
 }
 
-/// Problems of the whole; those of a part are its own.
+/// Returns the problems of the section; issuers and introspection report their own.
 fn problems(config: &config::Bearer) -> Vec<String> {
     let mut problems = Vec::new();
     if config.issuers.is_empty() && config.introspection.is_none() {
-        problems.push("bearer: no token can ever count (write issuers or introspection)".to_owned());
+        problems.push("bearer: accepts no token (write issuers or introspection)".to_owned());
     }
     if !(1..=10_000_000).contains(&config.token_cache_size) {
-        problems.push("bearer.token_cache_size: must be 1 to 10000000".to_owned());
+        problems.push("bearer.token_cache_size: is out of bounds (1 to 10000000)".to_owned());
     }
     if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&config.token_cache_for.get()) {
-        problems.push("bearer.token_cache_for: must be 1s to 1h".to_owned());
+        problems.push("bearer.token_cache_for: is out of bounds (1s to 1h)".to_owned());
     }
     if !is_labelled(config) {
-        problems.push("bearer: tokens come from several places, so that each needs its own label (two places may use one name for different callers)".to_owned());
+        problems.push("bearer: several sources of tokens need distinct labels, because two sources may use one name for different callers (write label for each)".to_owned());
     }
     let names: HashSet<_> = config.issuers.iter().map(|issuer| &issuer.issuer).collect();
     if names.len() < config.issuers.len() {
-        problems.push("bearer.issuers: one issuer stands twice".to_owned());
+        problems.push("bearer.issuers: an issuer is listed twice (remove one)".to_owned());
     }
     problems
 }
 
-/// Whether callers of different places have different ids. An introspection endpoint that speaks for a listed issuer
-/// is one place with it, and its callers are the same.
+/// Returns whether callers of different token sources have different ids. An introspection endpoint of a listed issuer
+/// is the same source as the issuer, with the same callers.
 fn is_labelled(config: &config::Bearer) -> bool {
     let mut places: HashMap<Option<&str>, Option<&str>> = HashMap::new();
     let issuers = config.issuers.iter().map(|issuer| (Some(issuer.issuer.as_str()), issuer.label.as_deref()));
@@ -198,7 +198,7 @@ fn is_labelled(config: &config::Bearer) -> bool {
     agree && labels.len() == places.len() && (places.len() < 2 || !labels.contains(&None))
 }
 
-/// The token in `Authorization`, if it is of the scheme `Bearer`.
+/// Returns the token in `Authorization`, if the scheme is `Bearer`.
 fn shown(headers: &HeaderMap) -> Result<Option<&str>, Bad> {
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         return Ok(None);
@@ -210,7 +210,7 @@ fn shown(headers: &HeaderMap) -> Result<Option<&str>, Bad> {
         return Ok(None);
     }
     let token = std::str::from_utf8(rest).map_err(|_| malformed())?.trim_matches(' ');
-    // RFC 6750 §2.1: b64token. Without a way out early, the compiler takes many bytes at a time.
+    // RFC 6750 §2.1: b64token. Without an early exit, the compiler vectorizes the loop.
     let fits = |b: u8| matches!(b, b'A'..=b'Z' | b'a'..=b'z' | b'-'..=b'9' | b'_' | b'~' | b'+' | b'=');
     let fit = |token: &str| token.bytes().fold(true, |fit, b| fit & fits(b));
     match !token.is_empty() && token.len() <= LONGEST && fit(token) {
@@ -219,7 +219,7 @@ fn shown(headers: &HeaderMap) -> Result<Option<&str>, Bad> {
     }
 }
 
-/// RFC 8705 §3: a bound token counts only on a connection with its certificate.
+/// Checks the certificate binding (RFC 8705 §3): a bound token is valid only on a connection with its certificate.
 fn bound_to(verified: &Verified, presented: &Presented<'_>) -> Verdict {
     match (&verified.bound, presented.peer) {
         (None, _) => Verdict::Known(Arc::clone(&verified.caller)),

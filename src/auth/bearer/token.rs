@@ -1,5 +1,5 @@
-//! A JWT taken apart (RFC 7515, RFC 7519), strictly: one reading only, or none. Nothing here is trusted before the
-//! signature has been checked over `signed`.
+//! JWT parser (RFC 7515, RFC 7519), strict: a token that two parsers could read differently is malformed. Nothing is
+//! trusted before the signature over `signing_input` has been checked.
 
 use super::claims::Claims;
 use crate::auth::caller::Bad;
@@ -11,22 +11,22 @@ use serde::{
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Whether a token is to be read as a JWT: three parts, of which the first begins as a JSON object in base64.
-/// What looks like one is never handed on as anything else.
+/// Returns whether a token is to be parsed as a JWT: three parts, of which the first starts like a JSON object in
+/// base64. Such a token is never handled as an opaque one.
 pub(super) fn is_jwt(token: &str) -> bool {
     token.bytes().filter(|b| *b == b'.').count() == 2 && ["ey", "ew", "ex"].iter().any(|begin| token.starts_with(begin))
 }
 
-/// A signed token (JWS, compact form).
+/// A signed token (JWS, compact serialization).
 #[derive(Debug)]
 pub(super) struct Jws<'a> {
     pub(super) algorithm: String,
     pub(super) kid: Option<String>,
     pub(super) typ: Option<String>,
     pub(super) claims: Claims,
-    /// What the signature covers.
+    /// The signing input.
     pub(super) signed: &'a [u8],
-    /// The signature, in base64.
+    /// Signature, in base64url.
     pub(super) signature: &'a str,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Jws<'a> {
         let (signed, signature) = token.rsplit_once('.').ok_or_else(malformed)?;
         let (header, claims) = signed.split_once('.').ok_or_else(malformed)?;
         let (header, claims) = (object(header)?, object(claims)?);
-        // RFC 7515 §4.1.11: no extension is understood here, so none may be critical. `b64` is one of them.
+        // RFC 7515 §4.1.11: no extension is supported, so none may be critical. `b64` is an extension.
         if header.text("alg").is_none() || header.get("crit").is_some() || header.get("b64").is_some() {
             return Err(Bad::new("the token's header is not accepted"));
         }
@@ -46,7 +46,7 @@ impl<'a> Jws<'a> {
             Some(_) => Err(Bad::new("the token's header is not accepted")),
         };
         URL_SAFE_NO_PAD.decode(signature).map_err(|_| malformed())?;
-        // `jwk`, `jku`, `x5u` and `x5c` name keys of the sender's choice and are not looked at.
+        // `jwk`, `jku`, `x5u` and `x5c` name keys of the sender's choice and are ignored.
         Ok(Self {
             algorithm: text("alg")?.unwrap_or_default(),
             kid: text("kid")?,
@@ -65,8 +65,7 @@ fn object(part: &str) -> Result<Claims, Bad> {
     value.is_object().then_some(Claims(value)).ok_or_else(malformed)
 }
 
-/// JSON in which no object has two members of one name: two readers would read two tokens. serde_json bounds
-/// the depth.
+/// JSON without duplicate members, which two parsers could read differently. serde_json bounds the depth.
 pub(super) struct Strict(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Strict {
@@ -120,7 +119,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut object = Map::new();
         while let Some((name, Strict(value))) = members.next_entry::<String, Strict>()? {
             if object.insert(name, value).is_some() {
-                return Err(A::Error::custom("a member stands twice"));
+                return Err(A::Error::custom("an object has a duplicate member"));
             }
         }
         Ok(Value::Object(object))

@@ -1,4 +1,4 @@
-//! What an operator writes of bearer tokens: issuers, introspection, what claims mean.
+//! Configuration of bearer tokens: issuers, introspection, claims.
 
 use crate::unit::{SecretRef, Span};
 use schemars::JsonSchema;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bearer {
-    /// The issuers whose JWTs count. Default: none.
+    /// Issuers whose JWTs are accepted. Default: none.
     pub issuers: Vec<Issuer>,
-    /// Where tokens that are not JWTs are asked about (RFC 7662). Default: such tokens are refused.
+    /// Endpoint that introspects tokens that are not JWTs (RFC 7662). Default: such tokens are refused.
     pub introspection: Option<Introspection>,
-    /// Verified tokens remembered at most; 1 to 10,000,000. Default: 100000.
+    /// Maximum number of cached verified tokens; 1 to 10000000. Default: 100000.
     pub token_cache_size: u64,
-    /// How long a verified token is remembered at most, which is also how long a key that its issuer
-    /// withdrew may go on to count; up to 1h. Default: 5m.
+    /// Maximum time a verified token is cached, and thereby how long a key that its issuer withdrew may remain valid;
+    /// 1s to 1h. Default: 5m.
     pub token_cache_for: Span,
 }
 
@@ -30,51 +30,52 @@ impl Default for Bearer {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// The exact text of the `iss` claim.
+    /// Exact text of the `iss` claim.
     pub issuer: String,
-    /// This issuer's word in its callers' ids: `oauth:LABEL/name`. Required where tokens come from more
-    /// than one place, because two of them may use one name. Default: none, `oauth:name`.
+    /// Label of this issuer in the ids of its callers: `oauth:LABEL/name`; 1 to 64 of A-Z a-z 0-9 . _ -. Required with
+    /// several issuers, because two of them may use the same name. Default: none, `oauth:name`.
     #[serde(default)]
     pub label: Option<String>,
-    /// The audiences that mean this gateway: one of them must be in `aud`. At least one.
+    /// Audiences of this gateway: `aud` must contain one of them. At least one.
     pub audience: Vec<String>,
-    /// The signature algorithms that count. At least one; a token's own word is never enough.
+    /// Accepted signature algorithms. At least one; the `alg` of the token alone is never trusted.
     pub algorithms: Vec<Algorithm>,
-    /// Where the issuer's keys are. Default: as its discovery document says.
+    /// URL of the issuer's key set. Default: taken from its discovery document.
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// Where the discovery document is. Default: /.well-known/openid-configuration under the issuer.
+    /// URL of the discovery document. Default: /.well-known/openid-configuration under the issuer.
     #[serde(default)]
     pub discovery_url: Option<String>,
-    /// How far clocks may differ; up to 5m. Default: 30s.
+    /// Tolerated clock skew; at most 5m. Default: 30s.
     #[serde(default = "leeway")]
     pub leeway: Span,
-    /// Values of the header's `typ` that count; `JWT` stands for no `typ` too. Default: at+jwt, JWT.
+    /// Accepted values of the header's `typ`; `JWT` also accepts a token without `typ`. Default: at+jwt, JWT.
     #[serde(default = "types")]
     pub types: Vec<String>,
-    /// How often the keys are fetched; 10s to 1d. Default: 10m.
+    /// How often the keys are fetched; 1s to 1d. Default: 10m.
     #[serde(default = "keys_refresh")]
     pub keys_refresh: Span,
-    /// The least time between two fetches that unknown keys cause; 1s to 1h. Default: 30s.
+    /// Minimum time between two fetches caused by unknown keys; 1s to 1h. Default: 30s.
     #[serde(default = "refetch_after")]
     pub refetch_after: Span,
-    /// How long keys count after the last good fetch; then tokens are answered 503. Default: 1d.
+    /// How long keys stay valid after the last successful fetch; afterwards tokens get 503. At least `keys_refresh`.
+    /// Default: 1d.
     #[serde(default = "keys_stale_after")]
     pub keys_stale_after: Span,
-    /// What the token's claims mean.
+    /// Mapping of the token's claims to callers.
     #[serde(default)]
     pub claims: Claims,
 }
 
-/// How callers are read from claims. A name, or a JSON Pointer such as `/realm_access/roles`.
+/// Mapping of claims to callers. Each is a claim's name, or a JSON Pointer such as `/realm_access/roles`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claims {
-    /// Where the caller's name is; the first that is there counts. Default: client_id, azp, sub.
+    /// Claims with the caller's name; the first that is present is used. Default: client_id, azp, sub.
     pub caller: Vec<String>,
-    /// Where its groups are: an array of strings, or one string. Default: groups.
+    /// Claim with the groups: an array of strings, or one string. Default: groups.
     pub groups: String,
-    /// Where its tier is. Default: nowhere.
+    /// Claim with the tier. Default: none.
     pub tier: Option<String>,
 }
 
@@ -89,39 +90,39 @@ impl Default for Claims {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Introspection {
-    /// The endpoint's URL.
+    /// URL of the endpoint.
     pub endpoint: String,
-    /// The name by which the gateway is known there.
+    /// Client id of the gateway at the endpoint.
     pub client_id: String,
-    /// The gateway's secret there.
+    /// Client secret of the gateway at the endpoint.
     pub client_secret: SecretRef,
-    /// This endpoint's word in its callers' ids, as with issuers; the same one as the issuer's that it speaks
-    /// for. Default: none.
+    /// Label of this endpoint in the ids of its callers, as for issuers; equal to the label of a listed issuer if the
+    /// endpoint belongs to it. Default: none.
     #[serde(default)]
     pub label: Option<String>,
-    /// The only issuer that may be named in an answer. Default: any, or none.
+    /// Only issuer that a response may name. Default: any, or none.
     #[serde(default)]
     pub issuer: Option<String>,
-    /// The audiences that mean this gateway: one of them must be in an answer's `aud`. Default: none,
-    /// the endpoint alone decides whether a token is meant for this gateway (RFC 7662 §4).
+    /// Audiences of this gateway: `aud` in the response must contain one of them. Default: none, the endpoint alone
+    /// decides whether a token is meant for this gateway (RFC 7662 §4).
     #[serde(default)]
     pub audience: Vec<String>,
-    /// How long an answer counts at most, which is also how long a revoked token may go on to count;
-    /// up to 1h. Default: 60s.
+    /// Maximum time a response is cached, and thereby how long a revoked token may remain valid; at most 1h. Default:
+    /// 60s.
     #[serde(default = "answer_for")]
     pub cache_for: Span,
-    /// How far clocks may differ; up to 5m. Default: 30s.
+    /// Tolerated clock skew; at most 5m. Default: 30s.
     #[serde(default = "leeway")]
     pub leeway: Span,
-    /// What the answer's members mean.
+    /// Mapping of the response's members to callers.
     #[serde(default)]
     pub claims: Claims,
 }
 
-/// A signature algorithm (RFC 7518, RFC 8037, RFC 9864). There is no symmetric one, and no `none`; ES512 is not
-/// offered.
+/// Signature algorithm (RFC 7518, RFC 8037, RFC 9864). Symmetric algorithms and `none` are never accepted; ES512 is not
+/// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
-#[expect(missing_docs, reason = "their names are their documentation")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Algorithm {
     RS256,
     RS384,

@@ -1,5 +1,5 @@
-//! What an operator writes under `auth`: which credentials count, and where they are checked.
-//! Who may call which agent stands under `access`.
+//! Configuration of authentication: which credentials are accepted and how they are checked.
+//! Authorisation is configured under `access`.
 
 mod bearer;
 
@@ -10,18 +10,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The credentials that count. A kind that is left out counts nowhere.
+/// Accepted credentials. A kind that is left out is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Auth")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The realm in `WWW-Authenticate`: letters, digits, spaces, dots, dashes. Default: gatepost.
+    /// Realm in `WWW-Authenticate`: 1 to 64 letters, digits, spaces, dots or dashes. Default: gatepost.
     pub realm: String,
-    /// API keys. A caller is known as `key:` and the name in its key's line.
+    /// API keys. The caller's id is `key:` and the name that is stored with the key.
     pub api_keys: Option<ApiKeys>,
-    /// OAuth 2.0 bearer tokens. A caller is known as `oauth:` and its name in the token.
+    /// OAuth 2.0 bearer tokens. The caller's id is `oauth:` and the name in the token.
     pub bearer: Option<Bearer>,
-    /// Client certificates. A caller is known as `cert:` and its name in the certificate.
+    /// Client certificates. The caller's id is `cert:` and the name in the certificate.
     pub mtls: Option<Mtls>,
 }
 
@@ -31,18 +31,18 @@ impl Default for Config {
     }
 }
 
-/// API keys, as `gatepost key new` makes them; only their hashes are stored.
+/// API keys, as `gatepost key new` generates them; only their hashes are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiKeys {
-    /// The request header that holds the key. Default: X-API-Key.
+    /// Request header that carries the key. Default: X-API-Key.
     pub header: String,
-    /// A secret that the hashes are made with (HMAC-SHA256), so that a stolen file cannot be tested
-    /// against. A change makes all keys invalid. Default: none, plain SHA-256.
+    /// Secret for the hashes (HMAC-SHA256), so that keys cannot be guessed from a stolen file. Changing it invalidates
+    /// all keys. Default: none, plain SHA-256.
     pub pepper: Option<SecretRef>,
-    /// Files with one key a line, in JSON; read again when they change. Default: none.
+    /// Files with one key per line, in JSON; reloaded when they change. Default: none.
     pub files: Vec<FilePath>,
-    /// Keys written here, in the form of the files' lines. Default: none.
+    /// Keys in the configuration, with the members of a line of a file. Default: none.
     pub keys: Vec<StoredKey>,
 }
 
@@ -56,37 +56,37 @@ impl Default for ApiKeys {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoredKey {
-    /// The public part that the key is found by: 12 letters or digits.
+    /// Public part, by which the key is looked up: 12 letters or digits.
     pub prefix: String,
-    /// The hash of the whole key: 64 hexadecimal digits.
+    /// Hash of the whole key: 64 hexadecimal digits.
     pub hash: String,
-    /// The caller's name, without `key:`. Several keys may have one caller.
+    /// Name of the caller, without `key:`. Several keys may belong to one caller.
     pub caller: String,
-    /// The groups that the caller is in. Default: none.
+    /// Groups of the caller. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// The caller's tier, which limits may refer to. Default: none.
+    /// Tier of the caller, which limits may refer to. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// When the key stops to count, as in RFC 3339. Default: never.
+    /// Time at which the key expires, in RFC 3339. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// Whether the key is switched off. Default: false.
+    /// Whether the key is disabled. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
-    /// When the key was made, for people to read.
+    /// Time at which the key was created; informational.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
 }
 
-/// Client certificates, which the listener has verified.
+/// Client certificates, verified by the listener.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mtls {
-    /// Where the caller's name is; the first that the certificate has counts. Default: san_uri, san_dns,
-    /// subject_cn.
+    /// Where the caller's name is read from; the first name that the certificate has is used. Default: san_uri,
+    /// san_dns, subject_cn.
     pub caller_from: Vec<CertificateName>,
-    /// What is known of callers, by their name without `cert:`. Others are callers without groups.
+    /// Attributes of callers, by name without `cert:`. Other callers have no groups and no tier.
     pub callers: BTreeMap<String, CertificateCaller>,
 }
 
@@ -101,26 +101,26 @@ impl Default for Mtls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateName {
-    /// The first DNS name among the subject's alternative names.
+    /// First DNS name among the subject's alternative names.
     SanDns,
-    /// The first URI among them, such as a SPIFFE id.
+    /// First URI among the subject's alternative names, such as a SPIFFE id.
     SanUri,
-    /// The first e-mail address among them.
+    /// First e-mail address among the subject's alternative names.
     SanEmail,
-    /// The subject's common name.
+    /// Common name of the subject.
     SubjectCn,
     /// The whole subject, such as `CN=a, O=b`.
     Subject,
-    /// The SHA-256 of the certificate, in lower-case hexadecimal digits.
+    /// SHA-256 of the certificate, in lower-case hexadecimal digits.
     Fingerprint,
 }
 
-/// What is known of the caller behind a certificate.
+/// Attributes of a caller with a client certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CertificateCaller {
-    /// The groups that the caller is in. Default: none.
+    /// Groups of the caller. Default: none.
     pub groups: Vec<String>,
-    /// The caller's tier, which limits may refer to. Default: none.
+    /// Tier of the caller, which limits may refer to. Default: none.
     pub tier: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! One file of keys: read when it changes, swapped whole. A file that cannot be used leaves the last good keys
-//! in force; a line that cannot be used leaves the others.
+//! API key file: reloaded when it changes, and replaced as a whole. While a file is invalid, the previous keys stay in
+//! force; an invalid line does not affect the other lines.
 
 use super::table::Table;
 use crate::{
@@ -15,13 +15,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The longest file: some three million keys.
+/// Maximum size of a file: about three million keys.
 const LONGEST: u64 = 1 << 30;
 
-/// Bad lines that are named in the log.
+/// Maximum number of invalid lines that are logged one by one.
 const NAMED: usize = 20;
 
-/// What tells that a file is another than before.
+/// Identifies the version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -39,7 +39,7 @@ impl Stamp {
 pub(super) struct KeyFile {
     path: PathBuf,
     table: ArcSwap<Table>,
-    /// Of the last content looked at, good or bad; `None` while the file is not there.
+    /// Stamp of the last content that was read, valid or not; `None` while the file is missing.
     stamp: Mutex<Option<Stamp>>,
 }
 
@@ -58,7 +58,7 @@ impl KeyFile {
         self.table.load().len()
     }
 
-    /// A bad content is told once, not at every look.
+    /// Reloads the file if it changed. Logs an invalid content once, not at every check.
     pub(super) fn reload_if_changed(&self, access: &Access, metrics: &Metrics) {
         let mut last = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         let now = std::fs::metadata(&self.path).ok().map(|metadata| Stamp::of(&metadata));
@@ -69,19 +69,19 @@ impl KeyFile {
         *last = read.as_ref().map_or(now, |(stamp, _)| Some(*stamp));
         match read.and_then(|(_, text)| understand(&self.path, &text, access, metrics)) {
             Ok(table) => {
-                tracing::info!(file = %self.path.display(), keys = table.len(), "API keys were read again");
+                tracing::info!(file = %self.path.display(), keys = table.len(), "API keys reloaded");
                 self.table.store(Arc::new(table));
                 metrics.count(Event::KeysLoaded);
             }
             Err(why) => {
-                tracing::error!(file = %self.path.display(), why, "API keys were not read again; the last good ones stay");
+                tracing::error!(file = %self.path.display(), error = why, "API keys not reloaded: keeping the previous keys");
                 metrics.count(Event::KeysRefused);
             }
         }
     }
 }
 
-/// The stamp is taken before the content, so that a change in between is seen at the next look.
+/// Reads a file. The stamp is taken before the content, so that the next check detects a change in between.
 fn read(path: &Path) -> Result<(Stamp, String), String> {
     let refuse = |why: std::io::Error| format!("{} cannot be read ({why})", path.display());
     let file = File::open(path).map_err(refuse)?;
@@ -94,16 +94,16 @@ fn read(path: &Path) -> Result<(Stamp, String), String> {
     Ok((Stamp::of(&metadata), text))
 }
 
-/// A content without one good line is garbage, unless it is empty.
+/// Parses a key file. A content without any valid line is an error, unless it is empty.
 fn understand(path: &Path, text: &str, access: &Access, metrics: &Metrics) -> Result<Table, String> {
     let (table, bad) = Table::from_lines(text, access);
     for (line, why) in bad.iter().take(NAMED) {
-        tracing::warn!(file = %path.display(), line, why, "a line is not a key and does not count");
+        tracing::warn!(file = %path.display(), line, error = why, "invalid line in API key file ignored");
     }
     match bad.first() {
-        Some((line, why)) if table.len() == 0 => Err(format!("{} holds no key (line {line}: {why})", path.display())),
+        Some((line, why)) if table.len() == 0 => Err(format!("{} has no key (line {line}: {why})", path.display())),
         Some(_) => {
-            tracing::warn!(file = %path.display(), lines = bad.len(), "some lines are not keys and do not count");
+            tracing::warn!(file = %path.display(), lines = bad.len(), "API key file has invalid lines (fix them)");
             metrics.count(Event::KeysRefused);
             Ok(table)
         }

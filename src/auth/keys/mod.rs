@@ -1,5 +1,5 @@
-//! Callers by API key. A key is found by its public prefix and compared as a hash in constant time; files of
-//! keys are read again when they change. The key itself is held nowhere.
+//! Authentication by API key. A key is looked up by its public prefix, and its hash is compared in constant time; key
+//! files are reloaded when they change. The key itself is never stored.
 
 mod file;
 mod new;
@@ -17,16 +17,16 @@ use aws_lc_rs::{constant_time, digest, hmac};
 use file::KeyFile;
 use http::{HeaderMap, HeaderName, header};
 use std::sync::Arc;
-use table::{PREFIX, Table};
+use table::{PREFIX_LENGTH, Table};
 
-/// The longest text that can be a key.
+/// Maximum length of a key.
 const LONGEST: usize = 256;
 
-/// The shortest secret part: 32 of 62 letters are 190 bits.
+/// Minimum length of the secret part: 32 of 62 letters are 190 bits.
 const SECRET: usize = 32;
 
-/// How the stored form of a key is computed. The keys are random, so that a slow hash would only be a way to
-/// keep the gateway busy.
+/// Computes the stored hash of a key. Keys are random, so a slow hash would add no security and only let callers load
+/// the gateway.
 #[derive(Debug)]
 pub(super) enum Hasher {
     Plain,
@@ -51,7 +51,7 @@ impl Hasher {
     }
 }
 
-/// All API keys.
+/// All API keys, and the header that carries them.
 #[derive(Debug)]
 pub(super) struct ApiKeys {
     header: HeaderName,
@@ -72,7 +72,7 @@ impl ApiKeys {
         let name = HeaderName::try_from(&config.header).ok().filter(|name| !is_taken(name));
         if name.is_none() {
             problems.push(format!(
-                "api_keys.header: '{}' cannot hold keys (write a header name such as X-API-Key)",
+                "api_keys.header: '{}' is not usable (write a header name such as X-API-Key)",
                 config.header
             ));
         }
@@ -98,20 +98,20 @@ impl ApiKeys {
         &self.header
     }
 
-    /// Reads the files that have changed. Blocks: a million keys take a second.
+    /// Reloads the files that changed. Blocks: a million keys take a second.
     pub(super) fn reload_if_changed(&self) {
         for file in &self.files {
             file.reload_if_changed(&self.access, &self.metrics);
         }
     }
 
-    /// How many keys are known.
+    /// Returns the number of keys.
     pub(super) fn count(&self) -> usize {
         self.written.len() + self.files.iter().map(KeyFile::len).sum::<usize>()
     }
 
-    /// Without I/O and without allocation for a key that holds. A key that is not there costs what a wrong
-    /// one costs, and reads the same.
+    /// Checks a key without I/O, and without allocation if it is valid. An unknown key takes as long as a wrong one,
+    /// and gets the same response.
     pub(super) fn check(&self, headers: &HeaderMap) -> Verdict {
         let Some(value) = headers.get(&self.header) else {
             return Verdict::NotMine;
@@ -127,14 +127,14 @@ impl ApiKeys {
             let same = constant_time::verify_slices_are_equal(known, &hash).is_ok();
             stored.filter(|stored| same && stored.counts_at(now())).map(|stored| Arc::clone(&stored.caller))
         };
-        // Whether any are written there is no secret.
+        // Whether the configuration has keys is not a secret.
         let written = Some(&self.written).filter(|table| table.len() > 0).and_then(holds);
         let found = written.or_else(|| self.files.iter().find_map(|file| holds(&file.table())));
         found.map_or_else(refuse, Verdict::Known)
     }
 }
 
-/// Headers that mean something else to somebody on the way.
+/// Returns whether the header has another meaning in HTTP.
 fn is_taken(name: &HeaderName) -> bool {
     [
         header::AUTHORIZATION,
@@ -150,8 +150,8 @@ fn is_taken(name: &HeaderName) -> bool {
         || [header::CONTENT_TYPE, header::FORWARDED].contains(name)
 }
 
-/// The public prefix of a key, and the whole: `gp_<12 letters or digits>_<32 or more>`.
-fn parts(text: &str) -> Option<([u8; PREFIX], &str)> {
+/// Splits a key, `gp_<12 letters or digits>_<32 or more>`, into its public prefix and the whole key.
+fn parts(text: &str) -> Option<([u8; PREFIX_LENGTH], &str)> {
     let word = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric());
     let (prefix, secret) = text.strip_prefix("gp_")?.split_once('_')?;
     let fits = text.len() <= LONGEST && secret.len() >= SECRET && word(prefix) && word(secret);

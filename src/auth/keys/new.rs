@@ -1,6 +1,6 @@
-//! Making a key: the whole is returned once, to be shown; what is stored is its hash.
+//! Generation of API keys: the key is returned once, to be shown; only its hash is stored.
 
-use super::{Hasher, SECRET, table::PREFIX};
+use super::{Hasher, SECRET, table::PREFIX_LENGTH};
 use crate::{
     auth::{caller::is_name, config::StoredKey, peer::hex},
     unit::Secret,
@@ -16,35 +16,35 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Whom a key is for.
+/// Attributes of a new API key.
 #[derive(Clone, Debug, Default)]
 pub struct NewKey {
-    /// The caller's name, without `key:`.
+    /// Name of the caller, without `key:`.
     pub caller: String,
-    /// The groups that it is in.
+    /// Groups of the caller.
     pub groups: Vec<String>,
-    /// Its tier.
+    /// Tier of the caller.
     pub tier: Option<String>,
-    /// When the key stops to count.
+    /// Time at which the key expires.
     pub expires: Option<OffsetDateTime>,
 }
 
-/// A new key, and the line to store for it. `pepper` must be the one of the gateway that will check it.
+/// Generates a key and the line to store for it. `pepper` must be that of the gateway that checks the key.
 ///
 /// # Errors
-/// A name that cannot be one, or no randomness.
+/// An invalid name, or no randomness.
 pub fn new_key(key: &NewKey, pepper: Option<&Secret>) -> Result<(Secret, String), String> {
     let names = key.groups.iter().chain(&key.tier).chain([&key.caller]);
-    if let Some(bad) = names.into_iter().find(|name| !is_name(name)) {
-        return Err(format!("{bad:?} cannot be a name (1 to 256 characters, none of them a control)"));
+    if let Some(invalid) = names.into_iter().find(|name| !is_name(name)) {
+        return Err(format!("{invalid:?} is not a valid name (1 to 256 characters without control characters)"));
     }
-    let prefix = letters(PREFIX)?;
+    let prefix = letters(PREFIX_LENGTH)?;
     let text = format!("gp_{prefix}_{}", letters(SECRET)?);
     let written = |at: OffsetDateTime| {
         at.replace_nanosecond(0)
             .unwrap_or(at)
             .format(&Rfc3339)
-            .map_err(|why| format!("the time cannot be written ({why})"))
+            .map_err(|why| format!("the time cannot be formatted ({why})"))
     };
     let stored = StoredKey {
         hash: hex(&Hasher::new(pepper).hash(&text)),
@@ -56,20 +56,20 @@ pub fn new_key(key: &NewKey, pepper: Option<&Secret>) -> Result<(Secret, String)
         disabled: false,
         created: Some(written(OffsetDateTime::now_utc())?),
     };
-    let line = serde_json::to_string(&stored).map_err(|why| format!("the key cannot be written ({why})"))?;
+    let line = serde_json::to_string(&stored).map_err(|why| format!("the key cannot be serialized ({why})"))?;
     Ok((Secret::new(text), line))
 }
 
-/// Adds a line to a file of keys, which only its owner may read if it is new.
+/// Appends a line to an API key file; a new file is readable by its owner only.
 ///
 /// # Errors
-/// The file cannot be written to the end.
+/// The file cannot be written completely.
 pub fn append_key(path: &Path, line: &str) -> Result<(), String> {
     let refuse = |why: std::io::Error| format!("{} cannot be written ({why})", path.display());
     let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
     let mut file = file.map_err(refuse)?;
-    // One write call with O_APPEND: two commands at once cannot mix their lines. A file edited by hand may
-    // lack its last line feed.
+    // One write call with O_APPEND, so that concurrent commands cannot mix their lines. A file edited by hand may lack
+    // the final line feed.
     let mut last = [b'\n'];
     if file.seek(SeekFrom::End(-1)).is_ok() {
         file.read_exact(&mut last).map_err(refuse)?;
@@ -79,7 +79,7 @@ pub fn append_key(path: &Path, line: &str) -> Result<(), String> {
     file.sync_all().map_err(refuse)
 }
 
-/// Letters drawn evenly: a byte beyond the last multiple of 62 is drawn again.
+/// Returns random letters and digits, evenly distributed: bytes beyond the last multiple of 62 are discarded.
 fn letters(count: usize) -> Result<String, String> {
     let mut text = String::with_capacity(count);
     while text.len() < count {

@@ -1,4 +1,4 @@
-//! Stored keys by their prefix: compact, because there may be a million, and never changed once read.
+//! API keys by prefix: compact, because there may be a million, and immutable.
 
 use crate::auth::{
     access::Access,
@@ -9,14 +9,14 @@ use serde::Deserialize;
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// Letters in a public prefix.
-pub(super) const PREFIX: usize = 12;
+/// Length of the public prefix.
+pub(super) const PREFIX_LENGTH: usize = 12;
 
 /// A key as it is compared.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) hash: [u8; 32],
-    /// The first second at which it no longer counts; a key that is switched off never counted.
+    /// First second at which the key is no longer valid; a disabled key is never valid.
     until: i64,
     pub(super) caller: Arc<Caller>,
 }
@@ -30,7 +30,7 @@ impl Stored {
 /// Keys of one file, or of the configuration.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    by_prefix: HashMap<[u8; PREFIX], u32>,
+    by_prefix: HashMap<[u8; PREFIX_LENGTH], u32>,
     keys: Vec<Stored>,
 }
 
@@ -39,11 +39,11 @@ impl Table {
         self.keys.len()
     }
 
-    pub(super) fn find(&self, prefix: [u8; PREFIX]) -> Option<&Stored> {
+    pub(super) fn find(&self, prefix: [u8; PREFIX_LENGTH]) -> Option<&Stored> {
         self.keys.get(*self.by_prefix.get(&prefix)? as usize)
     }
 
-    /// The keys written in the configuration, and those that are wrong, with their number from 0.
+    /// Builds the table from the keys in the configuration; returns the invalid ones with their index, from 0.
     pub(super) fn from_config(keys: &[StoredKey], access: &Access) -> (Self, Vec<(usize, String)>) {
         let mut filling = Filling::new(access);
         for (at, key) in keys.iter().enumerate() {
@@ -52,22 +52,22 @@ impl Table {
         filling.done()
     }
 
-    /// The keys in the text of a file, and the lines that are wrong, with their number from 1.
+    /// Builds the table from the text of a file; returns the invalid lines with their number, from 1.
     pub(super) fn from_lines(text: &str, access: &Access) -> (Self, Vec<(usize, String)>) {
         let mut filling = Filling::new(access);
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
             if !line.is_empty() {
-                // serde_json's own text may repeat what stands in the line, and that may be a whole key.
+                // The error text of serde_json may quote the line, which may be a whole key.
                 let read = serde_json::from_str::<Line<'_>>(line);
-                filling.add(at + 1, read.map_err(|why| format!("is not a key's JSON (column {})", why.column())));
+                filling.add(at + 1, read.map_err(|why| format!("is not a key in JSON (column {})", why.column())));
             }
         }
         filling.done()
     }
 }
 
-/// A line of a file. The same members as [`StoredKey`], borrowed.
+/// A line of a file: the members of `StoredApiKey`, borrowed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -104,7 +104,7 @@ impl<'a> From<&'a StoredKey> for Line<'a> {
     }
 }
 
-/// A table in the making; callers and their groups are shared between keys.
+/// Builds a table; callers and their groups are shared between keys.
 struct Filling<'a> {
     access: &'a Access,
     table: Table,
@@ -132,27 +132,27 @@ impl<'a> Filling<'a> {
 
     fn put(&mut self, line: &Line<'_>) -> Result<(), String> {
         let word = line.prefix.bytes().all(|b| b.is_ascii_alphanumeric());
-        let prefix: [u8; PREFIX] = line
+        let prefix: [u8; PREFIX_LENGTH] = line
             .prefix
             .as_bytes()
             .try_into()
             .ok()
             .filter(|_| word)
-            .ok_or_else(|| format!("prefix: must be {PREFIX} letters or digits"))?;
+            .ok_or_else(|| format!("prefix: must be {PREFIX_LENGTH} letters or digits"))?;
         let hash = unhex(&line.hash).ok_or("hash: must be 64 hexadecimal digits")?;
         let names = line.groups.iter().chain(&line.tier).chain([&line.caller]);
         if !names.into_iter().all(|name| is_name(name)) {
-            return Err("caller, groups and tier: must be 1 to 256 characters, none of them a control".to_owned());
+            return Err("caller, groups and tier: must be 1 to 256 characters without control characters".to_owned());
         }
         let expires = line.expires.as_deref().map(|text| OffsetDateTime::parse(text, &Rfc3339)).transpose();
-        let expires = expires.map_err(|_| "expires: must be a date-time as in RFC 3339")?;
+        let expires = expires.map_err(|_| "expires: must be an RFC 3339 date-time")?;
         let until = match (line.disabled, expires) {
             (true, _) => i64::MIN,
             (false, None) => i64::MAX,
             (false, Some(at)) => at.unix_timestamp(),
         };
         if self.table.by_prefix.contains_key(&prefix) {
-            return Err(format!("prefix: {} stands twice", line.prefix));
+            return Err(format!("prefix: {} is a duplicate", line.prefix));
         }
         let number = u32::try_from(self.table.keys.len()).map_err(|_| "there are too many keys")?;
         let caller = self.caller(line);

@@ -1,8 +1,8 @@
-//! Who may call which agent, and what those who may not can learn.
+//! Tests of authorisation: which caller may call which agent, and what a refusal reveals.
 
 use super::*;
 
-/// Keys of `names`, and the configuration that knows them.
+/// Generates keys for `names`, and the configuration that accepts them.
 fn keys(names: &[&str]) -> (Vec<String>, Value) {
     let made = names.iter().map(|name| {
         let asked = NewKey { caller: (*name).to_owned(), groups: vec![format!("{name}-group")], ..NewKey::default() };
@@ -21,7 +21,7 @@ async fn status(auth: &Auth, key: &str, agent: Option<&Agent>) -> u16 {
 }
 
 #[tokio::test]
-async fn r3_nobody_may_call_anything_unless_granted() {
+async fn r3_no_call_is_allowed_without_a_grant() {
     let (keys, config) = keys(&["team-a"]);
     let agent = kind("api_key");
     for access in [
@@ -37,7 +37,7 @@ async fn r3_nobody_may_call_anything_unless_granted() {
 }
 
 #[tokio::test]
-async fn r3_a_grant_names_callers_and_agents_in_several_ways() {
+async fn r3_a_grant_matches_callers_and_agents_by_any_of_its_patterns() {
     let (keys, config) = keys(&["team-a", "team-b", "other"]);
     let agent = kind("api_key");
     for (grant, expected) in [
@@ -59,14 +59,14 @@ async fn r3_a_grant_names_callers_and_agents_in_several_ways() {
 }
 
 #[tokio::test]
-async fn r3_one_grant_must_name_both() {
+async fn r3_one_grant_must_match_both_caller_and_agent() {
     let (keys, config) = keys(&["team-a"]);
     let access = json!({"grants": [{"callers": ["key:team-a"], "agents": ["other"]}, {"callers": ["key:team-b"], "agents": ["echo"]}]});
     assert_eq!(status(&try_build(config, access).unwrap(), &keys[0], Some(&kind("api_key"))).await, 404);
 }
 
 #[tokio::test]
-async fn r12_no_credential_is_enough_only_where_that_is_spelled() {
+async fn r12_anonymous_callers_need_an_explicit_grant() {
     let (_, config) = keys(&["team-a"]);
     let open = kind("none");
     let none = HeaderMap::new();
@@ -84,7 +84,7 @@ async fn r12_no_credential_is_enough_only_where_that_is_spelled() {
         assert_eq!(seen(call(&auth, &none, None, Some(&kind(kind_))).await).0, 401, "{kind_}");
     }
     let bad = headers(&[("x-api-key", "gp_bad")]);
-    assert_eq!(seen(call(&auth, &bad, None, Some(&open)).await).0, 401, "a credential that does not hold is not none");
+    assert_eq!(seen(call(&auth, &bad, None, Some(&open)).await).0, 401, "an invalid credential is not anonymous");
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn r3_without_a_credential_all_agents_look_alike() {
 }
 
 #[tokio::test]
-async fn r3_a_caller_cannot_tell_what_it_may_not_see_from_what_is_not_there() {
+async fn r3_an_agent_without_a_grant_looks_like_a_missing_agent() {
     let world = World::new().await;
     let (made, mut config) = keys(&["team-a"]);
     config["bearer"] = json!({"issuers": [world.settings()]});
@@ -144,7 +144,7 @@ async fn r3_a_caller_cannot_tell_what_it_may_not_see_from_what_is_not_there() {
 }
 
 #[tokio::test]
-async fn r12_another_kind_of_credential_is_told_so_by_an_agent_that_is_seen() {
+async fn r12_a_visible_agent_names_the_kind_of_credential_that_it_requires() {
     let world = World::new().await;
     let (made, mut config) = keys(&["team-a"]);
     config["bearer"] = json!({"issuers": [world.settings()]});
@@ -164,7 +164,7 @@ async fn r12_another_kind_of_credential_is_told_so_by_an_agent_that_is_seen() {
 }
 
 #[tokio::test]
-async fn r2_every_scope_must_be_held_and_only_this_agents_are_named() {
+async fn r2_every_required_scope_must_be_present_and_is_named_in_the_challenge() {
     let world = World::new().await;
     let auth = world.auth();
     let token = bearer(&world.token(&world.claims()));
@@ -185,7 +185,7 @@ async fn r2_every_scope_must_be_held_and_only_this_agents_are_named() {
 }
 
 #[test]
-fn r3_grants_of_another_configuration_never_agree() {
+fn r3_grant_sets_of_two_configurations_never_intersect() {
     let agent = kind("api_key");
     let (first, second) = (build(json!({})), build(json!({})));
     assert!(first.grants_of(&agent).meets(&first.grants_of(&agent)));
@@ -194,7 +194,7 @@ fn r3_grants_of_another_configuration_never_agree() {
 }
 
 #[tokio::test]
-async fn without_anything_configured_everybody_is_refused() {
+async fn an_empty_configuration_refuses_every_call() {
     let auth = try_build(json!({}), json!({})).unwrap();
     for agent in [Some(kind("api_key")), Some(kind("none")), None] {
         let (status, _, challenges) = seen(
@@ -205,7 +205,7 @@ async fn without_anything_configured_everybody_is_refused() {
 }
 
 #[tokio::test]
-async fn the_usual_call_waits_for_nothing() {
+async fn common_calls_are_authorised_without_waiting() {
     let world = World::new().await;
     let (made, mut config) = keys(&["team-a"]);
     config["bearer"] = json!({"issuers": [world.settings()]});

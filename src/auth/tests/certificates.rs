@@ -1,4 +1,4 @@
-//! Callers by client certificate, and tokens bound to one.
+//! Tests of authentication by client certificate, and of tokens bound to a certificate.
 
 use super::*;
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
@@ -19,7 +19,7 @@ async fn caller(auth: &Auth, peer: &Peer) -> Result<Arc<Caller>, Refusal> {
 }
 
 #[tokio::test]
-async fn r2_a_certificate_tells_who_calls() {
+async fn r2_a_certificate_authenticates_its_caller() {
     let auth = build(json!({"mtls": {"callers": {"robot.example": {"groups": ["robots"], "tier": "gold"}}}}));
     let known = caller(&auth, &named("robot.example")).await.unwrap();
     assert_eq!(
@@ -30,7 +30,7 @@ async fn r2_a_certificate_tells_who_calls() {
 }
 
 #[tokio::test]
-async fn r2_the_first_name_that_is_there_counts() {
+async fn r2_the_first_configured_name_that_is_present_is_used() {
     let peer = certificate(|params| {
         params.distinguished_name.push(DnType::CommonName, "Robot");
         params.subject_alt_names = vec![
@@ -57,7 +57,7 @@ async fn r2_the_first_name_that_is_there_counts() {
 }
 
 #[tokio::test]
-async fn r2_a_certificate_that_names_nobody_or_is_out_of_time_is_refused() {
+async fn r2_certificates_without_a_name_or_outside_their_validity_are_refused() {
     let auth = build(json!({"mtls": {}}));
     let nobody = certificate(|_| {});
     let past = certificate(|params| {
@@ -74,7 +74,7 @@ async fn r2_a_certificate_that_names_nobody_or_is_out_of_time_is_refused() {
 }
 
 #[test]
-fn what_is_no_certificate_is_an_error_not_a_panic() {
+fn invalid_certificates_are_errors_and_never_panic() {
     let der = CertificateParams::new(vec!["a.example".to_owned()])
         .unwrap()
         .self_signed(&KeyPair::generate().unwrap())
@@ -93,13 +93,13 @@ fn what_is_no_certificate_is_an_error_not_a_panic() {
 }
 
 #[tokio::test]
-async fn r97_a_bound_token_counts_only_with_its_certificate() {
+async fn r97_a_bound_token_is_valid_only_with_its_certificate() {
     let world = World::new().await;
     let auth = build(json!({"bearer": {"issuers": [world.settings()]}}));
     let (ours, theirs) = (named("a.example"), named("a.example"));
     let headers = bearer(&world.token(&world.with("cnf", json!({"x5t#S256": signer::encode(ours.fingerprint())}))));
     let agent = kind("oauth2_bearer");
-    // In turns, so that what is remembered of the token is seen to hold as well.
+    // Twice, so that the cached token is checked as well.
     for _ in 0..2 {
         assert!(call(&auth, &headers, Some(&ours), Some(&agent)).await.is_ok());
         for peer in [Some(&theirs), None] {

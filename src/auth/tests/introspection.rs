@@ -1,4 +1,4 @@
-//! Tokens that only their issuer understands.
+//! Tests of token introspection.
 
 use super::*;
 
@@ -32,7 +32,7 @@ async fn outcome(auth: &Auth, token: &str) -> Result<Arc<Caller>, u16> {
 }
 
 #[tokio::test]
-async fn r97_an_active_token_counts_and_is_asked_about_once() {
+async fn r97_an_active_token_is_accepted_and_introspected_once() {
     let endpoint =
         Endpoint::new(&json!({"active": true, "client_id": "app-1", "scope": "read", "exp": caller::now() + 60})).await;
     let auth = endpoint.auth(&json!({}));
@@ -48,7 +48,7 @@ async fn r97_an_active_token_counts_and_is_asked_about_once() {
 }
 
 #[tokio::test]
-async fn r97_tokens_that_are_not_active_are_401_and_remembered_for_a_moment() {
+async fn r97_inactive_tokens_are_401_and_briefly_cached() {
     let endpoint = Endpoint::new(&json!({"active": false})).await;
     let auth = endpoint.auth(&json!({}));
     for _ in 0..5 {
@@ -58,7 +58,7 @@ async fn r97_tokens_that_are_not_active_are_401_and_remembered_for_a_moment() {
 }
 
 #[tokio::test]
-async fn r97_answers_that_do_not_hold_are_401() {
+async fn r97_responses_with_invalid_claims_are_401() {
     let now = caller::now();
     let base = json!({"active": true, "client_id": "app-1", "aud": "gatepost", "iss": "https://issuer.example"});
     let wrong = [
@@ -83,7 +83,7 @@ async fn r97_answers_that_do_not_hold_are_401() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_cannot_tell_is_503_and_asked_again() {
+async fn a_failed_introspection_is_503_and_not_cached() {
     let endpoint = Endpoint::new(&json!({})).await;
     let auth = endpoint.auth(&json!({}));
     let answers = [
@@ -111,7 +111,7 @@ async fn an_endpoint_that_cannot_tell_is_503_and_asked_again() {
 }
 
 #[tokio::test]
-async fn one_question_answers_all_calls_with_one_token() {
+async fn concurrent_calls_with_one_token_share_one_introspection() {
     let endpoint = Endpoint::new(&json!({"active": true, "client_id": "app-1"})).await;
     let auth = Arc::new(endpoint.auth(&json!({})));
     endpoint.web.hold(true);
@@ -121,7 +121,7 @@ async fn one_question_answers_all_calls_with_one_token() {
             tokio::spawn(async move { outcome(&auth, "opaque").await.is_ok() })
         })
         .collect();
-    poll("the endpoint is asked", || async { endpoint.web.asked("/introspect") == 1 }).await;
+    poll("the endpoint is called", || async { endpoint.web.asked("/introspect") == 1 }).await;
     endpoint.web.hold(false);
     for call in calls {
         assert!(call.await.unwrap());
@@ -130,7 +130,7 @@ async fn one_question_answers_all_calls_with_one_token() {
 }
 
 #[tokio::test]
-async fn an_answer_is_not_believed_for_longer_than_configured() {
+async fn a_result_is_not_cached_longer_than_configured() {
     let endpoint = Endpoint::new(&json!({"active": true, "client_id": "app-1"})).await;
     let auth = endpoint.auth(&json!({"cache_for": "1s"}));
     assert!(outcome(&auth, "opaque").await.is_ok());
@@ -139,7 +139,7 @@ async fn an_answer_is_not_believed_for_longer_than_configured() {
 }
 
 #[tokio::test]
-async fn a_jwt_is_never_sent_to_the_endpoint() {
+async fn a_jwt_is_never_sent_to_the_introspection_endpoint() {
     let endpoint = Endpoint::new(&json!({"active": true, "client_id": "app-1"})).await;
     let auth = endpoint.auth(&json!({}));
     let world = World::new().await;

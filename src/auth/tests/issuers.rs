@@ -1,4 +1,4 @@
-//! Issuers that are down, change their keys, or lie; and tokens remembered.
+//! Tests of issuers that are unreachable, rotate keys or misbehave, and of the token cache.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn changed(mut settings: Value, changes: &Value) -> Auth {
 }
 
 #[tokio::test]
-async fn an_issuer_that_was_never_reached_is_503_and_then_counts() {
+async fn an_unreachable_issuer_is_503_until_its_keys_are_fetched() {
     let world = World::new().await;
     world.web.down(true);
     let auth = world.auth();
@@ -27,13 +27,13 @@ async fn an_issuer_that_was_never_reached_is_503_and_then_counts() {
     assert_eq!((refusal.fault.code(), refusal.fault.http_status()), (Code::Overloaded, 503));
     assert!(refusal.fault.retry_after_secs().is_some());
     assert!(!refusal.fault.message().contains("127.0.0.1"));
-    assert_eq!(status(&auth, &world.token(&world.with("exp", json!(1)))).await, 503, "nobody can tell yet");
+    assert_eq!(status(&auth, &world.token(&world.with("exp", json!(1)))).await, 503, "no key to check it with yet");
     world.web.down(false);
-    poll("the issuer counts", || async { status(&auth, &token).await == 200 }).await;
+    poll("the token is accepted", || async { status(&auth, &token).await == 200 }).await;
 }
 
 #[tokio::test]
-async fn known_keys_serve_while_the_issuer_is_down_and_unknown_ones_are_503() {
+async fn cached_keys_are_used_while_the_issuer_is_down_and_unknown_keys_are_503() {
     let world = World::new().await;
     let auth = world.auth();
     assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
@@ -49,7 +49,7 @@ async fn known_keys_serve_while_the_issuer_is_down_and_unknown_ones_are_503() {
 }
 
 #[tokio::test]
-async fn keys_that_were_fetched_too_long_ago_are_503_until_fetched_again() {
+async fn stale_keys_are_503_until_they_are_fetched_again() {
     let world = World::new().await;
     let auth = changed(world.settings(), &json!({"keys_refresh": "1s", "keys_stale_after": "1s"}));
     assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
@@ -58,11 +58,11 @@ async fn keys_that_were_fetched_too_long_ago_are_503_until_fetched_again() {
     let another = || world.token(&world.with("jti", json!(number.fetch_add(1, std::sync::atomic::Ordering::Relaxed))));
     poll("the keys are stale", || async { status(&auth, &another()).await == 503 }).await;
     world.web.down(false);
-    poll("the keys are back", || async { status(&auth, &another()).await == 200 }).await;
+    poll("the keys are fetched", || async { status(&auth, &another()).await == 200 }).await;
 }
 
 #[tokio::test]
-async fn an_unknown_key_is_fetched_once_for_all_who_wait() {
+async fn concurrent_calls_with_an_unknown_key_share_one_fetch() {
     let world = World::new().await;
     let auth = Arc::new(world.auth());
     assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
@@ -75,7 +75,7 @@ async fn an_unknown_key_is_fetched_once_for_all_who_wait() {
             tokio::spawn(async move { status(&auth, &token).await })
         })
         .collect();
-    poll("the keys are asked for", || async { world.web.asked("/jwks") == 2 }).await;
+    poll("the keys are requested", || async { world.web.asked("/jwks") == 2 }).await;
     world.web.hold(false);
     for call in calls {
         assert_eq!(call.await.unwrap(), 200);
@@ -84,7 +84,7 @@ async fn an_unknown_key_is_fetched_once_for_all_who_wait() {
 }
 
 #[tokio::test]
-async fn a_flood_of_unknown_keys_causes_one_fetch() {
+async fn many_unknown_keys_cause_one_fetch() {
     let world = World::new().await;
     let auth = world.auth();
     assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
@@ -96,7 +96,7 @@ async fn a_flood_of_unknown_keys_causes_one_fetch() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_does_not_stop_a_fetch() {
+async fn a_caller_that_disconnects_does_not_cancel_the_fetch() {
     let world = World::new().await;
     let auth = world.auth();
     let token = world.token(&world.claims());
@@ -104,7 +104,7 @@ async fn a_caller_that_leaves_does_not_stop_a_fetch() {
     {
         let (headers, agent) = (bearer(&token), kind("oauth2_bearer"));
         let mut call = std::pin::pin!(call(&auth, &headers, None, Some(&agent)));
-        poll("the keys are asked for", || {
+        poll("the keys are requested", || {
             let _ = futures_util::FutureExt::now_or_never(call.as_mut());
             let asked = world.web.asked("/jwks");
             async move { asked == 1 }
@@ -117,7 +117,7 @@ async fn a_caller_that_leaves_does_not_stop_a_fetch() {
 }
 
 #[tokio::test]
-async fn a_token_without_a_key_id_is_tried_with_the_keys_that_fit() {
+async fn a_token_without_a_key_id_is_checked_with_all_matching_keys() {
     let world = World::new().await;
     let others = ["a", "b"].map(|kid| Signer::new("ES256", kid));
     let mut nameless = world.signer.jwk();
@@ -131,7 +131,7 @@ async fn a_token_without_a_key_id_is_tried_with_the_keys_that_fit() {
 }
 
 #[tokio::test]
-async fn two_keys_of_one_id_are_both_tried() {
+async fn two_keys_with_the_same_id_are_both_tried() {
     let world = World::new().await;
     let twin = Signer::new("ES256", "one");
     world.web.serve("/jwks", 200, &json!({"keys": [world.signer.jwk(), twin.jwk()]}));
@@ -141,7 +141,7 @@ async fn two_keys_of_one_id_are_both_tried() {
 }
 
 #[tokio::test]
-async fn keys_that_are_not_for_signatures_or_too_weak_are_left_out() {
+async fn keys_that_are_weak_or_not_for_signatures_are_ignored() {
     let world = World::new().await;
     let with = |name: &str, value: Value| {
         let mut jwk = world.signer.jwk();
@@ -178,7 +178,7 @@ async fn keys_that_are_not_for_signatures_or_too_weak_are_left_out() {
 }
 
 #[tokio::test]
-async fn an_answer_without_usable_keys_keeps_the_last_ones() {
+async fn a_response_without_usable_keys_keeps_the_previous_keys() {
     let world = World::new().await;
     let auth = changed(world.settings(), &json!({"keys_refresh": "1s", "refetch_after": "1s"}));
     assert_eq!(status(&auth, &world.token(&world.claims())).await, 200);
@@ -191,7 +191,7 @@ async fn an_answer_without_usable_keys_keeps_the_last_ones() {
     ] {
         world.web.serve_text("/jwks", code, body);
         let before = world.web.asked("/jwks");
-        poll("the keys are asked for", || async {
+        poll("the keys are requested", || async {
             auth.tick().await;
             world.web.asked("/jwks") > before
         })
@@ -201,10 +201,10 @@ async fn an_answer_without_usable_keys_keeps_the_last_ones() {
 }
 
 #[tokio::test]
-async fn the_timer_fetches_before_the_first_call() {
+async fn the_tick_fetches_keys_before_the_first_call() {
     let world = World::new().await;
     let auth = world.auth();
-    poll("the keys are asked for", || async {
+    poll("the keys are requested", || async {
         auth.tick().await;
         world.web.asked("/jwks") == 1
     })
@@ -215,7 +215,7 @@ async fn the_timer_fetches_before_the_first_call() {
 }
 
 #[tokio::test]
-async fn a_new_configuration_keeps_the_keys() {
+async fn a_reload_keeps_the_fetched_keys() {
     let world = World::new().await;
     let config = serde_json::from_value(json!({"bearer": {"issuers": [world.settings()]}})).unwrap();
     let access = serde_json::from_value(everybody()).unwrap();
@@ -228,7 +228,7 @@ async fn a_new_configuration_keeps_the_keys() {
 }
 
 #[tokio::test]
-async fn discovery_is_believed_only_about_its_own_issuer() {
+async fn a_discovery_document_is_accepted_only_for_its_own_issuer() {
     let world = World::new().await;
     let place = "/.well-known/openid-configuration";
     let auth = || changed(world.settings(), &json!({"jwks_url": null}));
@@ -252,7 +252,7 @@ async fn discovery_is_believed_only_about_its_own_issuer() {
 }
 
 #[tokio::test]
-async fn a_document_cannot_send_the_gateway_to_this_machine() {
+async fn a_discovery_document_cannot_direct_the_gateway_to_a_local_address() {
     let (world, other) = (World::new().await, Web::start().await);
     other.serve("/jwks", 200, &json!({"keys": [world.signer.jwk()]}));
     world.web.serve(
@@ -266,7 +266,7 @@ async fn a_document_cannot_send_the_gateway_to_this_machine() {
 }
 
 #[tokio::test]
-async fn a_remembered_token_expires_all_the_same() {
+async fn a_cached_token_expires_on_time() {
     let world = World::new().await;
     let auth = world.auth();
     let token = world.token(&world.with("exp", json!(caller::now() + 2)));
@@ -276,7 +276,7 @@ async fn a_remembered_token_expires_all_the_same() {
 }
 
 #[tokio::test]
-async fn leeway_is_given_both_ways_and_no_further() {
+async fn leeway_applies_in_both_directions_and_no_further() {
     let world = World::new().await;
     let auth = changed(world.settings(), &json!({"leeway": "60s"}));
     let now = caller::now();
@@ -289,7 +289,7 @@ async fn leeway_is_given_both_ways_and_no_further() {
 }
 
 #[tokio::test]
-async fn callers_groups_and_tiers_are_read_where_the_configuration_says() {
+async fn caller_groups_and_tier_are_read_from_the_configured_claims() {
     let world = World::new().await;
     let claims = json!({"caller": ["/act/sub", "sub"], "groups": "/realm_access/roles", "tier": "plan"});
     let auth = changed(world.settings(), &json!({"claims": claims, "label": "corp"}));
@@ -308,7 +308,7 @@ async fn callers_groups_and_tiers_are_read_where_the_configuration_says() {
 }
 
 #[tokio::test]
-async fn configurations_that_would_be_open_or_never_work_are_refused_all_at_once() {
+async fn unsafe_or_unusable_configurations_are_refused_with_all_problems_at_once() {
     let world = World::new().await;
     let refused = |changes: Value, expected: &str| {
         let mut settings = world.settings();
@@ -343,7 +343,7 @@ async fn configurations_that_would_be_open_or_never_work_are_refused_all_at_once
 }
 
 #[tokio::test]
-async fn callers_of_two_places_never_share_an_id() {
+async fn callers_of_two_token_sources_never_share_an_id() {
     let (world, secret) = (World::new().await, tempfile::NamedTempFile::new().unwrap());
     std::fs::write(secret.path(), "secret").unwrap();
     let issuer = |name: &str, label: Value| {

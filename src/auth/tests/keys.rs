@@ -1,4 +1,4 @@
-//! API keys: made, found, refused, and files of them that change.
+//! Tests of API keys: generation, checks, and key files that change.
 
 use super::*;
 use crate::unit::Secret;
@@ -25,7 +25,7 @@ async fn known(auth: &Auth, key: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn r28_a_new_key_counts_and_only_its_hash_is_stored() {
+async fn r28_a_generated_key_is_accepted_and_only_its_hash_is_stored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.jsonl");
     let (key, line) = made("team-a");
@@ -39,7 +39,7 @@ async fn r28_a_new_key_counts_and_only_its_hash_is_stored() {
 }
 
 #[tokio::test]
-async fn r28_keys_that_are_almost_right_are_refused_alike() {
+async fn r28_all_invalid_keys_get_the_same_refusal() {
     let (key, line) = made("team-a");
     let auth = build(json!({"api_keys": {"keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
     let (other, _) = made("team-b");
@@ -75,7 +75,7 @@ async fn r28_keys_that_are_almost_right_are_refused_alike() {
 }
 
 #[tokio::test]
-async fn r28_expired_and_disabled_keys_are_refused_and_two_may_be_valid_at_once() {
+async fn r28_expired_and_disabled_keys_are_refused_and_several_keys_may_be_valid_at_once() {
     let keys: Vec<(String, Value)> =
         (0..5).map(|_| made("team-a")).map(|(key, line)| (key, serde_json::from_str(&line).unwrap())).collect();
     let mut lines: Vec<Value> = keys.iter().map(|(_, line)| line.clone()).collect();
@@ -89,7 +89,7 @@ async fn r28_expired_and_disabled_keys_are_refused_and_two_may_be_valid_at_once(
 }
 
 #[tokio::test]
-async fn r28_the_header_is_the_configured_one() {
+async fn r28_the_key_is_read_from_the_configured_header() {
     let (key, line) = made("team-a");
     let auth =
         build(json!({"api_keys": {"header": "X-Team-Key", "keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
@@ -122,7 +122,7 @@ async fn r28_a_pepper_makes_a_stolen_file_useless() {
 }
 
 #[tokio::test]
-async fn r28_two_values_are_refused() {
+async fn r28_a_repeated_key_header_is_refused() {
     let (key, line) = made("team-a");
     let auth = build(json!({"api_keys": {"keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
     let twice = headers(&[("x-api-key", &key), ("x-api-key", &key)]);
@@ -131,7 +131,7 @@ async fn r28_two_values_are_refused() {
 }
 
 #[tokio::test]
-async fn r28_a_bad_line_does_not_count_and_the_others_do() {
+async fn r28_an_invalid_line_is_ignored_and_the_others_are_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.jsonl");
     let ((first, one), (second, two)) = (made("team-a"), made("team-b"));
@@ -165,7 +165,7 @@ async fn r28_a_bad_line_does_not_count_and_the_others_do() {
 }
 
 #[tokio::test]
-async fn r28_a_changed_file_counts_and_a_broken_one_does_not() {
+async fn r28_a_changed_file_is_reloaded_and_an_invalid_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.jsonl");
     let ((first, one), (second, two)) = (made("team-a"), made("team-b"));
@@ -188,11 +188,11 @@ async fn r28_a_changed_file_counts_and_a_broken_one_does_not() {
     assert!(known(&auth, &first).await.is_none() && known(&auth, &second).await.is_some());
     std::fs::write(&path, "").unwrap();
     auth.reload_if_changed().await;
-    assert!(known(&auth, &second).await.is_none(), "an empty file withdraws every key");
+    assert!(known(&auth, &second).await.is_none(), "an empty file revokes every key");
 }
 
 #[test]
-fn r28_a_file_that_cannot_be_used_at_the_start_is_a_problem() {
+fn r28_an_unusable_file_at_startup_is_a_problem() {
     let folder = tempfile::tempdir().unwrap();
     let (garbage, binary) = (folder.path().join("garbage"), folder.path().join("binary"));
     std::fs::write(&garbage, "garbage").unwrap();
@@ -208,7 +208,7 @@ fn r28_a_file_that_cannot_be_used_at_the_start_is_a_problem() {
 }
 
 #[test]
-fn lines_are_added_whole() {
+fn key_lines_are_appended_completely() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.jsonl");
     std::fs::write(&path, "{\"edited\":\"by hand\"}").unwrap();
@@ -222,7 +222,7 @@ fn lines_are_added_whole() {
 }
 
 #[tokio::test]
-async fn r28_many_keys_load_and_are_found_as_fast_as_one() {
+async fn r28_lookup_time_does_not_depend_on_the_number_of_keys() {
     let count = std::env::var("GATEPOST_TEST_KEYS").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000u32);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.jsonl");

@@ -1,4 +1,4 @@
-//! Whom the gateway believes: the fixtures, and one file for each kind of credential.
+//! Tests of authentication: shared fixtures, and one file per kind of credential.
 
 mod access;
 mod certificates;
@@ -33,7 +33,7 @@ fn try_build(config: Value, access: Value) -> Result<Auth, Vec<String>> {
     Auth::build(&config, &access, &services(), None)
 }
 
-/// Everybody with a credential may call every agent.
+/// Access that lets every caller with a credential call every agent.
 fn everybody() -> Value {
     json!({"grants": [{"callers": ["*"], "agents": ["*"]}]})
 }
@@ -63,7 +63,7 @@ fn bearer(token: &str) -> HeaderMap {
     headers(&[("authorization", &format!("Bearer {token}"))])
 }
 
-/// A call of `agent`, which may not exist.
+/// Calls `agent`; `None` is a missing agent.
 async fn call(
     auth: &Auth,
     headers: &HeaderMap,
@@ -75,21 +75,21 @@ async fn call(
     auth.authorise(&Presented { headers, peer }, asked).await
 }
 
-/// What a caller can see of a refusal.
+/// Returns the parts of a refusal that the caller sees.
 fn seen(outcome: Result<Arc<Caller>, Refusal>) -> (u16, String, Vec<(&'static str, String)>) {
-    let fault = outcome.map(|caller| panic!("{} was let in", caller.id)).unwrap_err().fault;
+    let fault = outcome.map(|caller| panic!("{} was admitted", caller.id)).unwrap_err().fault;
     (fault.http_status(), fault.message().to_owned(), fault.headers().to_vec())
 }
 
 async fn poll<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not in time: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// An issuer with keys at a web server on this machine, and a configuration that believes it.
+/// An issuer whose keys a local web server serves, and a configuration that accepts it.
 struct World {
     web: Web,
     signer: Signer,

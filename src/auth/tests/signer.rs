@@ -1,4 +1,4 @@
-//! An issuer's signing keys, made in the process.
+//! Signing keys of an issuer, generated in the process.
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -76,7 +76,7 @@ impl Signer {
         }
     }
 
-    /// A token whose header has `alg` and `kid` unless `header` says otherwise; null leaves one out.
+    /// Signs a token whose header has `alg` and `kid`, overridden by `header`; null removes a member.
     pub(super) fn token(&self, header: &Value, claims: &Value) -> String {
         let mut all = json!({"alg": self.alg, "kid": self.kid});
         for (name, value) in header.as_object().unwrap() {
@@ -86,7 +86,7 @@ impl Signer {
         self.raw(&all.to_string(), &claims.to_string())
     }
 
-    /// A token of exactly these two texts.
+    /// Signs a token of exactly these two texts.
     pub(super) fn raw(&self, header: &str, claims: &str) -> String {
         let signed = format!("{}.{}", encode(header), encode(claims));
         format!("{signed}.{}", encode(self.sign(&signed)))

@@ -1,4 +1,4 @@
-//! A web server on this machine that says what a test tells it, counts, and can be down.
+//! Local web server with configurable responses; counts requests, and can delay or drop them.
 
 use serde_json::Value;
 use std::{
@@ -51,12 +51,12 @@ impl Web {
         self.state.lock().unwrap().answers.insert(path.to_owned(), (status, body.to_owned()));
     }
 
-    /// Whether connections are closed unanswered.
+    /// Closes connections without a response while set.
     pub(super) fn down(&self, down: bool) {
         self.state.lock().unwrap().down = down;
     }
 
-    /// Whether answers wait.
+    /// Delays responses while set.
     pub(super) fn hold(&self, held: bool) {
         self.state.lock().unwrap().held = held;
     }
@@ -65,7 +65,7 @@ impl Web {
         self.state.lock().unwrap().asked.iter().filter(|(asked, _)| asked == path).count()
     }
 
-    /// The whole of the last request.
+    /// Returns the last request as text.
     pub(super) fn last(&self) -> String {
         self.state.lock().unwrap().asked.last().unwrap().1.clone()
     }

@@ -1,8 +1,8 @@
-//! What a client's developer reads.
+//! Violation messages, as developers of clients read them.
 
 use super::*;
 
-/// The one message about `value`, and where it points.
+/// Returns the position and message of the only violation of `value`.
 fn told(schema: Value, value: Value) -> (String, String) {
     let found = check(schema, value);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -10,7 +10,7 @@ fn told(schema: Value, value: Value) -> (String, String) {
 }
 
 #[test]
-fn r32_the_specifications_own_example_is_refused_with_the_property_and_what_it_may_be() {
+fn r32_the_specifications_own_example_is_refused_with_the_property_and_its_allowed_values() {
     let example = json!({"text": "Hello", "source_language": "en", "target_language": "fr"});
     let (pointer, message) = told(translator(), example);
     assert_eq!(pointer, "/target_language");
@@ -19,7 +19,7 @@ fn r32_the_specifications_own_example_is_refused_with_the_property_and_what_it_m
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table with a row for every keyword")]
-fn r32_every_keyword_says_what_would_be_right() {
+fn r32_every_keyword_has_a_message_that_says_what_is_expected() {
     for (keyword, schema, value, expected) in [
         ("type", json!({"type": "string"}), json!(1), "must be a string, not a number"),
         ("types", json!({"type": ["integer", "null"]}), json!("1"), "must be null or an integer, not a string"),
@@ -83,7 +83,7 @@ fn r32_every_keyword_says_what_would_be_right() {
 }
 
 #[test]
-fn r32_alternatives_are_summed_up() {
+fn r32_alternatives_are_summarized() {
     let schema = json!({"anyOf": [{"type": "string"}, {"type": "object", "required": ["a"]}, {"properties": {"b": {"type": "null"}}, "type": "object"}]});
     let (_, message) = told(schema, json!({"b": 1}));
     assert!(
@@ -96,13 +96,13 @@ fn r32_alternatives_are_summed_up() {
 }
 
 #[test]
-fn r32_pointers_are_escaped_and_lead_to_the_place() {
+fn r32_pointers_are_escaped_and_name_the_position() {
     let schema = json!({"properties": {"a/b~c": {"type": "array", "items": {"type": "integer"}}}});
     assert_eq!(told(schema, json!({"a/b~c": [1, "x"]})).0, "/a~1b~0c/1");
 }
 
 #[test]
-fn r32_every_violation_is_told_but_no_more_than_twenty() {
+fn r32_at_most_twenty_violations_are_reported() {
     assert_eq!(check(translator(), json!({"text": 1})).len(), 3);
     let schema = json!({"items": {"type": "integer"}});
     let found = check(schema.clone(), json!(vec!["x"; 1_000]));
@@ -118,7 +118,7 @@ fn r41_large_values_and_secrets_are_not_repeated() {
     }});
     let value = json!({"api_key": "hunter2", "big": large, "name": {large.clone(): 1}, "listed": large.to_uppercase()});
     for (pointer, message) in check(json!({"allOf": [schema["properties"]["api_key"].clone()]}), json!("hunter3")) {
-        assert!(pointer.is_empty() && message.contains("hunter3"), "without a name there is nothing to tell it by");
+        assert!(pointer.is_empty() && message.contains("hunter3"), "only a property name marks a value as a secret");
     }
     let small = json!({"properties": {"api_key": {"enum": ["a"]}, "big": {"const": "x"}, "name": {"additionalProperties": false}}});
     let found = check(small, value);
@@ -129,7 +129,7 @@ fn r41_large_values_and_secrets_are_not_repeated() {
 }
 
 #[test]
-fn r32_modes_decide_between_refusing_and_reporting() {
+fn r32_the_mode_decides_between_refusing_and_reporting() {
     let (good, bad) = (json!({"a": 1}), json!({"a": "x"}));
     let schema = json!({"properties": {"a": {"type": "integer"}}});
     let with = |input, output| {
@@ -144,7 +144,7 @@ fn r32_modes_decide_between_refusing_and_reporting() {
     assert_eq!(
         (fault.http_status(), fault.broken().len()),
         (502, 0),
-        "the agent's schema is not the caller's business"
+        "violations of the agent's schema are not shown to the caller"
     );
     assert!(fault.internal().unwrap().contains("/a: must be an integer"));
     let reported = with(Mode::Report, Mode::Report);

@@ -1,4 +1,4 @@
-//! Bodies, queries and schemas that are accepted, and the many that are not.
+//! Tests of bodies, queries and schemas, accepted and refused.
 
 mod bombs;
 mod messages;
@@ -9,7 +9,7 @@ mod schemas;
 use super::*;
 use serde_json::json;
 
-/// AIDIP's own translator.
+/// Schema of the translator in AIDIP.
 fn translator() -> Value {
     json!({
         "type": "object",

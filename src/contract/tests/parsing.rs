@@ -1,4 +1,4 @@
-//! Bodies read strictly.
+//! Tests of the strict JSON parser for bodies.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,12 +11,12 @@ fn refused(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn r27_a_body_is_read_as_it_was_meant() {
+fn r27_a_valid_body_is_parsed() {
     let text =
         r#"{"a":[1,-2,3.5,1e3,true,null,"\u00e9\ud83d\ude00"],"b":{"":{}}, "$serde_json::private::RawValue":"{"}"#;
     let ours = parse(text.as_bytes(), &Bounds::default()).unwrap();
     assert_eq!(ours["a"], json!([1, -2, 3.5, 1000.0, true, null, "é😀"]));
-    assert_eq!(ours["$serde_json::private::RawValue"], json!("{"), "no name has a meaning of its own");
+    assert_eq!(ours["$serde_json::private::RawValue"], json!("{"), "no member name has a special meaning");
 }
 
 #[test]
@@ -63,18 +63,18 @@ fn r32_a_body_that_two_parsers_could_read_differently_is_refused() {
 }
 
 #[test]
-fn r32_the_refusal_says_where_and_repeats_little() {
+fn r32_the_refusal_names_the_position_and_quotes_little() {
     let fault = parse(b"{\"a\": [1, {\"b~/c\": tru}]}", &Bounds::default()).unwrap_err();
     assert_eq!(fault.broken()[0].pointer, "/a/1/b~0~1c");
     assert!(fault.message().contains("line 1 column"), "{}", fault.message());
-    assert!(refused(b"{\"aa\":1,\"aa\":2}").contains("'aa' stands twice"));
+    assert!(refused(b"{\"aa\":1,\"aa\":2}").contains("'aa' appears twice"));
     let long = format!("{{\"{0}\":1,\"{0}\":2}}", "x".repeat(100_000));
     assert!(refused(long.as_bytes()).len() < 300);
     assert!(refused(b"{\"a\":\"\xff\"}").contains("byte 6"));
 }
 
 #[test]
-fn r32_nesting_is_bounded_whatever_is_configured() {
+fn r32_nesting_is_bounded_for_any_configuration() {
     let deep = |count: usize| [vec![b'['; count], vec![b']'; count]].concat();
     assert!(parse(&deep(64), &Bounds::default()).is_ok());
     assert!(refused(&deep(65)).contains("nested"));
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_accepted_means_what_serde_json_reads(text in "[\\[\\]{}\",:0-9a-c\\\\ .eE+-]{0,40}") {
+    fn an_accepted_body_has_the_value_that_serde_json_reads(text in "[\\[\\]{}\",:0-9a-c\\\\ .eE+-]{0,40}") {
         if let Ok(ours) = parse(text.as_bytes(), &Bounds::default()) {
             prop_assert_eq!(ours, serde_json::from_str::<Value>(&text).unwrap());
         }
@@ -102,7 +102,7 @@ proptest! {
 }
 
 #[test]
-fn every_value_out_of_its_bounds_is_told_at_once() {
+fn every_value_out_of_bounds_is_reported_at_once() {
     let config = Config {
         max_depth: 0,
         max_body: crate::unit::Size::kib(1 << 20),

@@ -1,4 +1,4 @@
-//! Invocations by `GET`.
+//! Tests of inputs from `GET` queries.
 
 use super::*;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn r49_parameters_get_the_types_of_the_schema() {
 }
 
 #[test]
-fn r49_what_does_not_fit_its_type_is_left_to_the_schema_check() {
+fn r49_a_text_that_does_not_fit_its_type_is_left_to_the_schema_check() {
     let compiled = Schema::compile(&schema()).unwrap();
     for query in [
         "n=five",
@@ -59,7 +59,7 @@ fn r49_what_does_not_fit_its_type_is_left_to_the_schema_check() {
 }
 
 #[test]
-fn r49_broken_doubled_structured_and_endless_queries_are_refused() {
+fn r49_malformed_repeated_structured_and_oversized_queries_are_refused() {
     for query in ["q=%", "q=%4", "q=%zz", "q=%ff", "%c3=1", "q=1&q=2", "u=1&u=2", "=1", "deep=%7B%7D"] {
         let fault = read(query).unwrap_err();
         assert_eq!((fault.code(), fault.http_status()), (Code::InvalidInput, 400), "{query}");
@@ -71,14 +71,14 @@ fn r49_broken_doubled_structured_and_endless_queries_are_refused() {
 }
 
 #[test]
-fn r49_a_schema_that_refers_to_itself_ends() {
+fn r49_a_schema_that_refers_to_itself_terminates() {
     let schema = json!({"properties": {"a": {"$ref": "#/properties/a"}}, "allOf": [{"$ref": "#"}, {"$ref": "#"}]});
     assert_eq!(from_query("a=1&b=2", Some(&schema)).unwrap(), json!({"a": "1", "b": "2"}));
 }
 
 proptest! {
     #[test]
-    fn no_query_makes_the_reader_panic(query in "\\PC{0,80}", name in "[a-z]{1,5}") {
+    fn no_query_makes_the_conversion_panic(query in "\\PC{0,80}", name in "[a-z]{1,5}") {
         let _ = read(&query);
         let _ = read(&format!("{name}={query}&n={query}&ids={query}"));
     }

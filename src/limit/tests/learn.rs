@@ -1,5 +1,5 @@
-//! A bound that is learnt, against agents on a virtual clock: what it refuses, what it lets through, what it comes back
-//! from.
+//! Simulation of the adaptive concurrency limit against agents on a virtual clock: what it refuses and admits, and how
+//! it recovers.
 
 use crate::limit::learn::{Learner, Range};
 use std::{
@@ -8,25 +8,25 @@ use std::{
     time::Duration,
 };
 
-/// An agent that works on so many calls at once and has the others wait, and whoever calls it.
+/// A simulated agent that works on `servers` calls at once and queues the others, and its callers.
 struct World {
     learner: Learner,
-    /// Calls that it works on at once.
+    /// Calls that the agent works on at once.
     servers: usize,
     now: u64,
     random: u64,
-    /// Calls that the agent has, each with when it had it, when it came, and how much work it is.
+    /// Calls queued at the agent: when the agent received each, when it arrived, and its work.
     queue: VecDeque<(u64, u64, u64)>,
-    /// Calls that are worked on: when each is done, when the agent had it, and when it came.
+    /// Calls in progress: when each completes, when the agent received it, and when it arrived.
     busy: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    /// Calls that wait before the agent: when each came, until when it waits, and how much work it is.
+    /// Calls in the wait queue: when each arrived, when it times out, and its work.
     line: VecDeque<(u64, u64, u64)>,
-    /// When the line began, and when somebody left it.
+    /// When the queue became occupied, and when a call last left it.
     stands: u64,
     left: u64,
 }
 
-/// What became of the calls of a while.
+/// Outcomes of the calls of a period.
 #[derive(Default)]
 struct Came {
     answered: usize,
@@ -68,7 +68,8 @@ impl World {
         (self.queue.len() + self.busy.len()) as u32
     }
 
-    /// `rate` calls a second, at random moments, for `lasts` seconds; `work` says how much each is, in microseconds.
+    /// Sends `rate` calls a second, at random times, for `lasts` seconds; `work` returns the work of each, in
+    /// microseconds.
     fn calls(&mut self, (rate, lasts): (f64, f64), mut work: impl FnMut(f64, f64) -> f64) -> Came {
         let (mut came, end) = (Came::default(), self.now + (lasts * 1e6) as u64);
         loop {
@@ -88,7 +89,7 @@ impl World {
         }
     }
 
-    /// As long as calls wait where nobody did for long, and shorter where somebody always does.
+    /// Returns how long a call may wait: `queue_wait`, or the usual latency once the queue is permanently occupied.
     fn patience(&mut self) -> u64 {
         if self.line.is_empty() && self.now - self.left >= 100_000 {
             self.stands = self.now;
@@ -115,7 +116,7 @@ impl World {
         }
     }
 
-    /// Lets the agent work until then.
+    /// Runs the agent until `then`.
     fn until(&mut self, then: u64, counted: &mut Came) {
         while let Some(Reverse((done, had, came))) =
             self.busy.peek().copied().filter(|Reverse((done, ..))| *done <= then)
@@ -135,18 +136,18 @@ impl World {
     }
 }
 
-/// Work that takes about as long each time.
+/// Returns work that varies little.
 fn about(micros: f64) -> impl FnMut(f64, f64) -> f64 {
     move |a, _| micros * (0.8 + 0.4 * a)
 }
 
-/// Work that is seldom long: an exponential.
+/// Returns exponentially distributed work.
 fn uneven(micros: f64) -> impl FnMut(f64, f64) -> f64 {
     move |a, _| micros * (0.2 - 0.8 * (1.0 - a).ln())
 }
 
 #[test]
-fn twice_what_an_agent_can_do_leaves_it_busy_and_its_answers_fast() {
+fn twice_the_capacity_of_an_agent_keeps_it_busy_and_its_responses_fast() {
     for (servers, micros) in [(10, 50_000.0), (2, 20_000.0), (16, 20_000.0), (100, 400_000.0)] {
         let capacity = servers as f64 / micros * 1e6;
         let mut world = World::new(servers, 1000);
@@ -160,7 +161,7 @@ fn twice_what_an_agent_can_do_leaves_it_busy_and_its_answers_fast() {
 }
 
 #[test]
-fn overload_is_met_long_before_the_bound_that_was_configured() {
+fn overload_is_detected_long_before_the_configured_maximum() {
     let mut world = World::new(10, 1000);
     world.calls((70.0, 5.0), about(100_000.0));
     let mut first = Came::default();
@@ -172,13 +173,13 @@ fn overload_is_met_long_before_the_bound_that_was_configured() {
     assert!(answered >= 90 && late <= 1_500.0, "{answered} {late}");
 }
 
-/// Half of the calls, or a part, take a thousand times as long as the others.
+/// Returns work of two kinds: a share `slow` takes a thousand times as long as the rest.
 fn of_two_kinds(slow: f64, (fast, long): (f64, f64)) -> impl FnMut(f64, f64) -> f64 {
     move |a, b| (0.7 + 0.6 * a) * if b < slow { long } else { fast }
 }
 
 #[test]
-fn an_agent_that_is_slow_by_nature_has_as_many_calls_as_it_wants() {
+fn a_slow_agent_without_overload_is_not_limited() {
     for (slow, kinds, rate, lasts) in [
         (0.1, (50_000.0, 30e6), 200.0, 240.0),
         (0.5, (50_000.0, 30e6), 40.0, 600.0),
@@ -194,7 +195,7 @@ fn an_agent_that_is_slow_by_nature_has_as_many_calls_as_it_wants() {
 }
 
 #[test]
-fn an_agent_that_becomes_slower_by_nature_is_not_held_back_for_it() {
+fn an_agent_that_becomes_slower_without_overload_is_not_limited() {
     let mut world = World::new(usize::MAX, 100);
     let before = world.calls((1_200.0, 60.0), uneven(50_000.0));
     assert!(before.refused * 50 <= before.answered, "{} of {}", before.refused, before.answered);
@@ -207,7 +208,7 @@ fn an_agent_that_becomes_slower_by_nature_is_not_held_back_for_it() {
 }
 
 #[test]
-fn an_agent_that_loses_half_of_its_hands_and_finds_them_again_is_followed() {
+fn the_limit_follows_an_agent_that_loses_and_regains_capacity() {
     let mut world = World::new(20, 1000);
     let capacity = 20.0 / 0.05;
     world.calls((capacity * 1.5, 60.0), uneven(50_000.0));
@@ -223,10 +224,10 @@ fn an_agent_that_loses_half_of_its_hands_and_finds_them_again_is_followed() {
 }
 
 #[test]
-fn an_agent_that_answers_nothing_has_few_calls_and_all_of_them_again_when_it_is_back() {
+fn an_agent_that_stops_responding_gets_few_calls_and_all_of_them_after_it_recovers() {
     let mut world = World::new(usize::MAX, 1000);
     world.calls((500.0, 30.0), about(50_000.0));
-    // Each call is given up after 5 s; 500 a second would be 2500 at once.
+    // Each call times out after 5 s; 500 a second would be 2500 at once.
     let mut now = world.now;
     for _ in 0..20 {
         now += 5_000_000;
@@ -243,10 +244,10 @@ fn an_agent_that_answers_nothing_has_few_calls_and_all_of_them_again_when_it_is_
 }
 
 #[test]
-fn a_bound_that_is_not_reached_stays_where_it_is() {
+fn a_limit_that_is_not_reached_does_not_change() {
     let mut world = World::new(10, 1000);
     world.calls((400.0, 60.0), uneven(50_000.0));
-    // A window with fewer calls may be under way.
+    // A window that measures the baseline with fewer calls may be under way.
     world.calls((2.0, 200.0), about(50_000.0));
     let learnt = world.learner.bound();
     assert!((8..30).contains(&learnt), "{learnt}");
@@ -255,14 +256,14 @@ fn a_bound_that_is_not_reached_stays_where_it_is() {
 }
 
 #[test]
-fn an_agent_that_is_nearly_full_is_not_held_back() {
+fn an_agent_close_to_its_capacity_is_not_limited() {
     let mut world = World::new(64, 128);
     let came = world.calls((600.0, 120.0), uneven(100_000.0));
     assert!(came.refused * 25 <= came.answered, "{} of {}", came.refused, came.answered);
 }
 
 #[test]
-fn what_is_remembered_of_long_spans_fits_its_number() {
+fn long_latencies_fit_the_packed_window() {
     let learner = Learner::new(Range { least: 1, most: 10 }, Duration::ZERO);
     for at in 0..4_000u64 {
         let now = Duration::from_secs(1_000_000_000 + at);

@@ -1,4 +1,4 @@
-//! Rates, quotas, queues and the memory that they take, on clocks that the tests turn.
+//! Tests of rates, quotas, concurrency and their memory, on clocks that the tests advance.
 
 mod learn;
 mod overload;
@@ -11,7 +11,7 @@ use crate::{fault::Code, telemetry::Limit, unit::Rate};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Limits with a clock in the test's hands.
+/// Limits with a clock that the test advances.
 struct Fixture {
     limits: Limits,
     clock: Clock,
@@ -45,7 +45,7 @@ impl Fixture {
         self.limits.admit(agent, &self.limits.account(caller, None), NonZeroU32::new(n).unwrap())
     }
 
-    /// How many of `calls` calls are let through.
+    /// Returns how many of `calls` calls are admitted.
     fn passed(&self, agent: &AgentLimits, caller: &str, calls: usize) -> usize {
         (0..calls).filter(|_| self.call(agent, caller).is_ok()).count()
     }
@@ -68,7 +68,7 @@ fn refused(result: Result<Option<Standing>, Fault>, limit: &str) -> Fault {
 }
 
 #[test]
-fn the_configuration_reads_as_documented_and_refuses_the_rest() {
+fn the_documented_configuration_is_accepted_and_unknown_or_invalid_keys_are_refused() {
     let read = config(json!({
         "per_address": "100/s burst 200", "per_caller": "50/s", "per_caller_agent": "10/s", "per_agent": "1000/s",
         "quota": {"per_day": 10_000, "per_month": 200_000},
@@ -90,7 +90,7 @@ fn the_configuration_reads_as_documented_and_refuses_the_rest() {
 }
 
 #[test]
-fn every_problem_of_a_configuration_is_told_at_once_and_none_is_put_in_force() {
+fn all_problems_of_a_configuration_are_reported_at_once_and_nothing_is_applied() {
     let broken = config(json!({"most_keys": 0, "tiers": {"": {}}, "concurrency": {"per_agent": 2_000_000}}));
     let problems = Limits::new(&broken, Metrics::new().unwrap()).unwrap_err();
     for path in ["most_keys:", "tiers.:", "concurrency.per_agent:"] {

@@ -1,14 +1,14 @@
-//! Bounds that are learnt, as calls meet them; and whose calls the gateway refuses while it has too much to do.
+//! Tests of the adaptive concurrency limit as calls meet it, and of load shedding.
 
 use super::*;
 use crate::limit::shed::{Ranks, Shed};
 use futures_util::FutureExt;
 
 const BASE: Duration = Duration::from_millis(100);
-/// What [`learnt`] leaves.
+/// The adaptive limit that [`overloaded_agent`] yields.
 const LEARNT: usize = 6;
 
-/// An agent that was asked for more than it answers in good time: of 100 calls at once, some are left to it.
+/// Returns an agent that was overloaded: the limit fell from 100 to [`ADAPTIVE_LIMIT`].
 async fn learnt(queue: Value) -> (Fixture, Arc<AgentLimits>) {
     let mut concurrency = json!({"per_agent": 100});
     concurrency.as_object_mut().unwrap().extend(queue.as_object().unwrap().clone());
@@ -16,7 +16,7 @@ async fn learnt(queue: Value) -> (Fixture, Arc<AgentLimits>) {
     let agent = limits.agent("a");
     for took in [BASE, 10 * BASE] {
         let calls: Vec<_> =
-            (0..50).map(|_| limits.limits.enter(&agent).now_or_never().expect("there is room").unwrap()).collect();
+            (0..50).map(|_| limits.limits.enter(&agent).now_or_never().expect("a free permit").unwrap()).collect();
         let questions: Vec<_> = calls.iter().map(Permit::asks).collect();
         limits.clock.advance(took);
         questions.into_iter().for_each(|question| question.ended(Said::Answer));
@@ -29,7 +29,7 @@ fn enter(limits: &Fixture, agent: &Arc<AgentLimits>) -> Option<Result<Permit, Fa
 }
 
 fn held(limits: &Fixture, agent: &Arc<AgentLimits>, count: usize) -> Vec<Permit> {
-    (0..count).map(|_| enter(limits, agent).expect("there is room").unwrap()).collect()
+    (0..count).map(|_| enter(limits, agent).expect("a free permit").unwrap()).collect()
 }
 
 #[track_caller]
@@ -38,26 +38,26 @@ fn is_overloaded(fault: &Fault, by: &str) {
     assert_eq!(fault.retry_after_secs(), Some(1));
     let error = &fault.error_object("id")["error"];
     assert_eq!(error["overloaded"], by, "{error}");
-    assert!(error["message"].as_str().unwrap().contains("all callers together"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("all callers"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_beyond_what_the_agent_was_learnt_to_answer_is_refused_at_once_where_nobody_may_wait() {
+async fn a_call_beyond_the_adaptive_limit_is_refused_at_once_without_a_queue() {
     let (limits, agent) = learnt(json!({"queue": 0})).await;
     let calls = held(&limits, &agent, LEARNT);
     let fault = enter(&limits, &agent).expect("at once").unwrap_err();
     is_overloaded(&fault, "agent");
-    assert!(fault.internal().unwrap().contains("a answers 6 calls at once in good time"), "{fault}");
-    assert!(limits.counts("gatepost_limited_total{limit=\"learnt\"} 1"));
+    assert!(fault.internal().unwrap().contains("agent a: adaptive concurrency limit 6 reached"), "{fault}");
+    assert!(limits.counts("gatepost_limited_requests_total{limit=\"adaptive\"} 1"));
     assert!(limits.limits.try_enter(&agent).is_none());
     drop(calls);
     assert!(limits.limits.try_enter(&agent).is_some());
-    // The other agents are not it.
+    // Other agents are not limited.
     assert_eq!(held(&limits, &limits.agent("b"), 60).len(), 60);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_begins_makes_room_for_the_next_call_and_a_stream_goes_on() {
+async fn the_first_byte_of_a_response_frees_the_adaptive_limit_while_the_stream_continues() {
     let (limits, agent) = learnt(json!({"queue": 0})).await;
     let streams = held(&limits, &agent, LEARNT);
     streams.iter().for_each(|stream| stream.asks().ended(Said::Nothing));
@@ -68,7 +68,7 @@ async fn an_answer_that_begins_makes_room_for_the_next_call_and_a_stream_goes_on
         (agent.in_flight(), enter(&limits, &agent).is_some_and(|entered| entered.is_err())),
         (3 * LEARNT as u32, true)
     );
-    // A call that is given up makes room, too, and once.
+    // A cancelled call frees the limit once.
     drop(calls);
     drop((streams, sockets));
     let _again = held(&limits, &agent, LEARNT);
@@ -76,7 +76,7 @@ async fn an_answer_that_begins_makes_room_for_the_next_call_and_a_stream_goes_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_has_the_room_that_an_answer_makes_in_order() {
+async fn queued_calls_get_the_freed_limit_in_order_of_arrival() {
     let (limits, agent) = learnt(json!({"queue": 2, "queue_wait": "1h"})).await;
     let mut calls = held(&limits, &agent, LEARNT);
     let (limits, order) = (Arc::new(limits), Arc::new(Mutex::new(Vec::new())));
@@ -98,7 +98,7 @@ async fn whoever_waits_has_the_room_that_an_answer_makes_in_order() {
     }
     assert_eq!(*order.lock().unwrap(), ["first", "second"]);
     drop(entered);
-    // One that leaves the queue leaves its place in it.
+    // A cancelled call leaves the queue.
     let (others, agent) = (Arc::clone(&limits), Arc::clone(&agent));
     let _two = held(&limits, &agent, 2);
     let leaves = tokio::spawn({
@@ -109,11 +109,11 @@ async fn whoever_waits_has_the_room_that_an_answer_makes_in_order() {
     leaves.abort();
     assert!(leaves.await.unwrap_err().is_cancelled());
     drop(calls);
-    assert!(enter(&limits, &agent).expect("there is room").is_ok());
+    assert!(enter(&limits, &agent).expect("a free permit").is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_stands_lets_nobody_wait_for_long() {
+async fn a_permanently_occupied_queue_shortens_the_wait() {
     let (limits, agent) = learnt(json!({"queue": 64, "queue_wait": "1s"})).await;
     let limits = Arc::new(limits);
     let _calls = held(&limits, &agent, LEARNT);
@@ -131,7 +131,7 @@ async fn a_queue_that_stands_lets_nobody_wait_for_long() {
     let first = wait();
     tokio::task::yield_now().await;
     limits.clock.advance(Duration::from_millis(1_050));
-    // What an answer usually takes.
+    // The usual latency.
     let short = wait().await.unwrap();
     assert!((BASE / 2..2 * BASE).contains(&short), "{short:?}");
     assert!(first.await.unwrap() >= Duration::from_secs(1));
@@ -140,7 +140,7 @@ async fn a_queue_that_stands_lets_nobody_wait_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixed_bound_stays_what_it_is() {
+async fn a_fixed_limit_does_not_adapt() {
     for (limits, own) in [
         (json!({"per_agent": 100, "adaptive": false, "queue": 0}), Bounds::default()),
         (json!({"per_agent": 100, "queue": 0}), Bounds { adaptive: Some(false), ..Bounds::default() }),
@@ -160,7 +160,7 @@ async fn a_fixed_bound_stays_what_it_is() {
 }
 
 #[test]
-fn the_lowest_priority_is_refused_first_and_the_highest_never_wholly() {
+fn the_lowest_priority_is_refused_first_and_the_highest_never_completely() {
     let (shed, above) = (Shed::default(), Some(Duration::from_millis(10)));
     let refused = |rank| (0..1_000).filter(|_| shed.refuses(rank)).count();
     assert_eq!((refused(0), refused(1)), (0, 0));
@@ -182,11 +182,11 @@ fn the_lowest_priority_is_refused_first_and_the_highest_never_wholly() {
     assert_eq!((refused(0), shed.level()), (0, 0.0));
     shed.step(Duration::from_secs(1), above, 2);
     shed.step(Duration::from_secs(1), None, 2);
-    assert_eq!(refused(0), 0, "it was turned off");
+    assert_eq!(refused(0), 0, "load shedding was disabled");
 }
 
 #[test]
-fn a_refusal_of_the_gateways_own_says_so_and_costs_no_caller_its_rate() {
+fn load_shedding_is_reported_in_the_fault_and_uses_no_tokens_of_the_caller() {
     let limits = fixture(json!({
         "per_caller": "1/h",
         "tiers": {"gold": {"priority": 9}, "tin": {"priority": 1}, "plain": {}},
@@ -200,8 +200,8 @@ fn a_refusal_of_the_gateways_own_says_so_and_costs_no_caller_its_rate() {
     assert!(limits.limits.is_shedding());
     assert_eq!(tiers.map(shed), [true, false, false, false, false]);
     is_overloaded(&limits.limits.let_in(Some("tin")).unwrap_err(), "gateway");
-    assert!(limits.counts("gatepost_limited_total{limit=\"gateway\"} 2"));
-    assert!(limits.counts("gatepost_shed_total{priority=\"1\"} 2"));
+    assert!(limits.counts("gatepost_limited_requests_total{limit=\"gateway\"} 2"));
+    assert!(limits.counts("gatepost_load_shed_requests_total{priority=\"1\"} 2"));
     for _ in 0..4 {
         limits.limits.shed.step(Duration::from_secs(1), Some(Duration::from_millis(10)), 3);
     }
@@ -209,13 +209,13 @@ fn a_refusal_of_the_gateways_own_says_so_and_costs_no_caller_its_rate() {
 }
 
 #[test]
-fn whoever_shows_the_same_again_over_a_connection_is_refused_before_anything_is_looked_up() {
+fn repeated_credentials_on_a_connection_are_refused_before_authentication() {
     let limits = fixture(json!({"tiers": {"gold": {"priority": 9}, "tin": {"priority": 1}}}));
     let (limits, last) = (limits.limits, std::sync::atomic::AtomicU64::new(0));
     for _ in 0..4 {
         limits.shed.step(Duration::from_secs(1), Some(Duration::from_millis(10)), 3);
     }
-    assert!(matches!(limits.turn_away(&last, "a key"), Ok(false)), "nobody called");
+    assert!(matches!(limits.turn_away(&last, "a key"), Ok(false)), "no call yet");
     limits.remember(&last, "a key", Some("tin"));
     is_overloaded(&limits.turn_away(&last, "a key").unwrap_err(), "gateway");
     assert!(matches!(limits.turn_away(&last, "another"), Ok(false)));
@@ -225,7 +225,7 @@ fn whoever_shows_the_same_again_over_a_connection_is_refused_before_anything_is_
 }
 
 #[test]
-fn priorities_that_nobody_has_take_no_time_to_pass() {
+fn ranks_count_only_the_priorities_in_use() {
     let tiers: Vec<config::Tier> =
         [9, 2, 9].map(|priority| config::Tier { priority: Some(priority), ..Default::default() }).into();
     let ranks = Ranks::new(tiers.iter());

@@ -1,4 +1,4 @@
-//! Calls at once: who gets a place, who waits, who is sent away, and that places come back.
+//! Tests of the concurrency limit: calls that are admitted, queued and refused, and permits that are returned.
 
 use super::*;
 
@@ -15,20 +15,20 @@ fn busy(result: Result<Permit, Fault>) -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_beyond_the_bound_waits_and_is_refused_when_its_time_is_over() {
+async fn a_call_beyond_the_limit_waits_and_is_refused_when_queue_wait_elapses() {
     let limits = queue(1, 1, "1s");
     let agent = limits.agent("a");
     let held = limits.limits.enter(&agent).await.unwrap();
     assert_eq!(agent.in_flight(), 1);
     busy(limits.limits.enter(&agent).await);
-    assert!(limits.counts("gatepost_limited_total{limit=\"concurrency\"} 1"));
+    assert!(limits.counts("gatepost_limited_requests_total{limit=\"concurrency\"} 1"));
     drop(held);
     assert_eq!(agent.in_flight(), 0);
     assert!(limits.limits.enter(&agent).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_call_gets_the_place_that_falls_free_before_later_ones() {
+async fn queued_calls_get_a_free_permit_in_order_of_arrival() {
     let limits = Arc::new(queue(1, 2, "10s"));
     let agent = limits.agent("a");
     let held = limits.limits.enter(&agent).await.unwrap();
@@ -61,18 +61,18 @@ async fn a_full_queue_refuses_at_once() {
     tokio::task::yield_now().await;
     let begun = tokio::time::Instant::now();
     let fault = busy(limits.limits.enter(&agent).await);
-    assert!(fault.internal().unwrap().contains("full queue"), "{fault}");
+    assert!(fault.internal().unwrap().contains("wait queue full"), "{fault}");
     assert_eq!(begun.elapsed(), Duration::ZERO);
 
-    // A caller that leaves the queue leaves its place in it.
+    // A cancelled call leaves the queue.
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     let late = tokio::time::timeout(Duration::from_secs(1), limits.limits.enter(&agent)).await;
-    assert!(late.is_err(), "it waits");
+    assert!(late.is_err(), "the call waits");
 }
 
 #[tokio::test]
-async fn agents_have_each_their_own_places_and_a_document_may_say_fewer() {
+async fn each_agent_has_its_own_limit_and_its_settings_may_lower_it() {
     let limits = queue(2, 0, "0s");
     let few = Bounds { concurrency: NonZeroU32::new(1), ..Bounds::default() };
     let (a, b) = (limits.agent("a"), limits.limits.agent(&"b".parse().unwrap(), few));
@@ -86,7 +86,7 @@ async fn agents_have_each_their_own_places_and_a_document_may_say_fewer() {
 }
 
 #[tokio::test]
-async fn a_panic_gives_the_place_back() {
+async fn a_panic_returns_the_permit() {
     let limits = Arc::new(queue(1, 0, "0s"));
     let agent = limits.agent("a");
     let place = limits.limits.enter(&agent).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_panic_gives_the_place_back() {
 }
 
 #[tokio::test]
-async fn a_reload_changes_the_bound_and_no_bound_is_possible() {
+async fn a_reload_changes_the_limit_and_null_removes_it() {
     let limits = queue(1, 0, "0s");
     let agent = limits.agent("a");
     let _held = limits.limits.enter(&agent).await.unwrap();

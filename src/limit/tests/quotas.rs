@@ -1,10 +1,10 @@
-//! Days and months, and what is kept of them over a restart.
+//! Tests of daily and monthly quotas, and of their persistence across restarts.
 
 use super::*;
 use crate::limit::clock::Today;
 
 #[test]
-fn r5_a_quota_of_the_day_ends_at_midnight_utc() {
+fn r5_a_daily_quota_ends_at_midnight_utc() {
     let limits = fixture(json!({"quota": {"per_day": 3}}));
     let agent = limits.agent("a");
     assert_eq!(limits.passed(&agent, "c", 9), 3);
@@ -18,7 +18,7 @@ fn r5_a_quota_of_the_day_ends_at_midnight_utc() {
 }
 
 #[test]
-fn r5_a_quota_of_the_month_holds_over_days() {
+fn r5_a_monthly_quota_spans_days() {
     let limits = fixture(json!({"quota": {"per_day": 2, "per_month": 3}}));
     let agent = limits.agent("a");
     let today = limits.clock.today();
@@ -32,7 +32,7 @@ fn r5_a_quota_of_the_month_holds_over_days() {
 }
 
 #[test]
-fn the_calendar_is_right_at_its_edges() {
+fn calendar_periods_are_correct_at_their_boundaries() {
     let day = Duration::from_secs(86_400);
     let leap = Today::at(1_709_164_799);
     assert_eq!(
@@ -48,7 +48,7 @@ fn the_calendar_is_right_at_its_edges() {
 }
 
 #[test]
-fn r5_a_refused_quota_gives_the_rates_back_and_counts_nothing() {
+fn r5_a_refused_quota_refunds_the_rates_and_counts_nothing() {
     let limits = fixture(json!({"per_agent": "10/h", "quota": {"per_day": 2}}));
     let agent = limits.agent("a");
     assert_eq!(limits.passed(&agent, "c", 50), 2);
@@ -73,11 +73,11 @@ fn r5_a_tier_has_its_own_quota() {
 }
 
 #[test]
-fn callers_whose_periods_are_over_are_forgotten_and_others_share_when_there_are_too_many() {
+fn callers_are_evicted_when_their_periods_end_and_excess_callers_share_one_count() {
     let limits = fixture(json!({"quota": {"per_day": 2}, "most_keys": 10}));
     let agent = limits.agent("a");
     let passed: usize = (0..30).map(|n| limits.passed(&agent, &n.to_string(), 1)).sum();
-    assert_eq!(passed, 12, "ten of their own, and two from the shared one");
+    assert_eq!(passed, 12, "ten from their own counts, and two from the shared one");
     assert_eq!(limits.limits.remembered(), 10);
     limits.clock.advance(Duration::from_secs(86_400));
     limits.sweep_round();
@@ -85,7 +85,7 @@ fn callers_whose_periods_are_over_are_forgotten_and_others_share_when_there_are_
 }
 
 #[test]
-fn months_are_not_forgotten_over_night() {
+fn monthly_counts_are_not_evicted_overnight() {
     let limits = fixture(json!({"quota": {"per_month": 2}}));
     let agent = limits.agent("a");
     limits.clock.advance(limits.clock.today().month_left + Duration::from_secs(1));
@@ -96,12 +96,12 @@ fn months_are_not_forgotten_over_night() {
 }
 
 #[test]
-fn quotas_outlive_a_restart() {
+fn quotas_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quotas.json");
     let from = json!({"quota": {"per_day": 3}, "state": path});
     let limits = fixture(from.clone());
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "looking at a configuration writes nothing");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "opening a configuration writes nothing");
     limits.limits.save(false).unwrap();
     assert!(path.exists());
     let agent = limits.agent("a");
@@ -116,11 +116,11 @@ fn quotas_outlive_a_restart() {
     assert_eq!(again.passed(&agent, caller, 9), 1);
     let neighbour = again.limits.visitor("2001:db8::9".parse().unwrap());
     assert!(again.limits.admit(&agent, &neighbour, NonZeroU32::MIN).is_err());
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
 }
 
 #[test]
-fn a_file_of_quotas_that_cannot_be_read_stops_the_start_and_stays_as_it_is() {
+fn an_unreadable_quota_file_stops_the_start_and_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quotas.json");
     for broken in ["", "{", "[]", r#"{"format":9,"callers":[]}"#, r#"{"format":1,"callers":[["a",1]]}"#] {
@@ -134,7 +134,7 @@ fn a_file_of_quotas_that_cannot_be_read_stops_the_start_and_stays_as_it_is() {
 }
 
 #[test]
-fn quotas_are_written_when_they_changed_and_not_again_at_once() {
+fn quotas_are_written_when_they_changed_and_not_more_often_than_the_interval() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quotas.json");
     let limits = fixture(json!({"quota": {"per_day": 3}, "state": path}));
@@ -143,7 +143,7 @@ fn quotas_are_written_when_they_changed_and_not_again_at_once() {
     let before = std::fs::read_to_string(&path).unwrap();
     limits.call(&agent, "c").unwrap();
     limits.limits.save(false).unwrap();
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), before, "it was written a moment ago");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before, "the minimum interval has not passed");
     limits.limits.save(true).unwrap();
     assert!(std::fs::read_to_string(&path).unwrap().contains("\"c\""));
     std::fs::remove_file(&path).unwrap();
@@ -152,7 +152,7 @@ fn quotas_are_written_when_they_changed_and_not_again_at_once() {
 }
 
 #[test]
-fn a_write_that_fails_is_told_and_tried_again() {
+fn a_failed_write_is_reported_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("x");
     std::fs::create_dir(&inner).unwrap();

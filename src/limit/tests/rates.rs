@@ -1,9 +1,9 @@
-//! Buckets: which one refuses, what a refusal says, what it leaves, and what is forgotten.
+//! Tests of token buckets: which bucket refuses, what a refusal reports and refunds, and what is evicted.
 
 use super::*;
 
 #[test]
-fn r5_a_caller_over_its_rate_is_refused_and_told_when_to_come_back() {
+fn r5_a_caller_over_its_rate_is_refused_with_retry_after() {
     let limits = fixture(json!({"per_caller": "60/min burst 3"}));
     let agent = limits.agent("a");
     for remaining in [2, 1, 0] {
@@ -15,8 +15,8 @@ fn r5_a_caller_over_its_rate_is_refused_and_told_when_to_come_back() {
     let headers = fault.headers();
     assert_eq!(headers[0], ("RateLimit", "\"caller\";r=0;t=1".to_owned()));
     assert_eq!(headers[1], ("RateLimit-Policy", "\"caller\";q=3;w=3".to_owned()));
-    assert!(limits.counts("gatepost_limited_total{limit=\"caller\"} 1"));
-    assert!(limits.call(&agent, "d").is_ok(), "another caller is not meant");
+    assert!(limits.counts("gatepost_limited_requests_total{limit=\"caller\"} 1"));
+    assert!(limits.call(&agent, "d").is_ok(), "another caller is not limited");
     limits.clock.advance(Duration::from_secs(1));
     assert_eq!(limits.passed(&agent, "c", 5), 1);
 }
@@ -37,7 +37,7 @@ fn r5_each_kind_of_bucket_refuses_on_its_own() {
 }
 
 #[test]
-fn r5_the_strictest_of_configuration_and_document_wins_whichever_it_is() {
+fn r5_the_strictest_of_configuration_and_document_applies() {
     let limits = fixture(json!({"per_agent": "5/h"}));
     let id: AgentId = "a".parse().unwrap();
     let bounds =
@@ -48,7 +48,7 @@ fn r5_the_strictest_of_configuration_and_document_wins_whichever_it_is() {
 }
 
 #[test]
-fn r5_a_tier_replaces_what_it_names_and_keeps_the_rest() {
+fn r5_a_tier_replaces_the_limits_it_sets_and_keeps_the_rest() {
     let limits =
         fixture(json!({"per_caller": "2/h", "per_caller_agent": "4/h", "tiers": {"gold": {"per_caller": "9/h"}}}));
     let agent = limits.agent("a");
@@ -57,12 +57,12 @@ fn r5_a_tier_replaces_what_it_names_and_keeps_the_rest() {
         (0..20).filter(|_| limits.limits.admit(&agent, &account, NonZeroU32::MIN).is_ok()).count()
     };
     assert_eq!(passed("plain", None), 2);
-    assert_eq!(passed("gold", Some("gold")), 4, "the bucket per agent still holds");
-    assert_eq!(passed("forged", Some("platinum")), 2, "an unknown tier lifts nothing");
+    assert_eq!(passed("gold", Some("gold")), 4, "the bucket per agent still applies");
+    assert_eq!(passed("forged", Some("platinum")), 2, "an unknown tier raises no limit");
 }
 
 #[test]
-fn r5_addresses_are_limited_before_anything_else_and_ipv6_by_network() {
+fn r5_addresses_are_limited_first_and_ipv6_by_network() {
     let limits = fixture(json!({"per_address": "3/h"}));
     let passed =
         |peers: &[&str]| peers.iter().filter(|peer| limits.limits.address(peer.parse().unwrap()).is_ok()).count();
@@ -76,7 +76,7 @@ fn r5_addresses_are_limited_before_anything_else_and_ipv6_by_network() {
 }
 
 #[test]
-fn r5_what_one_bucket_refuses_costs_nothing_in_the_others() {
+fn r5_a_call_that_one_bucket_refuses_costs_nothing_in_the_others() {
     let limits = fixture(json!({"per_caller": "10/h", "per_agent": "1/h"}));
     let (a, b) = (limits.agent("a"), limits.agent("b"));
     assert_eq!(limits.passed(&a, "c", 100), 1);
@@ -86,7 +86,7 @@ fn r5_what_one_bucket_refuses_costs_nothing_in_the_others() {
 }
 
 #[test]
-fn r44_a_batch_is_counted_whole_or_not_at_all() {
+fn r44_a_batch_is_counted_completely_or_not_at_all() {
     let limits = fixture(json!({"per_caller": "10/h"}));
     let agent = limits.agent("a");
     assert_eq!(limits.batch(&agent, "c", 7).unwrap().unwrap().remaining, 3);
@@ -98,7 +98,7 @@ fn r44_a_batch_is_counted_whole_or_not_at_all() {
 }
 
 #[test]
-fn r5_a_burst_of_calls_at_once_from_many_threads_never_passes_more_than_the_bucket_holds() {
+fn r5_concurrent_calls_from_many_threads_never_exceed_the_bucket() {
     let limits = fixture(json!({"per_caller": "100/d", "per_agent": "150/d"}));
     let agent = limits.agent("a");
     let passed = AtomicUsize::new(0);
@@ -112,7 +112,7 @@ fn r5_a_burst_of_calls_at_once_from_many_threads_never_passes_more_than_the_buck
 }
 
 #[test]
-fn rates_at_the_edge_of_arithmetic_hold() {
+fn extreme_rates_do_not_overflow() {
     for text in ["4294967295/s", "1/d burst 4294967295", "4294967295/d burst 4294967295", "1/d", "3/s burst 1"] {
         let limits = fixture(json!({ "per_caller": text }));
         let agent = limits.agent("a");
@@ -125,14 +125,14 @@ fn rates_at_the_edge_of_arithmetic_hold() {
 }
 
 #[test]
-fn a_million_callers_take_bounded_memory_and_idle_ones_none() {
+fn a_million_callers_use_bounded_memory_and_idle_ones_none() {
     let limits = fixture(json!({"per_caller": "60/min", "most_keys": 400_000}));
     let agent = limits.agent("a");
     for n in 0..1_000_000_u32 {
         assert!(limits.call(&agent, &n.to_string()).is_ok() || n > 400_000);
     }
     assert_eq!(limits.limits.remembered(), 400_000);
-    assert!(limits.metrics.exposition().unwrap().contains("{event=\"limit_overflow\"} 600000"));
+    assert!(limits.metrics.exposition().unwrap().contains("{event=\"limiter_overflow\"} 600000"));
     refused(limits.call(&agent, "new"), "caller");
     let plan = limits.limits.plan.load();
     assert!(plan.buckets().map(|bucket| bucket.cells().capacity()).sum::<usize>() < 1_000_000);
@@ -146,7 +146,7 @@ fn a_million_callers_take_bounded_memory_and_idle_ones_none() {
 }
 
 #[test]
-fn a_sweep_forgets_nobody_who_is_still_bounded() {
+fn a_sweep_keeps_callers_that_are_still_limited() {
     let limits = fixture(json!({"per_caller": "2/h"}));
     let agent = limits.agent("a");
     assert_eq!(limits.passed(&agent, "c", 5), 2);
@@ -155,7 +155,7 @@ fn a_sweep_forgets_nobody_who_is_still_bounded() {
 }
 
 #[test]
-fn a_reload_keeps_the_buckets_whose_rate_is_the_same_and_no_others() {
+fn a_reload_keeps_exactly_the_buckets_whose_rate_is_unchanged() {
     let limits = fixture(
         json!({"per_caller": "3/h", "per_caller_agent": "50/h", "per_agent": "50/h", "tiers": {"gold": {"per_caller": "4/h"}}}),
     );
@@ -174,13 +174,13 @@ fn a_reload_keeps_the_buckets_whose_rate_is_the_same_and_no_others() {
 }
 
 #[test]
-fn an_agents_buckets_outlive_a_catalogue_and_end_when_it_is_gone_and_idle() {
+fn an_agents_buckets_survive_its_removal_until_they_are_idle() {
     let limits = fixture(json!({"per_agent": "2/min"}));
     let agent = limits.agent("a");
     assert_eq!(limits.passed(&agent, "c", 5), 2);
     drop(agent);
     limits.sweep_round();
-    assert_eq!(limits.passed(&limits.agent("a"), "c", 5), 0, "a document that comes back brings no fresh bucket");
+    assert_eq!(limits.passed(&limits.agent("a"), "c", 5), 0, "an agent that returns gets no fresh bucket");
     limits.clock.advance(Duration::from_secs(61));
     limits.sweep_round();
     limits.sweep_round();
@@ -188,7 +188,7 @@ fn an_agents_buckets_outlive_a_catalogue_and_end_when_it_is_gone_and_idle() {
 }
 
 #[test]
-fn the_tightest_limit_is_told() {
+fn the_tightest_limit_is_reported() {
     let limits =
         fixture(json!({"per_caller": "100/s", "per_caller_agent": "10/s burst 50", "quota": {"per_day": 1_000}}));
     let standing = limits.call(&limits.agent("a"), "c").unwrap().unwrap();
