@@ -1,18 +1,18 @@
-//! The table of failures. Response, metric, log and the documents read this and nothing else.
+//! The table of fault codes. Responses, metrics, logs and documents all read this table.
 
-/// Who has to change something for the call to succeed.
+/// The party that has to change something for the call to succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// The caller: the request, the credential or the pace.
+    /// The caller: the request, the credential or the rate of calls.
     Caller,
     /// The agent behind the gateway.
     Agent,
-    /// The gateway or what it depends on.
+    /// The gateway or one of its dependencies.
     Gateway,
 }
 
 impl Blame {
-    /// The word in logs and metrics.
+    /// Returns the label used in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -22,16 +22,16 @@ impl Blame {
     }
 }
 
-/// A row of the table.
+/// A row of the table of fault codes.
 #[derive(Debug)]
-pub struct Row {
-    /// The name on the wire, in every format.
+pub struct FaultCodeRow {
+    /// The code's name on the wire, the same in every format.
     pub name: &'static str,
-    /// The usual HTTP status.
+    /// The default HTTP status.
     pub status: u16,
-    /// Other statuses that the code may leave with.
-    pub also: &'static [u16],
-    /// Who has to change something.
+    /// Other HTTP statuses that a fault with this code may have.
+    pub other_statuses: &'static [u16],
+    /// The party that has to change something.
     pub blame: Blame,
     /// Whether the same call may succeed later.
     pub retryable: bool,
@@ -40,20 +40,21 @@ pub struct Row {
 }
 
 macro_rules! codes {
-    ($($code:ident $status:literal $also:expr, $blame:ident, $retry:literal, $title:literal, $doc:literal;)*) => {
-        /// The codes of AIDIP (R37) and agent:// (R95), and those that a gateway needs besides.
+    ($type:ident; $($code:ident $status:literal $others:expr, $blame:ident, $retry:literal, $title:literal,
+        $doc:literal;)*) => {
+        /// The codes of AIDIP (R37) and agent:// (R95), and further codes that a gateway needs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Code { $(#[doc = $doc] $code,)* }
+        pub enum $type { $(#[doc = $doc] $code,)* }
 
-        impl Code {
-            /// Every code, in the table's order.
+        impl $type {
+            /// All codes, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$code),*];
 
-            /// The code's row.
-            pub const fn row(self) -> &'static Row {
+            /// Returns the code's row.
+            pub const fn row(self) -> &'static FaultCodeRow {
                 match self {
-                    $(Self::$code => &Row {
-                        name: stringify!($code), status: $status, also: &$also,
+                    $(Self::$code => &FaultCodeRow {
+                        name: stringify!($code), status: $status, other_statuses: &$others,
                         blame: Blame::$blame, retryable: $retry, title: $title,
                     },)*
                 }
@@ -63,29 +64,30 @@ macro_rules! codes {
 }
 
 codes! {
-    InvalidInput 400 [411, 414, 426, 431, 505], Caller, false, "The request is not valid", "A malformed request, or a body that breaks the agent's schema (R32).";
-    Unauthorized 401 [], Caller, false, "A valid credential is required", "No credential, or none that holds (R37).";
-    PermissionDenied 403 [], Caller, false, "The caller may not do this", "A valid credential that lacks a scope or a grant (R95).";
-    NotFound 404 [], Caller, false, "There is no such agent", "An unknown agent, or one that the caller may not see (R37).";
-    CapabilityNotFound 404 [], Caller, false, "The agent has no such operation", "An unknown operation or path (R95).";
-    MethodNotAllowed 405 [], Caller, false, "The method is not allowed here", "The path exists with another method.";
-    NotAcceptable 406 [], Caller, false, "No acceptable format", "No format that `Accept` allows (R75).";
-    Conflict 409 [], Caller, false, "The state does not allow this", "The agent reports a conflict of state (R91).";
-    Gone 410 [], Caller, false, "It is no longer there", "Events of a stream or task that are no longer kept (R80).";
-    PreconditionFailed 412 [], Caller, false, "The document is not the one expected", "A write guarded by `If-Match` or `If-None-Match` whose document has another state.";
-    PayloadTooLarge 413 [], Caller, false, "The body is too large", "A body beyond the bound in force.";
-    UnsupportedMediaType 415 [], Caller, false, "The media type is not supported", "A body that is not in a format the agent takes.";
-    IdempotencyMismatch 422 [], Caller, false, "The idempotency key belongs to another call", "An `Idempotency-Key` that was sent with another body or operation (R45).";
-    RateLimited 429 [], Caller, true, "Too many calls", "A rate or a quota is used up (R5).";
-    AgentError 502 [500], Agent, false, "The agent failed", "The agent failed, or broke HTTP or its own contract (R38).";
-    AgentUnavailable 503 [], Agent, true, "The agent is not available", "The agent is inactive, refuses connections or says so itself (R35, R39).";
-    Overloaded 503 [], Gateway, true, "Too busy", "A concurrency bound is reached, or something the gateway needs is down.";
-    Timeout 504 [408], Agent, true, "Out of time", "The agent, or with 408 the caller, did not finish in time (R96).";
-    Internal 500 [], Gateway, false, "The gateway failed", "A defect in the gateway.";
+    Code;
+    InvalidInput 400 [411, 414, 426, 431, 505], Caller, false, "The request is not valid", "The request is malformed, or its body violates the agent's schema (R32).";
+    Unauthorized 401 [], Caller, false, "Valid credentials are required", "The request has no credential, or none that is valid (R37).";
+    PermissionDenied 403 [], Caller, false, "The caller does not have permission", "The credential is valid but lacks a scope or a grant (R95).";
+    NotFound 404 [], Caller, false, "The agent was not found", "The agent does not exist, or the caller may not see it (R37).";
+    CapabilityNotFound 404 [], Caller, false, "The agent has no such operation", "The operation or path does not exist (R95).";
+    MethodNotAllowed 405 [], Caller, false, "The method is not allowed for this resource", "The path exists but does not support the method.";
+    NotAcceptable 406 [], Caller, false, "No acceptable media type is available", "No available format satisfies `Accept` (R75).";
+    Conflict 409 [], Caller, false, "The request conflicts with the current state", "The agent reports a conflict of state (R91).";
+    Gone 410 [], Caller, false, "The resource is no longer available", "The events of a stream or task are no longer stored (R80).";
+    PreconditionFailed 412 [], Caller, false, "The document does not satisfy the precondition", "The document does not match the write's `If-Match` or `If-None-Match`.";
+    PayloadTooLarge 413 [], Caller, false, "The body is too large", "The body exceeds the limit.";
+    UnsupportedMediaType 415 [], Caller, false, "The media type is not supported", "The body's format is not one that the agent accepts.";
+    IdempotencyMismatch 422 [], Caller, false, "The idempotency key was used for a different call", "The `Idempotency-Key` was sent before with another body or operation (R45).";
+    RateLimited 429 [], Caller, true, "The rate limit or quota is exceeded", "A rate limit or a quota is exhausted (R5).";
+    AgentError 502 [500], Agent, false, "The agent failed", "The agent failed, or violated HTTP or its own contract (R38).";
+    AgentUnavailable 503 [], Agent, true, "The agent is not available", "The agent is inactive, refuses connections or reports that it is unavailable (R35, R39).";
+    Overloaded 503 [], Gateway, true, "The gateway is overloaded", "A concurrency limit is reached, or a dependency of the gateway is down.";
+    Timeout 504 [408], Agent, true, "The call timed out", "The agent, or with 408 the caller, did not finish in time (R96).";
+    Internal 500 [], Gateway, false, "The gateway encountered an internal error", "A defect in the gateway.";
 }
 
 impl Code {
-    /// The code with this name on the wire.
+    /// Returns the code whose name on the wire is `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.row().name == name)
     }

@@ -1,11 +1,11 @@
-//! The forms of a fault inside messages, where there is no status line: the error object with what problem+json says
-//! (R92, R93), and the error of JSON-RPC 2.0 (R94).
+//! Faults inside messages, where there is no status line: the error object with the members of problem+json (R92, R93),
+//! and the JSON-RPC 2.0 error object (R94).
 
 use super::{Code, Fault};
 use serde_json::{Value, json};
 
 impl Code {
-    /// The code of JSON-RPC 2.0 (§5.1): its own where it has one, else one of the range that it leaves to servers.
+    /// Returns the JSON-RPC 2.0 error code (§5.1): the predefined one where it exists, else a server-defined one.
     pub const fn rpc(self) -> i64 {
         match self {
             Self::InvalidInput => -32602,
@@ -32,7 +32,7 @@ impl Code {
 }
 
 impl Fault {
-    /// `{"error":{…}}` as a message of its own: the error object, and beside it `type`, `title`, `status` and `detail`.
+    /// Returns `{"error":{…}}` as a message: the error object, extended by `type`, `title`, `status` and `detail`.
     pub fn message_object(&self, request_id: &str) -> Value {
         let mut object = self.error_object(request_id);
         let problem = self.problem(request_id);
@@ -46,7 +46,7 @@ impl Fault {
         object
     }
 
-    /// The `error` of a JSON-RPC response; its `data` are problem details (R90).
+    /// Returns the `error` member of a JSON-RPC response, with problem details as its `data` (R90).
     pub fn rpc_error(&self, request_id: &str) -> Value {
         json!({"code": self.code().rpc(), "message": self.message(), "data": self.problem(request_id)})
     }

@@ -1,9 +1,9 @@
-//! What an agent said of a failure, as far as a caller may read it (R41, R117, R132, R133).
+//! Redaction of agents' error messages: which of them a caller may read (R41, R117, R132, R133).
 
-/// Characters of an agent's message that may pass.
+/// Maximum length of an agent's message in characters; a longer one is withheld.
 const LONGEST: usize = 300;
 
-/// Words that speak of an agent's inside rather than of the caller's request.
+/// Words that indicate internals of the agent rather than a problem of the caller's request.
 const INSIDE: &[&str] = &[
     "traceback",
     "exception",
@@ -37,8 +37,8 @@ const INSIDE: &[&str] = &[
     "econn",
 ];
 
-/// `text`, if it reads like a sentence for the caller: one line, short, and without paths, addresses,
-/// code or anything that looks like a credential. `None` means: say something general instead.
+/// Returns `text` if it reads like a sentence for the caller: one short line without paths, addresses, code or anything
+/// that looks like a credential. For `None`, the caller gets a general message instead.
 pub fn public_text(text: &str) -> Option<&str> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > LONGEST || text.chars().any(char::is_control) {
@@ -52,12 +52,12 @@ pub fn public_text(text: &str) -> Option<&str> {
     (!text.split(|c: char| c.is_whitespace() || "'\"`()[]{}<>,;=".contains(c)).any(suspicious)).then_some(text)
 }
 
-/// `/srv/app`, `C:\app`, `https://…`; a JSON Pointer's single `/name` is no path.
+/// Matches `/srv/app`, `C:\app`, `https://…`, but not a JSON Pointer such as `/name`.
 fn is_path(word: &str) -> bool {
     word.contains("://") || word.contains('\\') || word.contains("::") || word.matches('/').count() > 1
 }
 
-/// `10.0.0.7`, `db:5432`, `a@b.example`.
+/// Matches `10.0.0.7`, `db:5432`, `a@b.example`.
 fn is_address(word: &str) -> bool {
     let port =
         word.rsplit_once(':').is_some_and(|(_, port)| port.len() > 1 && port.bytes().all(|b| b.is_ascii_digit()));
@@ -66,7 +66,7 @@ fn is_address(word: &str) -> bool {
     port || dotted || word.contains('@') || word.ends_with(".internal") || word.ends_with(".local")
 }
 
-/// A long run of letters and digits mixed: a key, a hash, an id.
+/// Matches a long mix of letters and digits: a key, a hash, an id.
 fn is_opaque(word: &str) -> bool {
     word.len() >= 20 && word.bytes().any(|b| b.is_ascii_digit()) && word.bytes().any(|b| b.is_ascii_alphabetic())
 }

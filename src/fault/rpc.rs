@@ -1,13 +1,13 @@
-//! JSON-RPC 2.0: the form of a fault for whoever spoke it (R92, R94).
+//! JSON-RPC 2.0 error responses, for callers that sent JSON-RPC (R92, R94).
 
 use super::Fault;
 use serde_json::{Value, json};
 
-/// Bytes of an id that are repeated to its sender.
+/// Maximum length in bytes of a request id that is echoed.
 const LONGEST_ID: usize = 256;
 
-/// The id of the JSON-RPC request in `body`: null where it has none that could be one. Nothing where `body` is no
-/// JSON-RPC 2.0 request at all.
+/// Returns the id of the JSON-RPC request in `body`: null if the id is absent or unusable. Returns `None` if `body` is
+/// not a JSON-RPC 2.0 request.
 pub fn rpc_id(body: &[u8]) -> Option<Value> {
     #[derive(serde::Deserialize)]
     struct Request {
@@ -15,7 +15,7 @@ pub fn rpc_id(body: &[u8]) -> Option<Value> {
         #[serde(default)]
         id: Value,
     }
-    // Most bodies are none, and need not be read to be known as such.
+    // Most bodies are not JSON-RPC; this check avoids parsing them.
     if body.trim_ascii_start().first() != Some(&b'{') || !body.windows(9).any(|seen| seen == b"\"jsonrpc\"") {
         return None;
     }
@@ -29,7 +29,7 @@ pub fn rpc_id(body: &[u8]) -> Option<Value> {
 }
 
 impl Fault {
-    /// `{"jsonrpc":"2.0","id":…,"error":{…}}`, the answer to the request `id`.
+    /// Returns `{"jsonrpc":"2.0","id":…,"error":{…}}`, the response to the request `id`.
     pub fn rpc(&self, id: &Value, request_id: &str) -> Value {
         json!({"jsonrpc": "2.0", "id": id, "error": self.rpc_error(request_id)})
     }

@@ -1,10 +1,10 @@
-//! The table and its forms.
+//! The table of codes and the wire formats of faults.
 
 use super::*;
 use std::time::Duration;
 
 #[test]
-fn r37_names_round_trip_and_are_unique() {
+fn r37_code_names_round_trip_and_are_unique() {
     for code in Code::ALL {
         assert_eq!(Code::named(code.row().name), Some(*code));
         assert!((400..600).contains(&code.row().status));
@@ -47,7 +47,7 @@ fn r41_messages_about_the_request_pass() {
 }
 
 #[test]
-fn r117_r133_messages_about_the_inside_do_not() {
+fn r117_r133_messages_about_internals_are_withheld() {
     let leaks = [
         "Traceback (most recent call last)",
         "open /srv/app/config.yaml",
@@ -67,7 +67,7 @@ fn r117_r133_messages_about_the_inside_do_not() {
 }
 
 #[test]
-fn r92_r94_whoever_spoke_json_rpc_is_answered_in_it() {
+fn r92_r94_json_rpc_callers_get_json_rpc_errors() {
     let fault = Fault::new(Code::AgentUnavailable, "down").retry_after(Duration::from_secs(2)).detail("10.0.0.1");
     let body = fault.rpc(&serde_json::json!("a"), "r1");
     assert_eq!((&body["jsonrpc"], &body["id"]), (&"2.0".into(), &"a".into()));
@@ -81,7 +81,7 @@ fn r92_r94_whoever_spoke_json_rpc_is_answered_in_it() {
 }
 
 #[test]
-fn r92_only_a_json_rpc_request_has_an_id_to_answer() {
+fn r92_only_a_json_rpc_request_has_an_id_to_echo() {
     let id = |body: &str| rpc_id(body.as_bytes());
     assert_eq!(id(r#" {"jsonrpc":"2.0","id":7,"method":"a"}"#), Some(7.into()));
     assert_eq!(id(r#"{"jsonrpc":"2.0","id":"x"}"#), Some("x".into()));

@@ -1,9 +1,9 @@
-//! The forms in which a fault leaves: AIDIP's error object, problem+json, an event in a stream.
+//! Wire formats of faults: AIDIP's error object, problem+json, and an event in a stream.
 
 use super::Fault;
 use serde_json::{Map, Value, json};
 
-/// How the caller reads errors.
+/// The format of an error response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
@@ -15,7 +15,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The media type of the body.
+    /// Returns the media type of the body.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Error => "application/json",
@@ -25,7 +25,7 @@ impl Format {
 }
 
 impl Fault {
-    /// The body in `format`, with the id under which the log has this call.
+    /// Returns the body in `format`; `request_id` is the id of the call's access-log entry.
     pub fn body(&self, format: Format, request_id: &str) -> Vec<u8> {
         let value = match format {
             Format::Error => self.error_object(request_id),
@@ -34,7 +34,7 @@ impl Fault {
         value.to_string().into_bytes()
     }
 
-    /// `{"error":{…}}`, also the form of one failed item in a batch (R36, R44).
+    /// Returns `{"error":{…}}`, which is also the form of a failed batch item (R36, R44).
     pub fn error_object(&self, request_id: &str) -> Value {
         let mut error = Map::new();
         error.insert("code".into(), self.code().row().name.into());
@@ -44,7 +44,7 @@ impl Fault {
         json!({ "error": error })
     }
 
-    /// RFC 9457 problem details; `code` is the same word as in the other forms.
+    /// Returns RFC 9457 problem details; the member `code` is the same as in the other formats.
     pub(super) fn problem(&self, request_id: &str) -> Value {
         let row = self.code().row();
         let mut problem = Map::new();
@@ -59,8 +59,8 @@ impl Fault {
         Value::Object(problem)
     }
 
-    /// An `event: error` for a stream that has begun, or a plain event for one that answers the JSON-RPC request `rpc`;
-    /// ends with the empty line that ends an event.
+    /// Returns an `event: error` for a stream that has begun, or a plain event that answers the JSON-RPC request `rpc`;
+    /// ends with the empty line that terminates an event.
     pub fn event(&self, request_id: &str, rpc: Option<&Value>) -> String {
         match rpc {
             Some(id) => format!("data: {}\n\n", self.rpc(id, request_id)),

@@ -1,6 +1,6 @@
-//! Where the access log goes. A call leaves its line in a bounded queue and goes on; one thread writes what has
-//! gathered, at most a hundred times a second. When the queue is full lines are dropped and counted: a slow disk
-//! makes the log thinner, never a call slower.
+//! Access log: bounded queue and writer thread. A call appends its entry to the queue and continues; one thread writes
+//! the queued entries, at most a hundred times a second. When the queue is full, entries are dropped and counted: a
+//! slow disk loses entries but never delays a call.
 
 use super::{Entry, Metrics, Target};
 use std::{
@@ -10,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes that may wait to be written.
+/// Maximum size of the queue in bytes.
 const FULL: usize = 8 << 20;
-/// Bytes that are worth a write before the pause is over.
+/// Number of queued bytes that triggers a write before the flush interval ends.
 const BATCH: usize = 256 << 10;
-/// How long lines gather.
+/// Flush interval: how long entries accumulate before a write.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long closing waits for a writer that is stuck.
+/// How long closing waits for a writer that is blocked.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Shared {
     }
 }
 
-/// The access log: one JSON line for each call.
+/// The access log: one JSON line per call.
 pub struct AccessLog {
     target: Target,
     shared: Arc<Shared>,
@@ -54,15 +54,15 @@ impl std::fmt::Debug for AccessLog {
 }
 
 thread_local! {
-    /// A line is made here, so that the queue is locked only to copy it.
+    /// Buffer in which an entry is serialised, so that the queue is locked only while the entry is copied.
     static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl AccessLog {
-    /// Opens the log and starts its thread.
+    /// Opens the log and starts its writer thread.
     ///
     /// # Errors
-    /// Says why the file cannot be opened.
+    /// The file cannot be opened, or the thread cannot be started.
     pub fn new(target: Target, metrics: Arc<Metrics>) -> Result<Self, String> {
         let out =
             target.open().map_err(|why| format!("to: {} cannot be opened ({why})", String::from(target.clone())))?;
@@ -70,17 +70,17 @@ impl AccessLog {
         if target != Target::Off {
             let writer = Writer { out, target: target.clone(), shared: Arc::clone(&shared), failing: false };
             let thread = std::thread::Builder::new().name("access-log".to_owned());
-            thread.spawn(|| writer.run()).map_err(|why| format!("to: no thread for the access log ({why})"))?;
+            thread.spawn(|| writer.run()).map_err(|why| format!("to: the access log's thread cannot start ({why})"))?;
         }
         Ok(Self { target, shared })
     }
 
-    /// Leaves one call's line to be written.
+    /// Queues one call's entry for writing.
     pub fn write(&self, entry: &Entry<'_>) {
         if self.target == Target::Off {
             return;
         }
-        // A thread that is ending has no line to make any more; none of ours writes then.
+        // The buffer is gone only on a thread that is ending, which handles no calls.
         let kept = LINE.try_with(|line| {
             let mut line = line.borrow_mut();
             line.clear();
@@ -107,13 +107,13 @@ impl AccessLog {
         true
     }
 
-    /// Opens the file anew before the next line: after it was moved away.
+    /// Reopens the file before the next write, after a rotation.
     pub fn reopen(&self) {
         self.shared.lock().reopen = true;
         self.shared.wake.notify_one();
     }
 
-    /// Writes what has gathered and ends. Waits, but not for ever, for a target that takes nothing.
+    /// Writes the queued entries and stops the thread. Waits a bounded time for a target that accepts no data.
     pub fn close(&self) {
         if self.target == Target::Off {
             return;
@@ -124,7 +124,7 @@ impl AccessLog {
         let waited = self.shared.done.wait_timeout_while(queue, LAST_WAIT, |queue| !queue.closed);
         let (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if !queue.closed {
-            tracing::warn!(lines = queue.count, "the access log takes no more lines; its last ones are lost");
+            tracing::warn!(lines = queue.count, "access log not flushed at shutdown: the target accepts no data");
         }
     }
 }
@@ -135,7 +135,7 @@ impl Drop for AccessLog {
     }
 }
 
-/// The thread that writes.
+/// The writer thread.
 struct Writer {
     out: Box<dyn Write + Send>,
     target: Target,
@@ -162,12 +162,12 @@ impl Writer {
                 return;
             }
             batch.clear();
-            // After a flood the memory goes back.
+            // Releases the memory of a burst.
             batch.shrink_to(2 * BATCH);
         }
     }
 
-    /// Waits for lines, lets more of them gather, and takes them.
+    /// Waits for entries, lets more of them accumulate, and takes all of them.
     fn gather(&self, batch: &mut Vec<u8>) -> (u64, bool, bool) {
         let idle = |queue: &mut Queue| queue.lines.is_empty() && !queue.closing && !queue.reopen;
         let queue = self.shared.wake.wait_while(self.shared.lock(), idle).unwrap_or_else(PoisonError::into_inner);
@@ -183,16 +183,16 @@ impl Writer {
         match self.target.open() {
             Ok(out) => self.out = out,
             Err(why) => {
-                tracing::error!(%why, "the access log cannot be opened anew; it goes on where it was")
+                tracing::error!(%why, "access log cannot be reopened: still writing to the previous file")
             }
         }
     }
 
-    /// Says it once, until a write succeeds again.
+    /// Counts the dropped entries; logs only the first failure after a success.
     fn failed(&mut self, count: u64, why: &io::Error) {
         self.shared.metrics.access_dropped(count);
         if !std::mem::replace(&mut self.failing, true) {
-            tracing::error!(%why, "the access log cannot be written");
+            tracing::error!(%why, "access log cannot be written: entries are dropped");
         }
     }
 }

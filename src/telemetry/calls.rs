@@ -1,6 +1,6 @@
-//! The counters of calls, by agent, operation, group of callers and code. The crate's own vectors are not used
-//! here: they find a child by a hash of the labels written one after the other, so agent `a`, operation `bc` and
-//! agent `ab`, operation `c` would share a counter, and they make every child before its first use.
+//! Call counters by agent, operation, caller class and code. The prometheus crate's vectors are not used here: they
+//! look up a child by a hash of the concatenated label values, so agent `a` with operation `bc` and agent `ab` with
+//! operation `c` would share a counter, and they need every child before its first use.
 
 use super::histogram::Histogram;
 use crate::{
@@ -18,18 +18,18 @@ use std::{
 
 const GROUPS: usize = 16;
 pub(super) const KINDS: [&str; 5] = ["none", "key", "bearer", "certificate", "anonymous"];
-/// `ok`, the table's codes, and `aborted`.
+/// `ok`, the codes of the fault table, and `aborted`.
 const CODES: usize = 2 + Code::ALL.len();
-/// Operations of one agent with counters of their own; further ones share `-`.
+/// Maximum number of operations per agent with their own counters; further ones share `-`.
 const OPERATIONS: usize = 64;
 const UNKNOWN: &str = "-";
-/// The operation, of no agent, under which requests to the directory are counted.
+/// The operation under which requests to the directory are counted; they belong to no agent.
 const DIRECTORY: &str = "directory";
 pub(super) const OTHER: &str = "other";
-/// The operation that has no name (R14). No operation of a document can be called so.
+/// The label of the implied operation (R14). A document cannot give an operation this name.
 const IMPLIED: &str = "invoke";
 
-/// Who calls, as a label: a kind of credential or a configured tier, never a name that a caller chose.
+/// The class of a caller, as a label: a credential type or a configured tier, never a name that the caller chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(u8);
 
@@ -42,28 +42,28 @@ impl Group {
     pub const BEARER: Self = Self(2);
     /// A client certificate.
     pub const CERTIFICATE: Self = Self(3);
-    /// Let in without a credential.
+    /// Admitted without a credential.
     pub const ANONYMOUS: Self = Self(4);
 }
 
-/// How one call ended.
+/// The outcome of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// The operation's place in the agent's list, if one was found.
+    /// The operation's index in the agent's list, if the operation was found.
     pub operation: Option<usize>,
-    /// Who called.
+    /// The caller's class.
     pub group: Group,
-    /// The fault's code; `None` for a call that was served.
+    /// The fault's code; `None` for a served call.
     pub code: Option<Code>,
-    /// From the first byte in to the last byte out.
+    /// Time from the first byte received to the last byte sent.
     pub total: Duration,
-    /// The part of it that the agent took, if it was asked.
+    /// Time that the upstream took, if the call reached it.
     pub agent: Option<Duration>,
 }
 
 pub(super) type Codes = [AtomicU64; CODES];
 
-/// The counters of one operation; a group's row is made when it is first needed.
+/// The counters of one operation; the row of a caller class is allocated at its first call.
 #[derive(Debug, Default)]
 pub(super) struct Operation(pub(super) [OnceLock<Box<Codes>>; GROUPS]);
 
@@ -74,9 +74,9 @@ pub(super) struct Series {
     pub(super) call: Histogram,
     pub(super) agent: Histogram,
     pub(super) operations: Mutex<BTreeMap<Arc<str>, Arc<Operation>>>,
-    /// Endpoints whose breaker is open, and how often one opened.
+    /// The number of open circuit breakers, and how often one opened.
     pub(super) breakers: (AtomicU64, AtomicU64),
-    /// Calls at once that were learnt to be answered in good time; 0 where nothing was.
+    /// The adaptive concurrency limit; 0 if none is in effect.
     pub(super) learnt: AtomicU64,
 }
 
@@ -96,8 +96,8 @@ impl Series {
     }
 }
 
-/// One agent's handle, made with its route: an idle agent costs a few words here, a call costs an index and
-/// some additions.
+/// The counters of one agent, held by its route: an idle agent costs a few words, a call costs an index and some
+/// additions.
 #[derive(Debug)]
 pub struct AgentMetrics {
     calls: Arc<Calls>,
@@ -107,7 +107,7 @@ pub struct AgentMetrics {
     operations: Box<[Named]>,
 }
 
-/// An operation's name, and its counters once it was called.
+/// An operation's name, and its counters after its first call.
 type Named = (Arc<str>, OnceLock<Arc<Operation>>);
 
 impl AgentMetrics {
@@ -116,18 +116,18 @@ impl AgentMetrics {
         self.count(ended, ended.code.map_or(0, |code| 1 + code as usize));
     }
 
-    /// Counts a call that ended without an answer: its caller left, or it was cut short. Its code is the fault's
-    /// if there is one, else `aborted`.
+    /// Counts a call that ended without a complete response: the caller disconnected, or the call was cancelled. The
+    /// code is the fault's if there is one, else `aborted`.
     pub fn record_aborted(&self, ended: &Ended) {
         self.count(ended, ended.code.map_or(CODES - 1, |code| 1 + code as usize));
     }
 
-    /// How many endpoints of the agent have an open breaker now.
+    /// Sets the number of the agent's open circuit breakers.
     pub fn breakers(&self, open: usize) {
         self.series().breakers.0.store(open as u64, Relaxed);
     }
 
-    /// As [`AgentMetrics::breakers`], when the agent's route is made anew; an agent without a label needs none for that.
+    /// As [`AgentMetrics::set_open_breakers`], after the agent's route was rebuilt; never creates a series.
     pub fn breakers_are(&self, open: usize) {
         let known = self.id.as_ref().and_then(|id| lock(&self.calls.agents).get(id).cloned());
         if let Some(series) = known {
@@ -135,12 +135,12 @@ impl AgentMetrics {
         }
     }
 
-    /// Counts a breaker that opens.
+    /// Counts a circuit breaker that opens.
     pub fn breaker_opened(&self) {
         self.series().breakers.1.fetch_add(1, Relaxed);
     }
 
-    /// How many calls the agent answers at once in good time, as far as is known now.
+    /// Sets the agent's adaptive concurrency limit.
     pub fn learnt(&self, bound: u32) {
         self.series().learnt.store(bound.into(), Relaxed);
     }
@@ -151,7 +151,7 @@ impl AgentMetrics {
 
     fn count(&self, ended: &Ended, at: usize) {
         let series = self.series();
-        // Agents that share a label do not have each its operations there.
+        // Agents that share a label do not have separate operations.
         let named = ended.operation.filter(|_| !Arc::ptr_eq(series, &self.calls.other));
         let operation = match named.and_then(|at| self.operations.get(at)) {
             Some((name, cell)) => cell.get_or_init(|| series.operation(if name.is_empty() { IMPLIED } else { name })),
@@ -169,7 +169,7 @@ impl AgentMetrics {
     }
 }
 
-/// All series of calls, and the bound on how many agents have their own.
+/// The series of all agents, and the limit on how many agents have their own.
 #[derive(Debug)]
 pub(super) struct Calls {
     most: AtomicUsize,
@@ -207,8 +207,8 @@ impl Calls {
         })
     }
 
-    /// An agent takes a label with its first call: the first agents that are called are told apart, not the
-    /// first that are loaded. An agent that is called `-` or `other` shares the series that bears the label.
+    /// Returns the series of an agent; created at its first call, so that the agents called first have their own label,
+    /// not the agents loaded first. An agent named `-` or `other` shares the series of that label.
     fn series(&self, id: Option<&AgentId>) -> Arc<Series> {
         let Some(id) = id.filter(|id| id.as_str() != UNKNOWN) else {
             return Arc::clone(&self.unknown);
@@ -225,7 +225,7 @@ impl Calls {
         lock(&self.agents).retain(|id, _| known(id));
     }
 
-    /// Gives each tier a group of its own, as far as there are groups; a name once given stays.
+    /// Assigns each new tier a caller class while there are free ones; assigned names never change.
     pub(super) fn name_tiers<'a>(&self, tiers: impl Iterator<Item = &'a str>) {
         let known: HashSet<&str> = self.tiers.iter().filter_map(|tier| tier.get().map(|name| &**name)).collect();
         let mut free = self.tiers.iter().filter(|tier| tier.get().is_none());

@@ -1,4 +1,4 @@
-//! The counters of calls in the form that is scraped. Only what was counted is shown.
+//! Prometheus collector of the per-agent metrics. Exposes only series that have been counted.
 
 use super::calls::{Calls, KINDS, OTHER, Series, lock};
 use crate::fault::Code;
@@ -11,22 +11,22 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
 };
 
-/// What the registry asks at a scrape.
+/// Exposes the per-agent metrics to the Prometheus registry.
 pub(super) struct CallsCollector {
     pub(super) calls: Arc<Calls>,
     descriptions: [Desc; METRICS],
 }
 
-/// How many metrics there are.
+/// The number of per-agent metrics.
 const METRICS: usize = 6;
 
 const NAMES: [(&str, &str, &[&str]); METRICS] = [
-    ("gatepost_calls_total", "Calls, by how they ended.", &["agent", "code", "group", "operation"]),
-    ("gatepost_call_seconds", "Time from a call's first byte in to its last byte out.", &["agent"]),
-    ("gatepost_agent_seconds", "Time that the agent took of a call.", &["agent"]),
-    ("gatepost_breakers_open", "Endpoints of an agent that are left alone because they failed.", &["agent"]),
-    ("gatepost_breaker_opened_total", "How often an endpoint of an agent came to be left alone.", &["agent"]),
-    ("gatepost_concurrency_learnt", "Calls at once that an agent was learnt to answer in good time.", &["agent"]),
+    ("gatepost_calls_total", "Total number of calls, by outcome.", &["agent", "code", "caller_class", "operation"]),
+    ("gatepost_call_duration_seconds", "Time from the first byte received to the last byte sent.", &["agent"]),
+    ("gatepost_upstream_duration_seconds", "Time that the agent's upstream took of a call.", &["agent"]),
+    ("gatepost_circuit_breakers_open", "Endpoints of an agent whose circuit breaker is open.", &["agent"]),
+    ("gatepost_circuit_breaker_opens_total", "Total number of times a circuit breaker of an agent opened.", &["agent"]),
+    ("gatepost_adaptive_concurrency_limit", "Current adaptive concurrency limit of an agent.", &["agent"]),
 ];
 
 impl CallsCollector {
@@ -54,7 +54,7 @@ impl Collector for CallsCollector {
             self.calls.collect(series, total);
             call.extend(series.call.collect().map(|histogram| timed(series, histogram)));
             agent.extend(series.agent.collect().map(|histogram| timed(series, histogram)));
-            // Most agents never had one open.
+            // Most agents never had an open circuit breaker.
             let count = series.breakers.1.load(Relaxed);
             if count > 0 {
                 open.push(gauged(series, series.breakers.0.load(Relaxed)));
@@ -140,7 +140,7 @@ impl Calls {
                     let labels = [
                         ("agent", &*series.label),
                         ("code", code),
-                        ("group", self.group_name(group)),
+                        ("caller_class", self.group_name(group)),
                         ("operation", name),
                     ];
                     let mut counter = proto::Counter::default();

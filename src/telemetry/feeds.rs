@@ -1,17 +1,17 @@
-//! What is measured of each source of agents. The label is the configured name, so there are as many series as the
-//! configuration names sources.
+//! Metrics of agent sources. The label is the configured name of a source, so the configuration bounds the number of
+//! series.
 
 use super::labels::label;
 use prometheus::{Error, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 use std::{collections::BTreeSet, sync::Mutex};
 
 label! {
-    /// How a look at a source ended.
+    /// The outcome of a poll of a source.
     LookOutcome {
-        Good "good" "It was good, and is in force.";
-        Failed "failed" "It could not be made, or what came cannot be relied on.";
-        Held "held" "It would lose too many agents, and waits to be confirmed.";
-        Refused "refused" "It brought more than the source may have.";
+        Good "success" "The poll succeeded and its result is in effect.";
+        Failed "failure" "The source could not be polled, or its response is not reliable.";
+        Held "held" "The loss guard holds the result until it is confirmed, because too many agents would be removed.";
+        Refused "rejected" "The source returned more than its limits allow.";
     }
 }
 
@@ -30,17 +30,17 @@ impl FeedMetrics {
         let opts = |name, help| Opts::new(name, help);
         let made = Self {
             age: GaugeVec::new(
-                opts("gatepost_feed_age_seconds", "Time since the last good look at a source of agents."),
-                &["feed"],
+                opts("gatepost_source_age_seconds", "Time since the last successful poll of a source of agents."),
+                &["source"],
             )?,
-            agents: IntGaugeVec::new(opts("gatepost_feed_agents", "Agents that a source has."), &["feed"])?,
+            agents: IntGaugeVec::new(opts("gatepost_source_agents", "Agents from a source."), &["source"])?,
             held: IntGaugeVec::new(
-                opts("gatepost_feed_held", "Agents that would go by a look that waits to be confirmed."),
-                &["feed"],
+                opts("gatepost_source_pending_removals", "Agents whose removal the loss guard holds."),
+                &["source"],
             )?,
             looks: IntCounterVec::new(
-                opts("gatepost_feed_looks_total", "Looks at a source of agents, by how they ended."),
-                &["feed", "outcome"],
+                opts("gatepost_source_polls_total", "Total number of polls of a source of agents, by outcome."),
+                &["source", "outcome"],
             )?,
             names: Mutex::default(),
         };
@@ -51,12 +51,12 @@ impl FeedMetrics {
         Ok(made)
     }
 
-    /// Puts the names of the configured sources in force; the series of others go.
+    /// Sets the names of the configured sources and removes the series of all others.
     pub fn name(&self, names: impl Iterator<Item = Box<str>>) {
         let mut known = self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let next: BTreeSet<Box<str>> = names.collect();
         for gone in known.difference(&next) {
-            // Errors say that there was no such series.
+            // An error means that there is no such series.
             drop(self.age.remove_label_values(&[gone]));
             drop(self.agents.remove_label_values(&[gone]));
             drop(self.held.remove_label_values(&[gone]));
@@ -72,7 +72,7 @@ impl FeedMetrics {
         *known = next;
     }
 
-    /// Says how a source is; one that was never well has no age.
+    /// Sets the gauges of a source; a source that was never polled successfully has no age.
     pub fn is(&self, name: &str, age: Option<f64>, agents: usize, held: usize) {
         if !self.knows(name) {
             return;
@@ -85,7 +85,7 @@ impl FeedMetrics {
         self.held.with_label_values(&[name]).set(count(held));
     }
 
-    /// Counts a look.
+    /// Counts a poll.
     pub fn looked(&self, name: &str, outcome: LookOutcome) {
         if self.knows(name) {
             self.looks.with_label_values(&[name, outcome.name()]).inc();

@@ -1,5 +1,5 @@
-//! A histogram of seconds in plain atomics: observing is three relaxed additions, and nothing is allocated
-//! until an agent is called for the first time.
+//! Latency histogram of plain atomics: an observation is three relaxed additions, and memory is allocated only at an
+//! agent's first call.
 
 use prometheus::proto;
 use std::{
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// Upper bounds in microseconds: from a cached answer to a model that thinks for two minutes.
+/// Upper bounds of the buckets in microseconds: from a cached response to a model that thinks for two minutes.
 const BOUNDS: [u64; 15] = [
     1_000,
     5_000,
@@ -26,7 +26,7 @@ const BOUNDS: [u64; 15] = [
     120_000_000,
 ];
 
-/// How long something took, over all calls.
+/// A distribution of durations.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
     counts: [AtomicU64; BOUNDS.len()],
@@ -43,7 +43,7 @@ impl Histogram {
         self.micros.fetch_add(micros, Relaxed);
     }
 
-    /// The form that is scraped; `None` while nothing was observed.
+    /// Returns the Prometheus histogram; `None` if nothing was observed.
     pub(super) fn collect(&self) -> Option<proto::Histogram> {
         let mut seen = 0;
         let mut buckets = Vec::with_capacity(BOUNDS.len());

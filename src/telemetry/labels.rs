@@ -1,6 +1,6 @@
-//! Labels whose values are known beforehand: an enum each, so that counting is an index.
+//! Metric labels with a fixed set of values: one enum per label, so that counting is an array index.
 
-/// An enum whose variants are the values of one label.
+/// Defines an enum whose variants are the values of one label.
 macro_rules! label {
     ($(#[$about:meta])* $type:ident { $($value:ident $name:literal $doc:literal;)* }) => {
         $(#[$about])*
@@ -8,15 +8,15 @@ macro_rules! label {
         pub enum $type { $(#[doc = $doc] $value,)* }
 
         impl $type {
-            /// Every value, in the order of their places.
+            /// All values, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$value),*];
 
-            /// The label value.
+            /// Returns the label value.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$value => $name,)* }
             }
 
-            /// Every label value, in the same order.
+            /// All label values, in declaration order.
             pub(super) const NAMES: &'static [&'static str] = &[$($name),*];
         }
     };
@@ -24,36 +24,36 @@ macro_rules! label {
 pub(super) use label;
 
 label! {
-    /// What became of a connection.
+    /// The outcome of accepting a connection.
     Connection {
-        Accepted "accepted" "It was accepted.";
-        Refused "refused" "It was closed at once: too many were open.";
-        HandshakeFailed "handshake_failed" "Its TLS handshake failed or was not finished in time.";
+        Accepted "accepted" "The connection was accepted.";
+        Refused "refused" "The connection was closed at once, because too many were open.";
+        HandshakeFailed "handshake_failed" "The TLS handshake failed or timed out.";
     }
 }
 
 label! {
-    /// What became of an agent's document.
+    /// The state of an agent's document.
     AgentState {
-        Served "served" "It is served.";
-        Inactive "inactive" "It is known and not served.";
-        Deprecated "deprecated" "It is served, and will not be for ever.";
-        Refused "refused" "Its document was refused.";
+        Served "served" "The agent is served.";
+        Inactive "inactive" "The agent is listed but not served.";
+        Deprecated "deprecated" "The agent is served but deprecated.";
+        Refused "rejected" "The document was rejected.";
     }
 }
 
 label! {
-    /// Which bound refused a call.
+    /// The limit that refused a call.
     Limit {
-        Address "address" "The rate of a peer address, before authentication.";
-        Caller "caller" "The rate of a caller.";
-        CallerAgent "caller-agent" "The rate of a caller at one agent.";
-        Search "search" "The rate of a caller's searches.";
-        Agent "agent" "The rate of an agent, as configured or as its document asks.";
-        Day "day" "A caller's quota of the day.";
-        Month "month" "A caller's quota of the month.";
-        Concurrency "concurrency" "The calls that an agent may have at once.";
-        Learnt "learnt" "The calls that an agent answers at once in good time, as far as is known.";
-        Gateway "gateway" "What the gateway itself can do.";
+        Address "address" "The rate limit of a client address, before authentication.";
+        Caller "caller" "The rate limit of a caller.";
+        CallerAgent "caller-agent" "The rate limit of a caller at one agent.";
+        Search "search" "The rate limit of a caller's searches.";
+        Agent "agent" "The rate limit of an agent, as configured or as its document declares.";
+        Day "day" "The daily quota of a caller.";
+        Month "month" "The monthly quota of a caller.";
+        Concurrency "concurrency" "The configured concurrency limit of an agent.";
+        Learnt "adaptive" "The adaptive concurrency limit of an agent.";
+        Gateway "gateway" "Load shedding: the gateway is overloaded.";
     }
 }

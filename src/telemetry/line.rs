@@ -1,5 +1,5 @@
-//! One line of the access log: its fields, their bounds and their JSON. Query strings are not fields of it, and
-//! whatever a caller or an agent wrote passes through redaction first (R131).
+//! Access-log entries: the fields of one call, their length limits and their JSON encoding. Query strings are never
+//! logged, and text from a caller or an agent is redacted first (R131).
 
 use super::redact;
 use crate::fault::Fault;
@@ -11,60 +11,60 @@ use std::{
 };
 use time::OffsetDateTime;
 
-/// Bytes that a field may have: longer ones are cut.
+/// Maximum length of a field in bytes; longer values are truncated.
 const LONGEST: usize = 256;
 const LONGEST_PATH: usize = 1_024;
 const LONGEST_DETAIL: usize = 2_048;
 
-/// What the log keeps of one call. Fields that are empty, `None` or zero are left out, except the first ones.
+/// The access-log entry of one call. Empty, `None` and zero fields are omitted, except those that identify the call.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// When the call arrived.
     pub arrived: SystemTime,
-    /// The request id that the caller was told.
+    /// The request id that was sent to the caller.
     pub id: &'a str,
     /// The peer's address.
     pub peer: Option<IpAddr>,
-    /// The method as it was sent.
+    /// The request method as received.
     pub method: &'a str,
     /// The path, without its query.
     pub path: &'a str,
-    /// How long the query was; what it said is not kept.
+    /// The length of the query in bytes; its text is not logged.
     pub query_bytes: usize,
-    /// `HTTP/1.1`, `HTTP/2`.
+    /// The HTTP version: `HTTP/1.1` or `HTTP/2`.
     pub protocol: &'static str,
-    /// The agent's id, if there is such an agent.
+    /// The agent's id, if the agent exists.
     pub agent: &'a str,
     /// The operation's name.
     pub operation: &'a str,
-    /// The caller's name, if it is known.
+    /// The caller's name, if the caller is authenticated.
     pub caller: &'a str,
-    /// How the caller was known: `key`, `bearer`, `certificate`, `anonymous`.
+    /// The kind of credential: `key`, `bearer`, `certificate`, `anonymous`.
     pub credential: &'static str,
-    /// The status that was written; 0 if the caller left before that.
+    /// The HTTP status of the response; 0 if the caller disconnected before one was written.
     pub status: u16,
-    /// Why the call was not served.
+    /// The fault, if the call was not served.
     pub fault: Option<&'a Fault>,
-    /// Bytes of the request's body.
+    /// Length of the request body in bytes.
     pub bytes_in: u64,
-    /// Bytes of the response's body.
+    /// Length of the response body in bytes.
     pub bytes_out: u64,
-    /// From the first byte in to the last byte out.
+    /// Time from the first byte received to the last byte sent.
     pub total: Duration,
-    /// The part of it that the agent took.
+    /// Time that the upstream took, if the call reached it.
     pub agent_took: Option<Duration>,
-    /// How often the agent was asked.
+    /// Number of requests to the upstream.
     pub attempts: u32,
-    /// What the client calls itself.
+    /// The `User-Agent` of the request.
     pub user_agent: &'a str,
-    /// The trace id of `traceparent`.
+    /// The trace id from `traceparent`.
     pub trace: &'a str,
     /// Why the call ended early: `caller gone`, `panicked`, `cancelled`.
     pub aborted: &'static str,
 }
 
 impl<'a> Entry<'a> {
-    /// An entry that knows nothing yet but when the call came and what it is called.
+    /// Creates an entry with only the arrival time and the request id.
     pub const fn new(arrived: SystemTime, id: &'a str) -> Self {
         Self {
             arrived,
@@ -91,14 +91,14 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Appends the line and its line feed.
+    /// Appends the entry as one JSON line.
     pub(super) fn write(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(b"{\"time\":\"");
         stamp(self.arrived, to);
         to.extend_from_slice(b"\"");
         let mut line = Line(to);
-        // The caller may have chosen it, and badly: as its key, say.
-        line.foreign("id", self.id, LONGEST);
+        // The caller may have chosen the id, and may even have sent its API key as the id.
+        line.foreign("request_id", self.id, LONGEST);
         if let Some(peer) = self.peer {
             line.address("peer", peer);
         }
@@ -116,9 +116,9 @@ impl<'a> Entry<'a> {
         line.word("blame", self.fault.map_or("", |fault| fault.code().row().blame.as_str()));
         line.number("bytes_in", self.bytes_in);
         line.number("bytes_out", self.bytes_out);
-        line.millis("ms", self.total);
+        line.millis("duration_ms", self.total);
         if let Some(took) = self.agent_took {
-            line.millis("agent_ms", took);
+            line.millis("upstream_duration_ms", took);
         }
         line.some("attempts", u64::from(self.attempts));
         if let Some(fault) = self.fault {
@@ -126,13 +126,13 @@ impl<'a> Entry<'a> {
             line.foreign("detail", fault.internal().unwrap_or_default(), LONGEST_DETAIL);
         }
         line.foreign("user_agent", self.user_agent, LONGEST);
-        line.text("trace", self.trace, LONGEST);
+        line.text("trace_id", self.trace, LONGEST);
         line.word("aborted", self.aborted);
         to.extend_from_slice(b"}\n");
     }
 }
 
-/// Writes members after the first; names are constants and need no escaping.
+/// Writes the JSON members after the first. Names are constants and need no escaping.
 struct Line<'a>(&'a mut Vec<u8>);
 
 impl Line<'_> {
@@ -142,7 +142,7 @@ impl Line<'_> {
         self.0.extend_from_slice(b"\":");
     }
 
-    /// One of our own words, which need no escaping.
+    /// Writes a constant of the gateway, which needs no escaping.
     fn word(&mut self, name: &str, word: &'static str) {
         if word.is_empty() {
             return;
@@ -158,11 +158,11 @@ impl Line<'_> {
             return;
         }
         self.name(name);
-        // Writing to a vector cannot fail, and neither can a string's JSON.
+        // Neither writing to a vector nor serialising a string can fail.
         let _ = serde_json::to_writer(&mut *self.0, cut(text, longest));
     }
 
-    /// What others wrote. Redaction sees more than is kept, so that no secret is cut to where it is not known.
+    /// Writes untrusted text. Redacts a longer prefix than is kept, so that truncation cannot hide part of a secret.
     fn foreign(&mut self, name: &str, text: &str, longest: usize) {
         self.text(name, &redact(cut(text, 2 * longest)), longest);
     }
@@ -178,7 +178,7 @@ impl Line<'_> {
         }
     }
 
-    /// Milliseconds with three places: microseconds.
+    /// Writes milliseconds with three decimal places.
     fn millis(&mut self, name: &str, span: Duration) {
         self.number(name, u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
         self.0.push(b'.');
@@ -202,18 +202,18 @@ impl Line<'_> {
     }
 }
 
-/// `2026-08-01T12:00:00`, and the second after 1970 that is called so.
+/// A Unix second and its text `2026-08-01T12:00:00`.
 type Second = (u64, [u8; 19]);
 
 thread_local! {
-    /// A thousand calls of one second share the writing of it.
+    /// The most recently formatted second of this thread; calls of one second share it.
     static SECOND: Cell<Second> = const { Cell::new((u64::MAX, [b'0'; 19])) };
 }
 
-/// `2026-08-01T12:00:00.000Z`.
+/// Writes a timestamp such as `2026-08-01T12:00:00.000Z`.
 fn stamp(at: SystemTime, to: &mut Vec<u8>) {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // A thread that is ending has none any more.
+    // The thread-local is gone while the thread ends.
     let known = SECOND.try_with(Cell::get).ok().filter(|(second, _)| *second == since.as_secs());
     let (_, text) = known.unwrap_or_else(|| {
         let second = (since.as_secs(), second(at));

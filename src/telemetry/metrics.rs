@@ -1,4 +1,4 @@
-//! The metrics, made once and held as handles: counting on the path of a call looks nothing up.
+//! The metrics of a gateway, created once and held as handles: counting during a call needs no lookup.
 
 use super::{
     calls::{AgentMetrics, Calls, Group},
@@ -11,12 +11,12 @@ use crate::agent::{Agent, AgentId};
 use prometheus::{Gauge, IntCounter, IntGauge, Registry, TextEncoder, process_collector::ProcessCollector};
 use std::{sync::Arc, time::Duration};
 
-/// What is measured, and how finely.
+/// Configuration of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
-    /// Agents that have a value of the label `agent` of their own; those called later share `other`.
-    /// 0 to 100000; 1000 unless written.
+    /// Maximum number of agents with their own value of the label `agent`; agents called later share `other`.
+    /// 0 to 100000. Default 1000.
     #[schemars(range(min = 0, max = 100_000))]
     pub most_agents: usize,
 }
@@ -27,7 +27,7 @@ impl Default for MetricsConfig {
     }
 }
 
-/// All metrics of one gateway; each gateway has its own registry, so several can live in one process.
+/// All metrics of one gateway. Each gateway has its own registry, so several can run in one process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -55,44 +55,44 @@ const PRIORITIES: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 macro_rules! events {
     ($($rows:tt)*) => {
         label! {
-            /// What happened besides calls; one label value each in `gatepost_events_total`.
+            /// An event other than a call; each has a label value in `gatepost_events_total`.
             Event { $($rows)* }
         }
     };
 }
 
 events! {
-    ConfigLoaded "config_loaded" "A configuration was put in force.";
-    ContractBroken "contract_broken" "An input or an answer broke a contract that is only reported on.";
-    ItemFailed "item_failed" "An item of a batch failed; the batch itself was answered.";
-    ConfigRefused "config_refused" "A changed configuration was refused; the last good one stays.";
-    AgentRefused "agent_refused" "An agent's document was refused.";
-    CatalogueSwapped "catalogue_swapped" "A new snapshot of agents was put in force.";
-    JwksFetched "jwks_fetched" "An issuer's keys were fetched.";
-    JwksFailed "jwks_failed" "An issuer's keys could not be fetched.";
+    ConfigLoaded "config_loaded" "A configuration was applied.";
+    ContractBroken "contract_violated" "An input or output violated a contract that is only reported.";
+    ItemFailed "batch_item_failed" "An item of a batch failed; the batch itself was answered.";
+    ConfigRefused "config_rejected" "A changed configuration was rejected; the last good one stays in effect.";
+    AgentRefused "agent_rejected" "An agent's document was rejected.";
+    CatalogueSwapped "snapshot_published" "A new snapshot of the agents was published.";
+    JwksFetched "jwks_fetched" "The keys of an issuer were fetched.";
+    JwksFailed "jwks_fetch_failed" "The keys of an issuer could not be fetched.";
     IntrospectionFailed "introspection_failed" "A token could not be introspected.";
-    KeysLoaded "keys_loaded" "The API keys were read.";
-    KeysRefused "keys_refused" "A changed file of API keys was refused; the last good ones stay.";
-    AcceptFailed "accept_failed" "Accepting failed for want of descriptors or memory.";
-    CertificatesLoaded "certificates_loaded" "A listener's changed certificates were put in force.";
-    CertificatesRefused "certificates_refused" "A listener's changed certificates were refused; the last good ones stay.";
-    TaskCompleted "task_completed" "A task ended with an answer.";
-    TaskFailed "task_failed" "A task ended with a failure.";
+    KeysLoaded "api_keys_loaded" "The API keys were loaded.";
+    KeysRefused "api_keys_rejected" "A changed file of API keys was rejected; the last good keys stay in effect.";
+    AcceptFailed "accept_failed" "Accepting a connection failed for lack of descriptors or memory.";
+    CertificatesLoaded "certificates_loaded" "The changed certificates of a listener were applied.";
+    CertificatesRefused "certificates_rejected" "The changed certificates of a listener were rejected; the old stay.";
+    TaskCompleted "task_completed" "A task completed.";
+    TaskFailed "task_failed" "A task failed.";
     TaskCanceled "task_canceled" "A task was cancelled by its caller.";
-    TaskLost "task_lost" "A task was found whose gateway is gone; it was marked as failed.";
-    CallbackDelivered "callback_delivered" "The end of a task was told to its caller.";
-    CallbackFailed "callback_failed" "Telling the end of a task failed; it is tried again.";
-    CallbackGivenUp "callback_given_up" "Telling the end of a task failed for the last time.";
-    StreamResumed "stream_resumed" "A caller that had lost a stream took it up again.";
-    Replayed "replayed" "A call was answered with the first answer to its idempotency key.";
-    LimitOverflow "limit_overflow" "A limiter held its most keys; a new one shared the overflow bucket.";
+    TaskLost "task_lost" "A task whose gateway is gone was found and marked as failed.";
+    CallbackDelivered "callback_delivered" "A callback about the end of a task was delivered.";
+    CallbackFailed "callback_failed" "The delivery of a callback failed and is retried.";
+    CallbackGivenUp "callback_abandoned" "The delivery of a callback failed for the last time.";
+    StreamResumed "stream_resumed" "A caller resumed a stream after a disconnect.";
+    Replayed "response_replayed" "A call was answered with the stored response to its idempotency key.";
+    LimitOverflow "limiter_overflow" "A rate limiter was full; a new key shared the overflow bucket.";
 }
 
 impl Metrics {
-    /// A registry with every metric at zero.
+    /// Creates a registry with every metric at zero.
     ///
     /// # Errors
-    /// A name that the registry does not take, which is a defect.
+    /// The registry rejects a metric, which is a defect.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
         let calls = Calls::new();
@@ -121,7 +121,7 @@ impl Metrics {
         }))
     }
 
-    /// Puts a changed configuration in force; agents that have a label of their own keep it.
+    /// Applies a changed configuration; agents that have their own label keep it.
     pub fn configure(&self, config: &MetricsConfig) {
         self.calls.bound(config.most_agents);
     }
@@ -131,49 +131,49 @@ impl Metrics {
         bump(&self.events, event as usize);
     }
 
-    /// The handle with which calls of this agent are counted; part of its route. Counts of an agent with the
-    /// same id go on.
+    /// Returns the handle that counts the calls of this agent; its route holds it. A new handle for the same id
+    /// continues the counters.
     pub fn agent(&self, agent: &Agent) -> Arc<AgentMetrics> {
         self.calls.handle(Some(agent))
     }
 
-    /// Where calls are counted that reached no agent: their label is `-`, so that callers cannot make labels. Its
-    /// operation 0 is the directory.
+    /// Returns the handle for calls that reached no agent. Their label is `-`, so that callers cannot create series.
+    /// The handle's operation 0 is the directory.
     pub fn unknown(&self) -> &Arc<AgentMetrics> {
         &self.unknown
     }
 
-    /// Forgets the series of agents that are gone.
+    /// Removes the series of agents for which `known` is false.
     pub fn retain(&self, known: impl Fn(&AgentId) -> bool) {
         self.calls.retain(&known);
     }
 
-    /// Gives the configured tiers groups of their own: the first eleven, in this order, for the process's life.
+    /// Assigns the configured tiers caller classes: the first eleven, in this order, for the lifetime of the process.
     pub fn name_tiers<'a>(&self, tiers: impl Iterator<Item = &'a str>) {
         self.calls.name_tiers(tiers);
     }
 
-    /// The group of a caller: its tier where that one is configured, else the kind of its credential.
+    /// Returns the class of a caller: its tier if that is configured, else its type of credential.
     pub fn group(&self, kind: Group, tier: Option<&str>) -> Group {
         tier.and_then(|tier| self.calls.tier(tier)).unwrap_or(kind)
     }
 
-    /// Counts a call in flight until the tally is dropped.
+    /// Counts a call as in flight until the returned guard is dropped.
     pub fn call_begins(&self) -> Tally {
         Tally::of(&self.in_flight)
     }
 
-    /// Counts an open connection until the tally is dropped.
+    /// Counts a connection as open until the returned guard is dropped.
     pub fn connection_opens(&self) -> Tally {
         Tally::of(&self.open)
     }
 
-    /// Counts a task that runs until the tally is dropped.
+    /// Counts a task as running until the returned guard is dropped.
     pub fn task_begins(&self) -> Tally {
         Tally::of(&self.tasks)
     }
 
-    /// Counts what became of a connection.
+    /// Counts the outcome of accepting a connection.
     pub fn connection(&self, became: Connection) {
         bump(&self.connections, became as usize);
     }
@@ -183,56 +183,56 @@ impl Metrics {
         bump(&self.limited, limit as usize);
     }
 
-    /// Counts a call that was refused because the gateway has too much to do; priorities are 0 to 9.
+    /// Counts a call that load shedding refused; priorities are 0 to 9.
     pub fn shed(&self, priority: u8) {
         bump(&self.shed, priority.into());
     }
 
-    /// How long the gateway's work waits for a core, and how much is refused because of that.
+    /// Sets the run-queue delay and the load-shedding level.
     pub fn load(&self, waits: Duration, level: f64) {
         self.waits.set(waits.as_secs_f64());
         self.shedding.set(level);
     }
 
-    /// Says how many agents are in a state.
+    /// Sets the number of agents in a state.
     pub fn agents(&self, state: AgentState, count: usize) {
         if let Some(gauge) = self.agents.get(state as usize) {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
-    /// What is measured of each source of agents.
+    /// Returns the metrics of the agent sources.
     pub fn feeds(&self) -> &FeedMetrics {
         &self.feeds
     }
 
-    /// A configuration was put in force at `unix` seconds after 1970.
+    /// Records that a configuration was applied at `unix`, in Unix seconds.
     pub fn config_loaded(&self, unix: i64) {
         self.config_ok.set(1);
         self.config_loaded.set(unix);
         self.count(Event::ConfigLoaded);
     }
 
-    /// A configuration was refused; the last good one stays.
+    /// Records that a configuration was rejected; the last good one stays in effect.
     pub fn config_refused(&self) {
         self.config_ok.set(0);
         self.count(Event::ConfigRefused);
     }
 
-    /// Counts lines of the access log that were not written.
+    /// Counts access-log entries that were dropped.
     pub(super) fn access_dropped(&self, lines: u64) {
         self.dropped.inc_by(lines);
     }
 
-    /// Calls that have begun and not ended.
+    /// Returns the number of calls in flight.
     pub fn in_flight(&self) -> usize {
         usize::try_from(self.in_flight.get()).unwrap_or_default()
     }
 
-    /// The page that Prometheus scrapes, in its text format.
+    /// Returns all metrics in the Prometheus text format.
     ///
     /// # Errors
-    /// What cannot be written in that format, which is a defect.
+    /// A metric cannot be encoded, which is a defect.
     pub fn exposition(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }

@@ -1,5 +1,5 @@
-//! Every metric and log field of the house by name, and what is left out of them. Label sets are bounded by
-//! what is configured, never by what callers send; no secret and no query string is ever written.
+//! Metrics, access log and redaction. The configuration bounds the label sets, never what callers send; no secret and
+//! no query string is ever written.
 
 mod access;
 mod calls;

@@ -1,12 +1,11 @@
-//! Takes secrets out of text that others wrote, before it is logged (R131, R133): credentials by their form and
-//! by the names before them, what a URL carries besides its path, addresses of people. It errs on the side of
-//! taking out too much.
+//! Redaction of secrets in untrusted text before it is logged (R131, R133): credentials by their format or by the name
+//! before them, userinfo and queries of URLs, email addresses. When in doubt, it removes too much.
 
 use std::{borrow::Cow, ops::Range};
 
 const MASK: &str = "[redacted]";
 
-/// Parts of names whose values are secret; compared in lower case, `-` and `_` left out.
+/// Substrings of names whose values are secret; compared in lower case, without `-` and `_`.
 const NAMES: &[&str] = &[
     "password",
     "passwd",
@@ -25,7 +24,7 @@ const NAMES: &[&str] = &[
     "clientassertion",
 ];
 
-/// How secrets begin, and how long such a word is at least.
+/// Prefixes of well-known secret formats, with the minimum length of such a word.
 const BEGINNINGS: &[(&str, usize)] = &[
     ("gp_", 12),
     ("eyJ", 12),
@@ -44,10 +43,10 @@ const BEGINNINGS: &[(&str, usize)] = &[
     ("syt_", 16),
 ];
 
-/// No secret is known by its form that is shorter.
+/// Minimum length of a secret that is recognised by its format.
 const SHORTEST: usize = 12;
 
-/// `text` without its secrets; borrowed if there are none.
+/// Returns `text` without its secrets; borrows it if there are none.
 pub fn redact(text: &str) -> Cow<'_, str> {
     if is_plain(text) {
         return Cow::Borrowed(text);
@@ -66,7 +65,7 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Whether `text` is one word without a sign of anything secret, as most ids and paths are: told in one pass.
+/// Whether `text` is one word without any sign of a secret, as most ids and paths are. Decided in one pass.
 fn is_plain(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'.' | b'_' | b'-');
     text.bytes().fold(true, |all, b| all & plain(b))
@@ -74,7 +73,7 @@ fn is_plain(text: &str) -> bool {
         && (text.len() < SHORTEST || !text.split('/').any(begins_as_secret))
 }
 
-/// The next secret at or after `from`, never empty. Each character is looked at a bounded number of times.
+/// Finds the next secret at or after `from`, never empty. Examines each character a bounded number of times.
 fn next(text: &str, from: usize) -> Option<Range<usize>> {
     let mut at = from;
     loop {
@@ -83,7 +82,7 @@ fn next(text: &str, from: usize) -> Option<Range<usize>> {
         let rest = text.get(start..)?;
         let end = start + rest.find(between).unwrap_or(rest.len());
         let word = text.get(start..end)?;
-        // A word that begins with @ is what follows a user's name that was just taken out of a URL.
+        // A word that begins with @ follows the userinfo of a URL that was just redacted.
         let authority = word.find("://").map(|at| at + 3).or_else(|| word.starts_with('@').then_some(1));
         let (secret, then) = match authority {
             Some(authority) => in_url(text, start + authority),
@@ -96,7 +95,7 @@ fn next(text: &str, from: usize) -> Option<Range<usize>> {
     }
 }
 
-/// What stands between words: a word holds a token, a name, a URL up to its query, an address.
+/// Whether `c` separates words. A word holds a token, a name, a URL up to its query, or an address.
 fn between(c: char) -> bool {
     !matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '.' | '+' | '/' | '~' | '@' | ':')
         && !matches!(c, '%' | '!' | '*' | '#' | '$' | '^' | '\\')
@@ -114,7 +113,7 @@ fn in_word(text: &str, word: Range<usize>) -> Option<Range<usize>> {
     named(text, &word).or_else(|| scheme(text, &word)).or_else(|| formed(this, word.start))
 }
 
-/// `name=value`, `name: value`, `"name": "value"`, and the same inside a JSON string.
+/// Matches `name=value`, `name: value`, `"name": "value"`, and these forms inside a JSON string.
 fn named(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     let this = text.get(word.clone())?;
     let name = this.split(':').next().unwrap_or(this);
@@ -133,7 +132,7 @@ fn named(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     let from = text.len() - bare.len();
     let secret = match bare.chars().next().filter(|c| "\"'`".contains(*c)) {
         Some(quote) => from + 1..from + 1 + quoted(bare.get(1..)?, quote, escaped),
-        // These have several words, up to the end of their line.
+        // The values of these fields have several words, up to the end of the line.
         None if is_line(name) => from..from + bare.find(['\n', '\r', '"', '\'']).unwrap_or(bare.len()),
         None => from..from + bare.find(|c: char| c.is_whitespace() || ",;&)}]\"'<>".contains(c)).unwrap_or(bare.len()),
     };
@@ -141,7 +140,7 @@ fn named(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     (!secret.is_empty() && !done).then_some(secret)
 }
 
-/// How long the quoted text is; inside a JSON string the closing quote bears a backslash, elsewhere it must not.
+/// Returns the length of the quoted text. In a JSON string a backslash precedes the closing quote, elsewhere none may.
 fn quoted(text: &str, quote: char, escaped: bool) -> usize {
     let mut backslash = None;
     for (at, c) in text.char_indices() {
@@ -159,7 +158,7 @@ fn is_line(name: &str) -> bool {
     lower.ends_with("authorization") || lower.ends_with("cookie")
 }
 
-/// `token: expired` is a sentence, not a secret.
+/// Whether the value is prose: `token: expired` is a sentence, not a secret.
 fn is_prose(name: &str, value: &str) -> bool {
     let word = value.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
     ["token", "signature", "credential"].iter().any(|noun| name.eq_ignore_ascii_case(noun))
@@ -172,11 +171,11 @@ fn is_secret_name(name: &str) -> bool {
         return false;
     }
     let plain: String = name.chars().filter(|c| !"-_.".contains(*c)).map(|c| c.to_ascii_lowercase()).collect();
-    // Models count tokens; such counts are no secrets.
+    // Model APIs count tokens; these counts are not secrets.
     !plain.ends_with("tokens") && NAMES.iter().any(|part| plain.contains(part))
 }
 
-/// `Bearer …`, `Basic …` (RFC 9110 §11.4).
+/// Matches `Bearer …`, `Basic …` (RFC 9110 §11.4).
 fn scheme(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     let this = text.get(word.clone())?;
     if !["bearer", "basic", "digest", "dpop"].iter().any(|scheme| this.eq_ignore_ascii_case(scheme)) {
@@ -190,7 +189,7 @@ fn scheme(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     (start > word.end && length > 0 && !plain && !token.starts_with(MASK)).then_some(start..start + length)
 }
 
-/// A word that is a secret by its look, or a person's address; also behind a `/` or `:` in the word.
+/// Matches a secret by its format or an email address, also after a `/` or `:` within the word.
 fn formed(word: &str, start: usize) -> Option<Range<usize>> {
     let mut at = 0;
     for part in word.split(['/', ':']) {
@@ -215,8 +214,8 @@ fn is_mail(word: &str) -> bool {
     !name.is_empty() && top.len() > 1 && top.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
-/// The user and password, or the query and fragment, of the URL whose authority begins at `start`; and where
-/// the URL ends.
+/// Finds the userinfo, or the query and fragment, of the URL whose authority begins at `start`; also returns where the
+/// URL ends.
 fn in_url(text: &str, start: usize) -> (Option<Range<usize>>, usize) {
     let rest = text.get(start..).unwrap_or_default();
     let url = rest.split(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).next().unwrap_or_default();

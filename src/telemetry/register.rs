@@ -1,44 +1,42 @@
-//! How metrics are made, and what they are called: every name that is scraped stands here or beside the collector
-//! of calls.
+//! Names, help texts and registration of metrics. Every name is defined here, in the collector of the per-agent metrics
+//! or with the metrics of the sources.
 
 use prometheus::{Error, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
-/// A name and what it says.
+/// A metric's name and help text.
 type Named = (&'static str, &'static str);
 
-/// The metrics besides those of calls.
+/// The metrics that are not per agent.
 pub(super) mod names {
     use super::Named;
 
-    pub(in crate::telemetry) const BUILD: Named = ("gatepost_build_info", "Which build this is; always 1.");
-    pub(in crate::telemetry) const EVENTS: Named = ("gatepost_events_total", "Things that happened besides calls.");
-    pub(in crate::telemetry) const IN_FLIGHT: Named =
-        ("gatepost_calls_in_flight", "Calls that have begun and not ended.");
-    pub(in crate::telemetry) const OPEN: Named = ("gatepost_connections_open", "Connections of callers that are open.");
-    pub(in crate::telemetry) const TASKS: Named =
-        ("gatepost_tasks_running", "Tasks that have begun here and not ended.");
+    pub(in crate::telemetry) const BUILD: Named = ("gatepost_build_info", "The version of the gateway; always 1.");
+    pub(in crate::telemetry) const EVENTS: Named = ("gatepost_events_total", "Total number of non-call events.");
+    pub(in crate::telemetry) const IN_FLIGHT: Named = ("gatepost_calls_in_flight", "Calls in flight.");
+    pub(in crate::telemetry) const OPEN: Named = ("gatepost_connections_open", "Open connections of callers.");
+    pub(in crate::telemetry) const TASKS: Named = ("gatepost_tasks_running", "Tasks running on this gateway.");
     pub(in crate::telemetry) const CONNECTIONS: Named =
-        ("gatepost_connections_total", "Connections of callers, by what became of them.");
-    pub(in crate::telemetry) const AGENTS: Named = ("gatepost_agents", "Agents, by their state.");
+        ("gatepost_connections_total", "Total number of connections of callers, by result.");
+    pub(in crate::telemetry) const AGENTS: Named = ("gatepost_agents", "Agents, by state.");
     pub(in crate::telemetry) const CONFIG_OK: Named =
-        ("gatepost_config_ok", "Whether the configuration in force is the newest: 0 after one was refused.");
+        ("gatepost_config_last_reload_successful", "Whether the last load of the configuration succeeded (1 or 0).");
     pub(in crate::telemetry) const CONFIG_LOADED: Named =
-        ("gatepost_config_loaded_timestamp_seconds", "When the configuration in force was loaded.");
+        ("gatepost_config_last_reload_success_timestamp_seconds", "Time of the last successful configuration load.");
     pub(in crate::telemetry) const LIMITED: Named =
-        ("gatepost_limited_total", "Calls refused by a rate, a quota or a concurrency bound.");
+        ("gatepost_limited_requests_total", "Total number of requests refused by a rate, quota or concurrency limit.");
     pub(in crate::telemetry) const SHED: Named =
-        ("gatepost_shed_total", "Calls refused because the gateway had too much to do, by priority.");
+        ("gatepost_load_shed_requests_total", "Total number of requests refused by load shedding, by priority.");
     pub(in crate::telemetry) const SHEDDING: Named = (
-        "gatepost_shed_level",
-        "Priorities of which all calls are refused now, from the lowest, and a part of the next.",
+        "gatepost_load_shed_level",
+        "Number of lowest priorities that are refused entirely, plus the refused fraction of the next.",
     );
     pub(in crate::telemetry) const WAITS: Named =
-        ("gatepost_run_queue_seconds", "How long the gateway's own work waits for a core, where there are many calls.");
+        ("gatepost_run_queue_delay_seconds", "How long the gateway's own work waits for a CPU core under load.");
     pub(in crate::telemetry) const DROPPED: Named =
-        ("gatepost_access_log_dropped_total", "Lines of the access log that were not written.");
+        ("gatepost_access_log_dropped_entries_total", "Total number of access-log entries that were not written.");
 }
 
-/// Makes metrics and registers them, one handle for each label value, so that counting is an index.
+/// Creates and registers metrics, one handle per label value, so that counting is an array index.
 pub(super) struct Register<'a>(pub(super) &'a Registry);
 
 impl Register<'_> {
@@ -83,14 +81,14 @@ impl Register<'_> {
     }
 }
 
-/// Counts one thing at its place.
+/// Increments the counter with index `at`.
 pub(super) fn bump(counters: &[IntCounter], at: usize) {
     if let Some(counter) = counters.get(at) {
         counter.inc();
     }
 }
 
-/// Counts one thing in a gauge for as long as it is held.
+/// Counts one item in a gauge until it is dropped.
 #[derive(Debug)]
 pub struct Tally(IntGauge);
 

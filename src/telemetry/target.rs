@@ -1,4 +1,4 @@
-//! Where the access log may go, as it is written in the configuration.
+//! Configuration of the access log's target.
 
 use crate::unit::FilePath;
 use std::{
@@ -8,17 +8,17 @@ use std::{
     str::FromStr,
 };
 
-/// Where the access log goes.
+/// Configuration of the access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLogConfig {
-    /// `stdout`, `stderr`, `off` or the path of a file, which is appended to, and opened anew on SIGHUP;
-    /// `stdout` unless written.
+    /// Target: `stdout`, `stderr`, `off` or the path of a file, which is appended to and reopened on SIGHUP.
+    /// Default `stdout`.
     #[schemars(with = "String")]
     pub to: Target,
 }
 
-/// Where lines go.
+/// The target of the access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Target {
@@ -27,7 +27,7 @@ pub enum Target {
     Stdout,
     /// Standard error.
     Stderr,
-    /// Nowhere.
+    /// No access log.
     Off,
     /// A file.
     File(FilePath),
@@ -38,7 +38,7 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => Err("say where the access log goes (stdout, stderr, off or a path)".to_owned()),
+            "" => Err("must name a target (stdout, stderr, off or a path)".to_owned()),
             "stdout" => Ok(Self::Stdout),
             "stderr" => Ok(Self::Stderr),
             "off" => Ok(Self::Off),
@@ -72,7 +72,7 @@ impl Target {
             Self::Stdout => Box::new(io::stdout()),
             Self::Stderr => Box::new(io::stderr()),
             Self::Off => Box::new(io::sink()),
-            // Paths and callers' names are nobody's business but the operator's.
+            // Not world-readable: entries contain paths and callers' names.
             Self::File(path) => Box::new(OpenOptions::new().create(true).append(true).mode(0o640).open(path)?),
         })
     }

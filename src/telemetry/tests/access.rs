@@ -1,4 +1,4 @@
-//! The access log: one line a call, whole, bounded, without secrets; and what happens when it cannot be written.
+//! The access log: complete, bounded entries without secrets, and behaviour when the log cannot be written.
 
 use crate::{
     fault::{Code, Fault},
@@ -33,7 +33,7 @@ fn log(path: &Path) -> (AccessLog, Arc<Metrics>) {
 }
 
 #[test]
-fn a_line_says_who_what_and_how_it_ended() {
+fn an_entry_records_the_caller_the_request_and_the_outcome() {
     let fault = Fault::new(Code::AgentError, "The agent failed.")
         .detail("agent said password=hunter2 at https://a.example/x?k=v");
     let line = line(&Entry {
@@ -58,7 +58,7 @@ fn a_line_says_who_what_and_how_it_ended() {
     });
     assert_eq!(line["time"], "2026-08-01T12:00:00.042Z");
     assert_eq!((&line["status"], &line["code"], &line["blame"]), (&502.into(), &"AgentError".into(), &"agent".into()));
-    assert_eq!((line["ms"].as_f64(), line["agent_ms"].as_f64()), (Some(1203.004), Some(1000.05)));
+    assert_eq!((line["duration_ms"].as_f64(), line["upstream_duration_ms"].as_f64()), (Some(1203.004), Some(1000.05)));
     assert_eq!(line["peer"], "2001:db8::1");
     assert_eq!(line["query_bytes"], 12);
     assert_eq!(line["detail"], "agent said password=[redacted] at https://a.example/x?[redacted]");
@@ -67,7 +67,7 @@ fn a_line_says_who_what_and_how_it_ended() {
 }
 
 #[test]
-fn every_line_has_its_own_time_though_a_second_is_written_once() {
+fn every_entry_has_its_own_timestamp_although_seconds_are_cached() {
     let stamps: Vec<_> = [0, 1, 999, 1_000, 59_999, 60_000, 60_000, 1]
         .map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(1_785_585_600_000 + millis))
         .into_iter()
@@ -81,14 +81,14 @@ fn every_line_has_its_own_time_though_a_second_is_written_once() {
 }
 
 #[test]
-fn addresses_are_written_as_they_are_everywhere() {
+fn ip_addresses_are_written_in_their_canonical_form() {
     for text in ["192.0.2.7", "10.0.0.255", "0.0.0.0", "2001:db8::7", "::ffff:192.0.2.7"] {
         assert_eq!(line(&Entry { peer: text.parse().ok(), ..entry("r") })["peer"], text);
     }
 }
 
 #[test]
-fn r131_a_secret_is_not_logged_wherever_a_caller_puts_it() {
+fn r131_a_secret_is_redacted_in_every_field_a_caller_controls() {
     let key = "gp_Ab12Cd34_0123456789abcdefXYZ";
     let path = format!("/agents/{key}/invoke");
     let agent = format!("client ({key})");
@@ -98,7 +98,7 @@ fn r131_a_secret_is_not_logged_wherever_a_caller_puts_it() {
 }
 
 #[test]
-fn a_long_field_is_cut_at_a_character_and_a_secret_at_the_cut_stays_out() {
+fn a_long_field_is_truncated_at_a_character_without_exposing_part_of_a_secret() {
     let long = "ä".repeat(10_000);
     let detail = format!("{} eyJhbGciOiJIUzI1NiJ9.{}", "x".repeat(2_030), "e".repeat(5_000));
     let fault = Fault::new(Code::Internal, "m").detail(detail);
@@ -108,7 +108,7 @@ fn a_long_field_is_cut_at_a_character_and_a_secret_at_the_cut_stays_out() {
 }
 
 #[test]
-fn every_line_is_written_once_and_in_whole_by_the_time_the_log_is_closed() {
+fn every_entry_is_written_exactly_once_before_close_returns() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let (log, _) = log(&path);
@@ -119,46 +119,46 @@ fn every_line_is_written_once_and_in_whole_by_the_time_the_log_is_closed() {
         }
     });
     log.close();
-    let mut ids: Vec<_> = lines(&path).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+    let mut ids: Vec<_> = lines(&path).iter().map(|line| line["request_id"].as_str().unwrap().to_owned()).collect();
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 10_000);
 }
 
 #[test]
-fn a_line_appears_soon_without_closing() {
+fn an_entry_is_written_soon_without_closing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let (log, _) = log(&path);
     log.write(&entry("r1"));
     let deadline = Instant::now() + Duration::from_secs(10);
     while lines(&path).is_empty() {
-        assert!(Instant::now() < deadline, "no line");
+        assert!(Instant::now() < deadline, "no entry");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn after_rotation_lines_go_to_the_new_file() {
+fn after_reopening_entries_go_to_the_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let (path, old) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
     let (log, _) = log(&path);
     log.write(&entry("r1"));
     let deadline = Instant::now() + Duration::from_secs(10);
     while lines(&path).is_empty() {
-        assert!(Instant::now() < deadline, "no line");
+        assert!(Instant::now() < deadline, "no entry");
         std::thread::yield_now();
     }
     std::fs::rename(&path, &old).unwrap();
     log.reopen();
     log.write(&entry("r2"));
     log.close();
-    assert_eq!(lines(&old)[0]["id"], "r1");
-    assert_eq!(lines(&path)[0]["id"], "r2");
+    assert_eq!(lines(&old)[0]["request_id"], "r1");
+    assert_eq!(lines(&path)[0]["request_id"], "r2");
 }
 
 #[test]
-fn lines_that_cannot_be_written_are_counted_and_no_call_waits() {
+fn unwritable_entries_are_counted_and_no_call_waits() {
     let (log, metrics) = log(Path::new("/dev/full"));
     (0..100).for_each(|n| log.write(&entry(&n.to_string())));
     log.close();
@@ -168,11 +168,11 @@ fn lines_that_cannot_be_written_are_counted_and_no_call_waits() {
 }
 
 #[test]
-fn a_target_that_takes_nothing_fills_the_queue_and_no_more() {
+fn a_blocked_target_fills_the_queue_and_further_entries_are_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
-    // Open at both ends, read at none.
+    // Opened for reading and writing, but never read.
     let _end = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
     let (log, metrics) = log(&pipe);
     let agent = "x".repeat(200);
@@ -180,20 +180,20 @@ fn a_target_that_takes_nothing_fills_the_queue_and_no_more() {
         log.write(&Entry { user_agent: &agent, ..entry("r") });
     }
     let page = metrics.exposition().unwrap();
-    let dropped = page.lines().find_map(|line| line.strip_prefix("gatepost_access_log_dropped_total "));
+    let dropped = page.lines().find_map(|line| line.strip_prefix("gatepost_access_log_dropped_entries_total "));
     assert!(dropped.unwrap().parse::<u64>().unwrap() > 5_000, "{dropped:?}");
-    // Closing would wait for the reader that never comes.
+    // Closing would wait for the blocked writer.
     std::mem::forget(log);
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_is_refused_with_its_name() {
+fn a_file_that_cannot_be_opened_is_reported_with_its_path() {
     let why = AccessLog::new(Target::File("/nonexistent/access.log".into()), Metrics::new().unwrap()).unwrap_err();
     assert!(why.contains("/nonexistent/access.log"), "{why}");
 }
 
 #[test]
-fn targets_read_as_written_and_unknown_fields_are_refused() {
+fn targets_round_trip_and_unknown_fields_are_refused() {
     for text in ["stdout", "stderr", "off", "/var/log/gatepost.log"] {
         let config: AccessLogConfig = serde_json::from_value(serde_json::json!({ "to": text })).unwrap();
         assert_eq!(serde_json::to_value(&config).unwrap()["to"], text);

@@ -1,4 +1,4 @@
-//! The page that Prometheus scrapes: what it says, that it is well formed, and that it stays small.
+//! The metrics page: its values, its validity, and the bound on its size.
 
 use crate::{
     agent::Agent,
@@ -67,7 +67,7 @@ fn the_page_passes_promtool_before_and_after_calls() {
 }
 
 #[test]
-fn calls_are_counted_by_agent_operation_group_and_code() {
+fn calls_are_counted_by_agent_operation_caller_class_and_code() {
     let metrics = metrics();
     let handle = metrics.agent(&agent("echo", &["say"]));
     handle.record(&ended(Some(0), None));
@@ -75,50 +75,50 @@ fn calls_are_counted_by_agent_operation_group_and_code() {
     handle.record(&ended(Some(0), Some(Code::InvalidInput)));
     handle.record_aborted(&ended(Some(0), None));
     handle.record_aborted(&ended(Some(0), Some(Code::Timeout)));
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="aborted",group="key",operation="say"} 1"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="Timeout",group="key",operation="say"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="aborted",caller_class="key",operation="say"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="Timeout",caller_class="key",operation="say"} 1"#);
     metrics.agent(&agent("plain", &[])).record(&ended(Some(0), None));
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="ok",group="key",operation="say"} 2"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="InvalidInput",group="key",operation="say"} 1"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="plain",code="ok",group="key",operation="invoke"} 1"#);
-    shows(&metrics, r#"gatepost_call_seconds_bucket{agent="echo",le="0.005"} 0"#);
-    shows(&metrics, r#"gatepost_call_seconds_bucket{agent="echo",le="0.01"} 5"#);
-    shows(&metrics, r#"gatepost_agent_seconds_count{agent="echo"} 5"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="say"} 2"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="InvalidInput",caller_class="key",operation="say"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="plain",code="ok",caller_class="key",operation="invoke"} 1"#);
+    shows(&metrics, r#"gatepost_call_duration_seconds_bucket{agent="echo",le="0.005"} 0"#);
+    shows(&metrics, r#"gatepost_call_duration_seconds_bucket{agent="echo",le="0.01"} 5"#);
+    shows(&metrics, r#"gatepost_upstream_duration_seconds_count{agent="echo"} 5"#);
 }
 
 #[test]
-fn labels_that_read_the_same_when_joined_are_kept_apart() {
+fn labels_with_equal_concatenations_have_separate_counters() {
     let metrics = metrics();
     metrics.agent(&agent("a", &["bc"])).record(&ended(Some(0), None));
     metrics.agent(&agent("ab", &["c"])).record(&ended(Some(0), None));
-    shows(&metrics, r#"gatepost_calls_total{agent="a",code="ok",group="key",operation="bc"} 1"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="ab",code="ok",group="key",operation="c"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="a",code="ok",caller_class="key",operation="bc"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="ab",code="ok",caller_class="key",operation="c"} 1"#);
 }
 
 #[test]
-fn counts_go_on_when_an_agents_document_changes_and_end_when_it_is_gone() {
+fn counters_survive_a_changed_document_and_end_with_the_agent() {
     let metrics = metrics();
     metrics.agent(&agent("echo", &["a", "b"])).record(&ended(Some(1), None));
     metrics.agent(&agent("echo", &["b"])).record(&ended(Some(0), None));
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="ok",group="key",operation="b"} 2"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="b"} 2"#);
     metrics.retain(|_| false);
     assert!(!metrics.exposition().unwrap().contains("echo"));
 }
 
 #[test]
-fn agents_beyond_the_bound_share_one_label() {
+fn agents_beyond_the_limit_share_one_label() {
     let metrics = metrics();
     metrics.configure(&MetricsConfig { most_agents: 2 });
     for id in ["a", "b", "c", "d"] {
         metrics.agent(&agent(id, &["say"])).record(&ended(Some(0), None));
     }
-    shows(&metrics, r#"gatepost_calls_total{agent="b",code="ok",group="key",operation="say"} 1"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="other",code="ok",group="key",operation="-"} 2"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="b",code="ok",caller_class="key",operation="say"} 1"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="other",code="ok",caller_class="key",operation="-"} 2"#);
     assert!(!metrics.exposition().unwrap().contains(r#"agent="c""#));
 }
 
 #[test]
-fn an_agent_with_very_many_operations_does_not_get_as_many_labels() {
+fn the_number_of_operation_labels_per_agent_is_bounded() {
     let metrics = metrics();
     let names: Vec<String> = (0..250).map(|n| format!("o{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -126,11 +126,11 @@ fn an_agent_with_very_many_operations_does_not_get_as_many_labels() {
     (0..250).for_each(|at| handle.record(&ended(Some(at), None)));
     let page = metrics.exposition().unwrap();
     assert!(page.matches(r#"gatepost_calls_total{agent="big""#).count() <= 65, "{page}");
-    shows(&metrics, r#"gatepost_calls_total{agent="big",code="ok",group="key",operation="-"} 186"#);
+    shows(&metrics, r#"gatepost_calls_total{agent="big",code="ok",caller_class="key",operation="-"} 186"#);
 }
 
 #[test]
-fn a_tier_that_nobody_configured_makes_no_label() {
+fn an_unconfigured_tier_creates_no_label() {
     let metrics = metrics();
     metrics.name_tiers((0..40).map(|n| ["gold", "key", "silver"][n % 3]));
     assert_ne!(metrics.group(Group::KEY, Some("gold")), Group::KEY);
@@ -143,7 +143,7 @@ fn a_tier_that_nobody_configured_makes_no_label() {
 }
 
 #[test]
-fn tallies_fall_when_they_are_dropped_even_by_a_panic() {
+fn in_flight_guards_decrement_when_dropped_even_by_a_panic() {
     let metrics = metrics();
     let open = metrics.connection_opens();
     let call = metrics.call_begins();
@@ -159,19 +159,19 @@ fn tallies_fall_when_they_are_dropped_even_by_a_panic() {
 }
 
 #[test]
-fn a_refused_configuration_shows_until_a_good_one_comes() {
+fn a_rejected_configuration_is_reported_until_the_next_success() {
     let metrics = metrics();
-    shows(&metrics, "gatepost_config_ok 0");
+    shows(&metrics, "gatepost_config_last_reload_successful 0");
     metrics.config_loaded(1_800_000_000);
-    shows(&metrics, "gatepost_config_ok 1");
+    shows(&metrics, "gatepost_config_last_reload_successful 1");
     metrics.config_refused();
-    shows(&metrics, "gatepost_config_ok 0");
-    shows(&metrics, "gatepost_config_loaded_timestamp_seconds 1800000000");
-    shows(&metrics, r#"gatepost_events_total{event="config_refused"} 1"#);
+    shows(&metrics, "gatepost_config_last_reload_successful 0");
+    shows(&metrics, "gatepost_config_last_reload_success_timestamp_seconds 1800000000");
+    shows(&metrics, r#"gatepost_events_total{event="config_rejected"} 1"#);
 }
 
 #[test]
-fn every_event_has_a_name_of_its_own() {
+fn every_event_has_a_unique_name() {
     let mut names: Vec<_> = Event::ALL.iter().map(|event| event.name()).collect();
     names.sort_unstable();
     names.dedup();

@@ -1,4 +1,4 @@
-//! Counters, lines and what must not be in them.
+//! Tests of metrics, access log and redaction.
 
 mod access;
 mod metrics;

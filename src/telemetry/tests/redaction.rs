@@ -1,10 +1,10 @@
-//! What is taken out, and what is left.
+//! Redaction: removed secrets, and text that stays unchanged.
 
 use crate::telemetry::redact;
 use std::borrow::Cow;
 
 #[test]
-fn r131_credentials_are_taken_out_by_the_name_before_them() {
+fn r131_credentials_are_redacted_by_the_name_before_them() {
     for text in [
         "Authorization: Bearer s3cr3t.value",
         "authorization: Basic dXNlcjpzM2NyM3Q=",
@@ -33,7 +33,7 @@ fn r131_credentials_are_taken_out_by_the_name_before_them() {
 }
 
 #[test]
-fn r131_credentials_are_taken_out_by_their_form() {
+fn r131_credentials_are_redacted_by_their_format() {
     for secret in [
         "gp_Ab12Cd34_0123456789abcdefXYZ",
         "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln",
@@ -58,7 +58,7 @@ fn r131_credentials_are_taken_out_by_their_form() {
 }
 
 #[test]
-fn r133_urls_keep_their_host_and_path_only() {
+fn r133_urls_keep_only_their_host_and_path() {
     for (url, clean) in [
         ("https://a.example/x?code=1&y=2", "https://a.example/x?[redacted]"),
         ("postgres://u:p4ss@db:5432/x", "postgres://[redacted]@db:5432/x"),
@@ -73,12 +73,12 @@ fn r133_urls_keep_their_host_and_path_only() {
 }
 
 #[test]
-fn r133_addresses_of_people_are_taken_out() {
+fn r133_email_addresses_are_redacted() {
     assert_eq!(redact("no such user bob.b@corp.example today"), "no such user [redacted] today");
 }
 
 #[test]
-fn what_is_no_secret_is_borrowed_as_it_is() {
+fn text_without_secrets_is_borrowed_unchanged() {
     for text in [
         "",
         "connection refused (os error 111)",
@@ -99,7 +99,7 @@ fn what_is_no_secret_is_borrowed_as_it_is() {
 }
 
 #[test]
-fn redacting_twice_changes_nothing_more() {
+fn redaction_is_idempotent() {
     for text in
         ["password=abc", "https://u:p@h.example/x?y", "Authorization: Bearer abc", "a eyJhbGciOiJub25lIn0.e30. b"]
     {
@@ -110,7 +110,7 @@ fn redacting_twice_changes_nothing_more() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_redaction_panic_or_keeps_a_marked_secret(before in ".{0,40}", after in ".{0,40}") {
+    fn redaction_never_panics_and_always_removes_a_named_secret(before in ".{0,40}", after in ".{0,40}") {
         let _ = redact(&before);
         let text = format!("{before} password=Tr0ub4dor {after}");
         proptest::prop_assert!(!redact(&text).contains("Tr0ub4dor"));
@@ -118,9 +118,9 @@ proptest::proptest! {
 }
 
 proptest::proptest! {
-    /// One word is told to be clean in one pass; a space behind it makes it take the long way.
+    /// A single word takes the fast path; a trailing space forces the full scan.
     #[test]
-    fn r131_one_word_is_judged_as_a_whole_text_is(
+    fn r131_the_fast_path_agrees_with_the_full_scan(
         before in "[a-zA-Z0-9/._-]{0,20}",
         secret in "(gp_|eyJ|sk-|ghp_|AKIA|xox|-----BEGIN)?",
         after in "[a-zA-Z0-9/._-]{0,30}",
@@ -133,7 +133,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_hostile_text_takes_no_longer_than_its_length_allows() {
+fn redaction_time_is_linear_for_hostile_text() {
     let text = "a://(".repeat(200_000) + &"password=\"".repeat(50_000);
     let begun = std::time::Instant::now();
     let _ = redact(&text);
