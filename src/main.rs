@@ -1,4 +1,4 @@
-//! The command line: what may be typed, and which room does it.
+//! The command line: arguments and subcommands.
 
 use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
@@ -13,7 +13,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// One endpoint in front of many AI agents.
+/// A gateway in front of many AI agents
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
@@ -23,35 +23,35 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the gateway.
+    /// Run the gateway
     Run {
-        /// The configuration file.
+        /// Configuration file
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
-        /// Take over the listeners of the gateway that runs with the same configuration.
+        /// Take over the listeners of the running gateway with the same configuration
         #[arg(long)]
         upgrade: bool,
     },
-    /// Check a configuration and everything it names, and report every problem.
+    /// Check a configuration and all files it refers to, and report every problem
     Check {
-        /// The configuration file.
+        /// Configuration file
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
     },
-    /// Print the JSON Schema of the configuration file.
+    /// Print the JSON Schema of the configuration file
     Schema,
-    /// Try it: a gateway with three agents on loopback, and curl lines to paste.
+    /// Run a demo gateway with three agents on loopback, and print curl commands to try
     Demo,
-    /// Resolve an agent:// name, and say how.
+    /// Resolve an agent:// name and print the resolution steps
     Resolve(cli::ResolveArgs),
-    /// Call an agent by its agent:// name or URL, and print its answer as it comes.
+    /// Call an agent by its agent:// name or URL and print its response as it arrives
     Call(Box<cli::CallArgs>),
-    /// API keys.
+    /// Manage API keys
     Key {
         #[command(subcommand)]
         command: KeyCommand,
     },
-    /// The documents published here.
+    /// Manage the documents of the built-in registry
     Registry {
         #[command(subcommand)]
         command: RegistryCommand,
@@ -60,59 +60,59 @@ enum Command {
 
 #[derive(Subcommand)]
 enum RegistryCommand {
-    /// Write every document to a new folder, which agents.from can name as it stands.
+    /// Write all documents to a new folder, which agents.from can load
     Export {
-        /// The configuration file.
+        /// Configuration file
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
-        /// The folder; new or empty.
+        /// Target folder; must be new or empty
         folder: PathBuf,
     },
-    /// Take a folder of documents back, each for the publisher that it had.
+    /// Import a folder of documents, each with its recorded publisher
     Import {
-        /// The configuration file.
+        /// Configuration file
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
-        /// The folder.
+        /// Source folder
         folder: PathBuf,
-        /// Whose documents become that the folder names no publisher for, such as key:team-a.
+        /// Publisher of documents for which the folder records none, such as key:team-a
         #[arg(long)]
         owner: Option<String>,
     },
-    /// Print what happened to an agent, a JSON object a line, the newest first.
+    /// Print the history of an agent as JSON lines, newest first
     History {
-        /// The configuration file.
+        /// Configuration file
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
-        /// The agent's id.
+        /// Agent id
         id: String,
     },
 }
 
 #[derive(Subcommand)]
 enum KeyCommand {
-    /// Make a key, print it once, and append its hash to the first file of keys that the configuration names.
+    /// Create a key, print it once, and append its hash to the first configured key file
     New(KeyNew),
 }
 
 #[derive(clap::Args)]
 struct KeyNew {
-    /// The configuration file; it names the file of keys and the pepper. gatepost.yaml unless --file is given.
+    /// Configuration file that names the key file and the pepper [default: gatepost.yaml unless --file is given]
     #[arg(short, long)]
     config: Option<PathBuf>,
-    /// Append to this file instead of the configuration's; without --config, the key has no pepper.
+    /// Key file to append to instead of the configured one; without --config, the key has no pepper
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Whose key it is; grants name it as key:NAME.
+    /// Caller of the key; grants refer to it as key:NAME
     #[arg(long)]
     caller: String,
-    /// A group of the caller; may be repeated.
+    /// Group of the caller; may be repeated
     #[arg(long)]
     group: Vec<String>,
-    /// The caller's tier.
+    /// Tier of the caller
     #[arg(long)]
     tier: Option<String>,
-    /// When it ends, as in RFC 3339.
+    /// Expiry, as an RFC 3339 date-time
     #[arg(long)]
     expires: Option<String>,
 }
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        // They have exit codes of their own.
+        // Handled above, because they have their own exit codes.
         Command::Resolve(_) | Command::Call(_) => Ok(()),
         Command::Run { config, upgrade } => app::run(&config, upgrade),
         Command::Check { config } => app::check(&config),
@@ -153,7 +153,7 @@ fn run(command: Command) -> anyhow::Result<()> {
 
 fn demo() -> anyhow::Result<()> {
     let runtime = app::runtime()?;
-    // Who does not read it may still want the agents: a closed pipe does not end the demo.
+    // The agents stay useful without the output, so a closed pipe does not end the demo.
     let tell = |text: &str| drop(show(text));
     let folder = runtime.block_on(async { demo::Demo::start().await?.run(tell).await })?;
     drop(runtime);
@@ -161,7 +161,7 @@ fn demo() -> anyhow::Result<()> {
     show("\nThe demo has ended.")
 }
 
-/// Prints for people and pipes; who stops reading, as `head` does, is no failure.
+/// Prints a line. A closed pipe, as with `head`, is not an error.
 fn show(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(why) if why.kind() != ErrorKind::BrokenPipe => Err(why).context("stdout cannot be written"),
@@ -174,17 +174,17 @@ fn key_new(new: KeyNew) -> anyhow::Result<()> {
         (Some(file), None) => (file, None),
         (file, config) => {
             let (configured, pepper) = app::key_file(&config.unwrap_or_else(|| "gatepost.yaml".into()))?;
-            (file.or(configured).context("auth.api_keys.files names no file (write one there, or use --file)")?, pepper)
+            (file.or(configured).context("auth.api_keys.files is empty (name a file there, or use --file)")?, pepper)
         }
     };
     let moment = |text: String| {
         OffsetDateTime::parse(&text, &Rfc3339)
-            .map_err(|_| anyhow!("--expires {text:?} is not a time (write it as in 2030-01-31T00:00:00Z)"))
+            .map_err(|_| anyhow!("--expires {text:?} is not a date-time (write it as 2030-01-31T00:00:00Z)"))
     };
     let expires = new.expires.map(moment).transpose()?;
     let key = auth::NewKey { caller: new.caller, groups: new.group, tier: new.tier, expires };
     let (secret, line) = auth::new_key(&key, pepper.as_ref()).map_err(|why| anyhow!(why))?;
     auth::append_key(&file, &line).map_err(|why| anyhow!(why))?;
-    eprintln!("The key of {} is below; it is not shown again. Its hash is in {}.", key.caller, file.display());
-    writeln!(std::io::stdout(), "{}", secret.expose()).context("the key cannot be shown, so make another")
+    eprintln!("API key of {} (not shown again; its hash is in {}):", key.caller, file.display());
+    writeln!(std::io::stdout(), "{}", secret.expose()).context("the key cannot be printed (create another one)")
 }

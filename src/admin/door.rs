@@ -1,5 +1,5 @@
-//! Who comes in: few connections at once, none that stays silent, and no browser that was sent here under
-//! another name.
+//! The admin listener's socket: a limit on connections, an idle timeout, and the check of the Host header against DNS
+//! rebinding.
 
 use super::pages::refuse;
 use crate::fault::{Code, Fault};
@@ -28,10 +28,10 @@ use tokio::{
 
 const CONNECTIONS: usize = 64;
 const SILENCE: Duration = Duration::from_secs(30);
-/// After an error of accept, such as too many open files.
+/// Pause after a failed accept, for example with too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The listener with its bounds.
+/// The TCP listener with a limit on connections.
 pub(super) struct Door {
     listener: TcpListener,
     room: Arc<Semaphore>,
@@ -50,7 +50,7 @@ impl Listener for Door {
     async fn accept(&mut self) -> (Visit, SocketAddr) {
         loop {
             match self.listener.accept().await {
-                // One too many is closed at once, so that it does not look as if nobody were here.
+                // Closed at once, so that the client does not wait for a connection that is not served.
                 Ok((stream, address)) => match Arc::clone(&self.room).try_acquire_owned() {
                     Ok(place) => {
                         return (Visit { stream, silence: None, _place: place }, address);
@@ -58,7 +58,7 @@ impl Listener for Door {
                     Err(_) => continue,
                 },
                 Err(why) => {
-                    tracing::warn!(%why, "the admin listener cannot accept");
+                    tracing::warn!(%why, "admin listener: accepting a connection failed");
                     sleep(PAUSE).await;
                 }
             }
@@ -70,7 +70,7 @@ impl Listener for Door {
     }
 }
 
-/// A connection that ends when neither side says anything for a while.
+/// A connection that fails with a timeout when neither side sends anything for a while.
 pub(super) struct Visit {
     stream: TcpStream,
     silence: Option<Pin<Box<Sleep>>>,
@@ -78,7 +78,7 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// Whether it was silent for too long; wakes the task when it will have been.
+    /// Fails with a timeout once the connection was idle for too long; otherwise registers the wake-up.
     fn poll_silence<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let silence = self.silence.get_or_insert_with(|| Box::pin(sleep(SILENCE)));
         ready!(silence.as_mut().poll(context));
@@ -116,7 +116,7 @@ impl AsyncWrite for Visit {
     }
 }
 
-/// On loopback, only loopback's own names are answered: a page elsewhere whose name was turned to 127.0.0.1
+/// Requires a loopback host name if the listener is on loopback: a web page whose own name was resolved to 127.0.0.1
 /// (DNS rebinding) still sends that name.
 pub(super) async fn own_name(State(loopback): State<bool>, request: Request, next: Next) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
@@ -125,7 +125,7 @@ pub(super) async fn own_name(State(loopback): State<bool>, request: Request, nex
     if loopback && !named {
         return refuse(&Fault::new(
             Code::PermissionDenied,
-            "This listener is reached as localhost, 127.0.0.1 or [::1] only.",
+            "This listener only accepts the host names localhost, 127.0.0.1 and [::1]",
         ));
     }
     next.run(request).await

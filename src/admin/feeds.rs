@@ -1,4 +1,4 @@
-//! The sources of agents: how each is, and the one thing that an operator may decide here.
+//! The sources of agents: a page with their health, and the confirmation of an agent loss.
 
 use super::{
     Source,
@@ -20,11 +20,11 @@ struct Feeds {
     feeds: Vec<FeedRow>,
 }
 
-/// Every source in the order of precedence.
+/// Lists every source in the order of precedence.
 pub(super) async fn list(State(source): State<Source>) -> Response {
     match off(move || source.state.feeds()).await {
         Some(feeds) => Json(Feeds { feeds }).into_response(),
-        None => refuse(&Fault::new(Code::Internal, "The feeds cannot be listed.")),
+        None => refuse(&Fault::new(Code::Internal, "Listing the feeds failed")),
     }
 }
 
@@ -33,14 +33,14 @@ struct Confirmed {
     confirmed: bool,
 }
 
-/// Lets a loss of agents that is held back take effect.
+/// Confirms an agent loss that the loss guard holds back, which then takes effect.
 pub(super) async fn confirm(State(source): State<Source>, Path(name): Path<String>, headers: HeaderMap) -> Response {
     if let Some(refused) = from_page(&headers) {
         return refused;
     }
     match off(move || source.state.confirm(&name)).await {
         Some(Some(confirmed)) => Json(Confirmed { confirmed }).into_response(),
-        Some(None) => refuse(&Fault::new(Code::NotFound, "There is no feed of that name; GET /feeds lists them.")),
-        None => refuse(&Fault::new(Code::Internal, "The loss could not be confirmed.")),
+        Some(None) => refuse(&Fault::new(Code::NotFound, "There is no feed with this name (GET /feeds lists them)")),
+        None => refuse(&Fault::new(Code::Internal, "Confirming the loss failed")),
     }
 }

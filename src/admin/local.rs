@@ -1,5 +1,5 @@
-//! What runtimes and people of this machine ask for: a registration, a code with which a page is paired. Pages in a
-//! browser ask for neither.
+//! Handlers for clients on this machine: registering a runtime, and creating a code that pairs a web page. Web pages
+//! themselves are refused.
 
 use super::{
     Source,
@@ -15,10 +15,10 @@ use axum::{
 };
 use serde_json::json;
 
-/// The longest registration.
+/// Maximum bytes of a registration.
 const LONGEST: usize = 16 << 10;
 
-/// Registers a runtime, or renews that.
+/// Registers a runtime, or renews its registration.
 pub(super) async fn lease(
     State(source): State<Source>,
     Path(name): Path<String>,
@@ -29,7 +29,7 @@ pub(super) async fn lease(
         return refused;
     }
     if body.len() > LONGEST {
-        return refuse(&Fault::new(Code::PayloadTooLarge, "A registration has at most 16KiB."));
+        return refuse(&Fault::new(Code::PayloadTooLarge, "A registration may have at most 16KiB"));
     }
     let told = name.clone();
     match off(move || source.state.lease(&name, &body)).await {
@@ -38,34 +38,34 @@ pub(super) async fn lease(
             (status, Json(json!({"name": told, "expires_in": holds.as_secs()}))).into_response()
         }
         Some(Err(fault)) => refuse(&fault),
-        None => refuse(&Fault::new(Code::Internal, "The registration could not be made.")),
+        None => refuse(&Fault::new(Code::Internal, "The registration failed")),
     }
 }
 
-/// Ends a registration.
+/// Removes a registration.
 pub(super) async fn release(State(source): State<Source>, Path(name): Path<String>, headers: HeaderMap) -> Response {
     if let Some(refused) = from_page(&headers) {
         return refused;
     }
     match source.state.release(&name) {
         true => StatusCode::NO_CONTENT.into_response(),
-        false => refuse(&Fault::new(Code::NotFound, "There is no registration of that name.")),
+        false => refuse(&Fault::new(Code::NotFound, "There is no registration with this name")),
     }
 }
 
-/// Makes a code with which one page is paired. The code before it counts no more.
+/// Creates a code with which one web page can be paired; it replaces the previous code.
 pub(super) async fn pair(State(source): State<Source>, headers: HeaderMap) -> Response {
     if let Some(refused) = from_page(&headers) {
         return refused;
     }
     match source.state.pair() {
         Some((code, holds)) => Json(json!({"code": code, "expires_in": holds.as_secs()})).into_response(),
-        None => refuse(&Fault::new(Code::NotFound, "Pages are not paired: the configuration has no cors.pairing.")),
+        None => refuse(&Fault::new(Code::NotFound, "Pairing is disabled (the configuration has no cors.pairing)")),
     }
 }
 
-/// A browser says from which page it asks (Fetch, "Origin header"); no page has any business here.
+/// Refuses requests from web pages, which browsers mark with `Origin` (Fetch, "Origin header") or `Sec-Fetch-Site`.
 pub(super) fn from_page(headers: &HeaderMap) -> Option<Response> {
     let page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    page.then(|| refuse(&Fault::new(Code::PermissionDenied, "This is not answered to pages in a browser.")))
+    page.then(|| refuse(&Fault::new(Code::PermissionDenied, "Web pages may not use this endpoint")))
 }

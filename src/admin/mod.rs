@@ -1,8 +1,7 @@
-//! The operators' listener on its own address: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/feeds`. Little can
-//! be changed there: a loss of agents that is held back is confirmed, a runtime of this machine registers, a code for
-//! pairing a page is made.
-//! It has no authentication, so it refuses pages that reach it through a browser, and is kept on loopback. It knows
-//! the gateway only through [`State`].
+//! The admin listener on its own address: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/feeds`. Operators can
+//! confirm an agent loss that the loss guard holds back, register a runtime of this machine, and create a pairing code
+//! for a web page. The listener has no authentication, so it refuses requests from web pages and belongs on loopback.
+//! This module accesses the gateway only through [`AdminState`].
 
 mod door;
 mod feeds;
@@ -21,14 +20,14 @@ use axum::{
 use std::{net::SocketAddr, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
 
-/// What a page is made from.
+/// What the handlers build pages from.
 #[derive(Clone)]
 struct Source {
     state: Arc<dyn State>,
     metrics: Arc<Metrics>,
 }
 
-/// Answers operators until `stopped` says true; answers that have begun are finished.
+/// Serves the admin pages until `stopped` becomes true; completes the responses in progress.
 pub async fn serve(
     listener: TcpListener,
     state: Arc<dyn State>,
@@ -39,12 +38,12 @@ pub async fn serve(
     let router = router(Source { state, metrics }, loopback);
     let end = async move {
         let mut stopped = stopped;
-        // A sender that is gone will never say more: that is the end, too.
+        // A sender that was dropped sends no further notifications; the error means shutdown as well.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let served = axum::serve(door::Door::new(listener), router).with_graceful_shutdown(end).await;
     if let Err(why) = served {
-        tracing::error!(%why, "the admin listener has ended");
+        tracing::error!(%why, "admin listener failed");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The pages. What takes long with very many agents is made off the threads that serve calls.
+//! The pages. Those that take long with very many agents are built on blocking threads, not on those that serve calls.
 
 use super::{AgentRow, FeedRow, Refused, Source, view::Health};
 use crate::fault::{Code, Fault, Format};
@@ -11,20 +11,20 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The longest page of agents.
+/// Maximum number of agents on a page.
 const MOST: usize = 1_000;
 const USUAL: usize = 100;
 
-/// What Prometheus scrapes.
+/// Serves the metrics in Prometheus' text format.
 pub(super) async fn metrics(State(source): State<Source>) -> Response {
     match off(move || source.metrics.exposition()).await {
         Some(Ok(page)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
-        Some(Err(why)) => refuse(&Fault::new(Code::Internal, "The metrics cannot be written.").detail(why)),
-        None => refuse(&Fault::new(Code::Internal, "The metrics cannot be written.")),
+        Some(Err(why)) => refuse(&Fault::new(Code::Internal, "Writing the metrics failed").detail(why)),
+        None => refuse(&Fault::new(Code::Internal, "Writing the metrics failed")),
     }
 }
 
-/// Alive is who answers.
+/// Answers the liveness probe.
 pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
@@ -38,12 +38,12 @@ struct Ready {
     refused: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     troubles: Vec<String>,
-    /// The feeds of which an operator should know something.
+    /// The feeds with a warning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     feeds: Vec<FeedRow>,
 }
 
-/// 200 where calls may be sent, 503 where not.
+/// Answers the readiness probe: 200 if the gateway accepts calls, 503 if not.
 pub(super) async fn ready(State(source): State<Source>) -> Response {
     let health = source.state.health();
     let reasons = health.reasons();
@@ -81,9 +81,9 @@ struct Agents {
     refused: Vec<Refused>,
 }
 
-/// The agents, a page at a time; documents that were refused stand on the first page.
+/// Lists the agents, one page at a time; the first page also lists rejected documents.
 pub(super) async fn agents(State(source): State<Source>, asked: Result<Query<Asked>, QueryRejection>) -> Response {
-    let bound = || Fault::new(Code::InvalidInput, "Ask for /agents?limit=1…1000&after=<id>.");
+    let bound = || Fault::new(Code::InvalidInput, "The query is not valid (use /agents?limit=1…1000&after=<id>)");
     let Query(Asked { limit, after }) = match asked {
         Ok(asked) => asked,
         Err(why) => return refuse(&bound().detail(why)),
@@ -94,7 +94,7 @@ pub(super) async fn agents(State(source): State<Source>, asked: Result<Query<Ask
     }
     let page = off(move || {
         let health = source.state.health();
-        // One more says whether there is a next page.
+        // One agent more than requested tells whether there is a next page.
         let mut agents = source.state.agents(after.as_deref(), limit + 1);
         let more = agents.len() > limit;
         agents.truncate(limit);
@@ -104,25 +104,25 @@ pub(super) async fn agents(State(source): State<Source>, asked: Result<Query<Ask
     });
     match page.await {
         Some(page) => Json(page).into_response(),
-        None => refuse(&Fault::new(Code::Internal, "The agents cannot be listed.")),
+        None => refuse(&Fault::new(Code::Internal, "Listing the agents failed")),
     }
 }
 
-/// Any other path.
+/// Handles unknown paths.
 pub(super) async fn nothing() -> Response {
-    refuse(&Fault::new(Code::NotFound, "There are /metrics, /healthz, /readyz, /agents and /feeds here."))
+    refuse(&Fault::new(Code::NotFound, "There are only /metrics, /healthz, /readyz, /agents and /feeds here"))
 }
 
-/// Any other method.
+/// Handles methods that a page does not allow.
 pub(super) async fn only_get(method: Method, uri: Uri) -> Response {
     if uri.path().ends_with("/confirm") {
-        let why = format!("Confirming changes something, which {method} must not: use POST.");
+        let why = format!("Confirming is not possible with {method} (use POST)");
         return refuse(&Fault::new(Code::MethodNotAllowed, why).header("allow", "POST"));
     }
-    refuse(&Fault::new(Code::MethodNotAllowed, "This page is read-only: use GET.").header("allow", "GET, HEAD"))
+    refuse(&Fault::new(Code::MethodNotAllowed, "This page is read-only (use GET)").header("allow", "GET, HEAD"))
 }
 
-/// Fields that every page has.
+/// Adds the headers that every page has.
 pub(super) async fn dress(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -132,7 +132,7 @@ pub(super) async fn dress(request: Request, next: Next) -> Response {
 
 pub(super) fn refuse(fault: &Fault) -> Response {
     if fault.code() == Code::Internal {
-        tracing::error!(%fault, "an admin page failed");
+        tracing::error!(%fault, "admin page failed");
     }
     let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let kind = [(header::CONTENT_TYPE, Format::Error.media_type())];
@@ -145,7 +145,7 @@ pub(super) fn refuse(fault: &Fault) -> Response {
     response
 }
 
-/// Makes something on a thread of its own; `None` if that panicked.
+/// Runs `make` on a blocking thread; `None` if it panicked.
 pub(super) async fn off<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(make).await.ok()
 }

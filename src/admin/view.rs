@@ -1,4 +1,4 @@
-//! What operators see of the gateway, and what it must tell for that.
+//! The state that the admin listener shows, and the trait through which the gateway provides it.
 
 use crate::{
     agent::{Agent, AgentId, AuthKind, Status},
@@ -9,56 +9,57 @@ use crate::{
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
 
-/// What the gateway tells about itself.
+/// The gateway's state, as the admin listener needs it.
 pub trait State: Send + Sync + 'static {
-    /// How it is.
+    /// Returns the health of the gateway.
     fn health(&self) -> Health;
-    /// The first `most` agents after the id `after`, in the order of their ids; [`page`] finds them.
+    /// Returns the first `limit` agents after the id `after`, ordered by id; [`select_page`] selects them.
     fn agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow>;
-    /// The first `most` documents that are not served.
+    /// Returns the first `limit` documents that were rejected.
     fn refused(&self, most: usize) -> Vec<Refused>;
-    /// Every source of agents in the order of precedence. It must not take long.
+    /// Returns every source of agents in the order of precedence. Must not take long.
     fn feeds(&self) -> Vec<FeedRow>;
-    /// Puts in force what the feed called `name` holds back; `None` if there is no such feed, and whether there was
-    /// anything.
+    /// Confirms the agent loss that the loss guard holds back for the feed `name`. Returns whether there was one;
+    /// `None` if there is no such feed.
     fn confirm(&self, name: &str) -> Option<bool>;
 
-    /// Registers a runtime of this machine, as its JSON says; how long that holds, and whether it is new.
+    /// Registers a runtime of this machine from its JSON. Returns how long the registration is valid, and whether it
+    /// is new.
     ///
     /// # Errors
-    /// What is wrong with it, or `NotFound` where none may register.
+    /// The registration is invalid, or `NotFound` where registrations are disabled.
     fn lease(&self, _name: &str, _wanted: &[u8]) -> Result<(Duration, bool), Fault> {
-        Err(Fault::new(Code::NotFound, "Nothing registers here."))
+        Err(Fault::new(Code::NotFound, "Registration is disabled"))
     }
 
-    /// Ends such a registration; whether there was one.
+    /// Removes a registration; returns whether there was one.
     fn release(&self, _name: &str) -> bool {
         false
     }
 
-    /// A code with which one page is paired, and how long it holds; `None` where pages are not paired.
+    /// Creates a code with which one page can be paired; returns it with its validity. `None` if pairing is disabled.
     fn pair(&self) -> Option<(String, Duration)> {
         None
     }
 }
 
-/// How the gateway is.
+/// The health of the gateway.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    /// Whether it is about to end and wants no new calls.
+    /// Whether the gateway is shutting down and wants no new calls.
     pub draining: bool,
-    /// How many agents it serves; `None` until the first catalogue is in force.
+    /// Number of agents served; `None` until the first snapshot was published.
     pub agents: Option<usize>,
-    /// How many documents it refused.
+    /// Number of rejected documents.
     pub refused: usize,
-    /// Why the newest configuration was refused, while an older one is in force.
+    /// Why the newest configuration was rejected, while an older one is in force.
     pub config_refused: Option<String>,
-    /// What cannot be read at present, such as a feed whose last good agents are served.
+    /// What currently cannot be read, such as a feed whose last known good agents are served.
     pub troubles: Vec<String>,
 }
 
 impl Health {
-    /// Why no calls should be sent here. A refused configuration is no reason: the last good one serves.
+    /// Returns why no calls should be sent here. A rejected configuration is no reason: the previous one is in force.
     pub fn reasons(&self) -> Vec<&'static str> {
         let mut reasons = Vec::new();
         if self.draining {
@@ -83,14 +84,14 @@ pub struct AgentRow {
     endpoint: String,
     operations: Vec<String>,
     in_flight: u32,
-    /// How the breaker of its own endpoint stands.
+    /// State of the circuit breaker of its first endpoint.
     breaker: &'static str,
-    /// All its endpoints, where it has several.
+    /// All endpoints, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     endpoints: Vec<EndpointRow>,
 }
 
-/// One of the endpoints of an agent.
+/// One endpoint of an agent.
 #[derive(Clone, Debug, Serialize)]
 struct EndpointRow {
     endpoint: String,
@@ -98,7 +99,7 @@ struct EndpointRow {
 }
 
 impl AgentRow {
-    /// The row of an agent that has `in_flight` calls.
+    /// Creates the row of an agent with `in_flight` calls.
     pub fn new(agent: &Agent, in_flight: u32) -> Self {
         let named = agent.operations.iter().filter(|operation| !operation.name.is_empty());
         Self {
@@ -124,7 +125,7 @@ impl AgentRow {
         }
     }
 
-    /// The row with the agent's endpoints, its own first, and how the breaker of each stands.
+    /// Adds the agent's endpoints, its own first, and the state of each one's circuit breaker.
     #[must_use]
     pub fn at<'a>(mut self, endpoints: impl Iterator<Item = (&'a str, &'static str)>) -> Self {
         let shown = |(endpoint, breaker)| EndpointRow { endpoint: redact(endpoint).into_owned(), breaker };
@@ -150,14 +151,14 @@ pub struct FeedRow {
     name: String,
     kind: &'static str,
     agents: usize,
-    /// Since it was last well.
+    /// Seconds since the last successful poll.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_seconds: Option<u64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stale: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     from_last_known_good: bool,
-    /// Agents that would go by a look that waits to be confirmed.
+    /// Number of agents that a poll result would remove, while the loss guard holds it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,7 +168,7 @@ pub struct FeedRow {
 }
 
 impl FeedRow {
-    /// The row of a source.
+    /// Creates the row of a source.
     pub fn new(source: &SourceHealth) -> Self {
         let shown = |text: String| redact(&text).into_owned();
         Self {
@@ -183,27 +184,27 @@ impl FeedRow {
         }
     }
 
-    /// Whether there is anything that an operator should know.
+    /// Whether the source has a warning for operators.
     pub fn warns(&self) -> bool {
         self.warning.is_some()
     }
 }
 
-/// A document that is not served.
+/// A rejected document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Refused {
-    /// The file, or other part of a feed, in which it stands.
+    /// The file, or other part of a feed, that contains the document.
     pub source: String,
-    /// Which document of that part, from 0.
+    /// Index of the document in that part, from 0.
     pub index: usize,
-    /// Its id, where that could be read.
+    /// The document's id, if it could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Every reason.
+    /// Every reason for the rejection.
     pub reasons: Vec<String>,
 }
 
-/// The `most` things with the lowest ids after `after`, in order. Goes through all once and keeps only those.
+/// Returns the `limit` items with the lowest ids after `after`, in order. Iterates once, keeping only those items.
 pub fn page<'a, T>(all: impl Iterator<Item = (&'a AgentId, T)>, after: Option<&str>, most: usize) -> Vec<T> {
     let mut found = BTreeMap::new();
     for (id, thing) in all.filter(|(id, _)| after.is_none_or(|after| id.as_str() > after)) {

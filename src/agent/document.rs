@@ -1,22 +1,22 @@
-//! From AIDIP's metadata document to an [`Agent`]: every problem of a document at once, unknown fields kept out
-//! of the way (R15, R103).
+//! Parses AIDIP metadata documents into [`Agent`]s. Reports every problem of a document at once and keeps unknown
+//! fields (R15, R103).
 
 use super::{Agent, AgentId, AuthKind, Authentication, Deprecation, Operation, Status, Versions};
 use crate::unit::{Rate, json};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
 
-/// Operations in one document.
+/// Maximum number of operations in one document.
 const MOST_OPERATIONS: usize = 256;
 
-/// Path segments under an agent that are not its operations.
+/// Path segments under an agent that cannot name an operation.
 const RESERVED: &[&str] = &["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"];
 
 impl Agent {
-    /// Reads one metadata document.
+    /// Parses one metadata document.
     ///
     /// # Errors
-    /// All the reasons why the document is refused, each naming its field.
+    /// Every reason why the document is refused, each prefixed with the field's name.
     pub fn from_document(document: &Value, digest: [u8; 32]) -> Result<Self, Vec<String>> {
         let Value::Object(fields) = document else {
             return Err(vec![format!("an agent's document must be an object, not {}", json::kind(document))]);
@@ -74,7 +74,7 @@ impl Reader<'_> {
         self.problems.push(text.into());
     }
 
-    /// A field that is absent or null is `None`; one of another type is a problem.
+    /// Returns `None` for a field that is absent or null; records a problem for a field of another type.
     fn text(&mut self, field: &str, required: bool) -> Option<String> {
         match self.fields.get(field) {
             Some(Value::String(text)) => return Some(text.clone()),
@@ -90,7 +90,7 @@ impl Reader<'_> {
         text.parse().map_err(|why| self.problem(format!("{field}: {why}"))).ok()
     }
 
-    /// R74: `3.1.4` unquoted is a number or no JSON at all; say what to write instead.
+    /// R74: an unquoted `3.1.4` is a number or invalid JSON. The problem says how to write the version instead.
     fn version(&mut self) -> Option<String> {
         if let Some(Value::Number(number)) = self.fields.get("version") {
             self.problem(format!("version: must be a string; write \"{number}\" in quotes"));
@@ -123,7 +123,7 @@ impl Reader<'_> {
         }
     }
 
-    /// R12. An unknown type makes the agent unreachable: a guess could open it.
+    /// R12. An unknown type refuses the document: guessing could expose the agent.
     fn authentication(&mut self) -> Authentication {
         let fields = match self.fields.get("authentication") {
             None | Some(Value::Null) => return Authentication::default(),
@@ -141,7 +141,7 @@ impl Reader<'_> {
                 "none" => AuthKind::Open,
                 other => {
                     self.problem(format!(
-                        "authentication.type: '{other}' is not known (api_key, oauth2_bearer, mtls, none)"
+                        "authentication.type: '{other}' is unknown (api_key, oauth2_bearer, mtls, none)"
                     ));
                     AuthKind::Open
                 }
@@ -156,8 +156,8 @@ impl Reader<'_> {
         self.problems.extend(inner.problems.into_iter().map(|problem| format!("authentication.{problem}")));
         let scopes: Vec<String> = scopes;
         if !scopes.is_empty() && kind != AuthKind::Bearer {
-            // Nothing but a token holds scopes: to let the caller in without them would be to ignore them.
-            self.problem("authentication.scopes: need authentication.type oauth2_bearer");
+            // Only a token carries scopes; admitting another credential would silently ignore them.
+            self.problem("authentication.scopes: require authentication.type oauth2_bearer");
         }
         Authentication { kind, scopes }
     }
@@ -168,7 +168,7 @@ impl Reader<'_> {
             Some("inactive" | "unavailable") => Status::Inactive,
             Some("deprecated") => Status::Deprecated(self.deprecation()),
             Some(other) => {
-                self.problem(format!("status: '{other}' is not known (active, inactive, deprecated)"));
+                self.problem(format!("status: '{other}' is unknown (active, inactive, deprecated)"));
                 Status::Inactive
             }
         }
@@ -185,12 +185,12 @@ impl Reader<'_> {
         let text = self.text(field, false)?;
         let moment = time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339);
         moment
-            .map_err(|_| self.problem(format!("{field}: must be a date-time as in RFC 3339")))
+            .map_err(|_| self.problem(format!("{field}: must be an RFC 3339 date-time")))
             .ok()
             .map(|at| at.unix_timestamp())
     }
 
-    /// R13, R14: both styles; a document with neither has one operation that takes anything.
+    /// R13, R14: accepts both styles. A document with neither has one operation that accepts any input.
     fn operations(&mut self) -> Vec<Operation> {
         let listed = match self.fields.get("operations") {
             None | Some(Value::Null) => &[],
@@ -214,7 +214,7 @@ impl Reader<'_> {
             let mut inner = Reader { fields, problems: Vec::new() };
             let name = inner.operation_name();
             if name.as_deref().is_some_and(|name| !names.insert(name.to_owned())) {
-                inner.problem("name: stands twice in this document");
+                inner.problem("name: appears twice in this document");
             }
             let (inputs, outputs) = (inner.schema("inputs"), inner.schema("outputs"));
             let description = inner.text("description", false).unwrap_or_default().into();
@@ -237,7 +237,7 @@ impl Reader<'_> {
         let name = self.text("name", true)?;
         if !AgentId::fits(&name) || RESERVED.contains(&name.as_str()) {
             self.problem(
-                "name: must be 1 to 128 of A-Z a-z 0-9 . _ - and not a reserved word (invoke, agent.json, agent-card.json, openapi.json, history, .well-known)",
+                "name: must be 1 to 128 characters of A-Z a-z 0-9 . _ - and not a reserved word (invoke, agent.json, agent-card.json, openapi.json, history, .well-known)",
             );
         }
         Some(name)
@@ -254,8 +254,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Rate limits are not standardised (R15): a rate string, a list of them, or members such as
-    /// `max_calls_per_minute: 60`. A form that cannot be read is refused rather than ignored: it is a limit.
+    /// Rate limits are not standardised (R15): accepts a rate string, a list of them, or members such as
+    /// `max_calls_per_minute: 60`. An unreadable form refuses the document, because ignoring it would drop a limit.
     fn rates(&mut self) -> Vec<Rate> {
         let Some(asked) = self.fields.get("rate_limits").or_else(|| self.fields.get("rate_limit")) else {
             return Vec::new();
@@ -269,7 +269,7 @@ impl Reader<'_> {
         };
         rates.unwrap_or_else(|| {
             self.problem(
-                "rate_limits: write \"60/min\", a list of such rates, or members such as max_calls_per_minute: 60",
+                "rate_limits: write a rate (\"60/min\"), a list of rates, or members such as max_calls_per_minute: 60",
             );
             Vec::new()
         })

@@ -1,30 +1,30 @@
-//! Where an agent is. An address that the gateway could never call is refused here, by name.
+//! Endpoint URLs of agents. Parsing refuses every address that the gateway could never call.
 
 use super::{AgentId, AgentUri, MatrixAddress};
 use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
 
-/// The schemes of endpoints.
+/// The supported endpoint schemes, as listed in error messages.
 const KINDS: &str =
     "http, https, agent, agent+https, agent+unix, agent+local, agent+matrix, ws, wss, agent+ws, agent+wss, mqtt, mqtts";
 
-/// An agent's address.
+/// The address of an agent's own server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// `http://` or `https://`, with host, optional port, path and query.
+    /// `http://` or `https://`, with a host, an optional port, a path and a query.
     Http(Uri),
     /// `agent+unix:///socket/path#/http/path`: HTTP over a unix socket (R51).
     Unix {
-        /// The socket's absolute path.
+        /// The absolute path of the socket.
         socket: PathBuf,
-        /// The HTTP path, `/` unless given.
+        /// The HTTP path; `/` by default.
         path: String,
     },
-    /// `wss://` or `ws://`, with `agent+` before it or not: a WebSocket (R51, RFC 6455 §3). The URI is one of the two.
+    /// `ws://` or `wss://`, optionally prefixed with `agent+` (R51, RFC 6455 §3). The URI is stored without the prefix.
     WebSocket(Uri),
-    /// `mqtts://` or `mqtt://`: a broker, and as the path the topic on which the agent takes its input (R107).
+    /// `mqtt://` or `mqtts://`: a broker, with the agent's input topic as the path (R107).
     Mqtt(Uri),
-    /// `agent://name/path`: whatever the name leads to when a call is made (R52).
+    /// `agent://name/path`: resolved when a call is made (R52).
     Name(AgentUri),
     /// `agent+matrix://`: a user and a room (R51).
     Matrix(MatrixAddress),
@@ -33,13 +33,13 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Whether bytes to it are encrypted, or never leave the machine's kernel.
+    /// Whether traffic to the endpoint is encrypted or never leaves the machine.
     pub fn is_private_wire(&self) -> bool {
         match self {
             Self::Http(uri) => uri.scheme_str() == Some("https"),
             Self::WebSocket(uri) => uri.scheme_str() == Some("wss"),
             Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
-            // What a name leads to is https, or an operator's own word; a homeserver is https, or this machine's.
+            // `agent://` resolves to https or to an address the operator configured; a homeserver is https or local.
             Self::Unix { .. } | Self::Local(_) | Self::Matrix(_) | Self::Name(_) => true,
         }
     }
@@ -50,7 +50,7 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.len() > 2048 || text.bytes().any(|b| b.is_ascii_control() || b == b' ' || !b.is_ascii()) {
-            return Err("the endpoint must be at most 2048 printable ASCII characters without spaces".to_owned());
+            return Err("the endpoint must have at most 2048 printable ASCII characters and no spaces".to_owned());
         }
         match text.split_once("://") {
             Some(("agent+unix", rest)) => unix(rest),
@@ -62,7 +62,7 @@ impl FromStr for Endpoint {
             Some(("agent+wss" | "wss", rest)) => websocket(&format!("wss://{rest}")),
             Some(("agent+ws" | "ws", rest)) => websocket(&format!("ws://{rest}")),
             Some(("mqtt" | "mqtts", _)) => mqtt(text),
-            Some((scheme, _)) => Err(format!("endpoints of kind '{scheme}' are not supported ({KINDS})")),
+            Some((scheme, _)) => Err(format!("the endpoint scheme '{scheme}' is not supported ({KINDS})")),
             None => Err(format!("the endpoint must be an absolute URL ({KINDS})")),
         }
     }
@@ -73,48 +73,48 @@ fn http(text: &str) -> Result<Endpoint, String> {
     Ok(Endpoint::Http(url(text)?))
 }
 
-/// A name that somebody can be asked for: a fragment is for whoever calls.
+/// Parses a resolvable name. A fragment is refused: only callers may add one.
 fn name(text: &str) -> Result<Endpoint, String> {
     let uri: AgentUri = text.parse().map_err(|why| format!("the endpoint {why}"))?;
     match uri.fragment() {
         None => Ok(Endpoint::Name(uri)),
-        Some(_) => Err("an agent:// endpoint has no fragment".to_owned()),
+        Some(_) => Err("an agent:// endpoint must have no fragment".to_owned()),
     }
 }
 
-/// RFC 6455 §3: a WebSocket has no fragment.
+/// RFC 6455 §3: a WebSocket URI has no fragment.
 fn websocket(text: &str) -> Result<Endpoint, String> {
     if text.contains('#') {
-        return Err("a websocket endpoint has no fragment (wss://host/path)".to_owned());
+        return Err("a WebSocket endpoint must have no fragment (wss://host/path)".to_owned());
     }
     Ok(Endpoint::WebSocket(url(text)?))
 }
 
-/// A topic holds neither of the wildcards `+` and `#`, and needs no query.
+/// A topic name contains neither of the wildcards `+` and `#`; a query has no meaning.
 fn mqtt(text: &str) -> Result<Endpoint, String> {
     if text.contains(['#', '?', '+']) {
         return Err(
-            "an mqtt endpoint ends with a topic, without wildcards (mqtts://host/control/agents/id/input)".into()
+            "an MQTT endpoint must end with a topic without wildcards (mqtts://host/control/agents/id/input)".into()
         );
     }
     let uri = url(text)?;
     match uri.path().split('/').all(str::is_empty) {
-        true => Err("an mqtt endpoint names a topic (mqtts://host/control/agents/id/input)".to_owned()),
+        true => Err("an MQTT endpoint must name a topic (mqtts://host/control/agents/id/input)".to_owned()),
         false => Ok(Endpoint::Mqtt(uri)),
     }
 }
 
-/// A URL with a host, and without a user.
+/// Parses a URL that has a host and no userinfo.
 fn url(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|why| format!("the endpoint is not a URL ({why})"))?;
     let authority = uri.authority().ok_or("the endpoint has no host")?;
     if authority.as_str().contains('@') {
         return Err(
-            "the endpoint must not contain a user or password (the gateway's credential is configured)".to_owned()
+            "the endpoint must not contain a user or password (configure the credential in the gateway)".to_owned()
         );
     }
     if authority.host().is_empty() || authority.port_u16() == Some(0) || authority.as_str().ends_with(':') {
-        return Err("the endpoint's host or port is not valid".to_owned());
+        return Err("the endpoint's host or port is invalid".to_owned());
     }
     Ok(uri)
 }
@@ -123,18 +123,18 @@ fn unix(rest: &str) -> Result<Endpoint, String> {
     let (socket, path) = rest.split_once('#').unwrap_or((rest, "/"));
     if !socket.starts_with('/') || socket.len() > 107 || socket.split('/').any(|part| part == "..") {
         return Err(
-            "a unix endpoint names an absolute socket path of at most 107 bytes (agent+unix:///run/agent.sock#/invoke)"
+            "a unix endpoint must be an absolute socket path of up to 107 bytes (agent+unix:///run/agent.sock#/invoke)"
                 .to_owned(),
         );
     }
     if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
-        return Err("the part after # is the HTTP path and begins with /".to_owned());
+        return Err("the part after # is the HTTP path and must begin with /".to_owned());
     }
     Ok(Endpoint::Unix { socket: socket.into(), path: path.to_owned() })
 }
 
 fn local(name: &str) -> Result<Endpoint, String> {
-    let refuse = |_| "a local endpoint is a name of letters, digits, '.', '-' and '_' (agent+local://name)".to_owned();
+    let refuse = |_| "a local endpoint must be letters, digits, '.', '-' and '_' (agent+local://name)".to_owned();
     name.parse().map(Endpoint::Local).map_err(refuse)
 }
 

@@ -1,24 +1,24 @@
-//! Identifiers of agents: path-safe, bounded, shared rather than copied.
+//! Agent identifiers: path-safe, bounded in length and cheap to clone.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
-/// `[A-Za-z0-9._-]{1,128}`, but not `.` or `..`.
+/// An agent identifier: `[A-Za-z0-9._-]{1,128}`, but not `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentId(Arc<str>);
 
 impl AgentId {
-    /// Whether `text` can be an identifier.
+    /// Whether `text` is a valid identifier.
     pub fn fits(text: &str) -> bool {
         let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
         (1..=128).contains(&text.len()) && text.bytes().all(safe) && text != "." && text != ".."
     }
 
-    /// The identifier's text.
+    /// Returns the identifier as a string slice.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The shared text.
+    /// Returns the identifier as a shared string.
     pub fn shared(&self) -> Arc<str> {
         Arc::clone(&self.0)
     }
@@ -30,7 +30,7 @@ impl FromStr for AgentId {
     fn from_str(text: &str) -> Result<Self, String> {
         match Self::fits(text) {
             true => Ok(Self(text.into())),
-            false => Err("the id must be 1 to 128 of A-Z a-z 0-9 . _ - and not . or ..".to_owned()),
+            false => Err("the id must be 1 to 128 characters of A-Z a-z 0-9 . _ - and not . or ..".to_owned()),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Addresses of agents in Matrix rooms (R51). No parser of URLs takes `agent+matrix://@bot:host`, so it is read here:
-//! an authority, then a room and a user in path segments. Whether such a room exists is nobody's concern here.
+//! `agent+matrix://` addresses (R51): an authority, then a room and a user as path segments. URL parsers reject
+//! `agent+matrix://@bot:host`, so this module parses them itself. It does not check that the room exists.
 
 use std::fmt;
 
-/// The longest identifier (Matrix specification, "Common Identifier Format").
+/// Maximum length of an identifier in bytes (Matrix specification, "Common Identifier Format").
 const LONGEST: usize = 255;
 
-/// How it is written.
+/// The accepted forms, as shown in error messages.
 const FORM: &str = "agent+matrix://@agent:server/!room:server, agent+matrix://@agent:server/#alias:server or \
                     agent+matrix://homeserver[:port]/!room:server/@agent:server";
 
-/// Where an agent is on Matrix: a user, and the room in which it is spoken to.
+/// The address of an agent on Matrix: its user, and the room in which the gateway writes to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixAddress {
     homeserver: Option<Box<str>>,
@@ -19,30 +19,31 @@ pub struct MatrixAddress {
 }
 
 impl MatrixAddress {
-    /// The homeserver that the gateway's account must have, as `host` or `host:port`, where that is told.
+    /// Returns the homeserver that the gateway's account must be on, as `host` or `host:port`, if the address names it.
     pub fn homeserver(&self) -> Option<&str> {
         self.homeserver.as_deref()
     }
 
-    /// The room, by its id (`!…`) or an alias (`#…`); none where the configuration has to name it.
+    /// Returns the room's id (`!…`) or alias (`#…`); `None` if the configuration has to name the room.
     pub fn room(&self) -> Option<&str> {
         self.room.as_deref()
     }
 
-    /// The agent's own account, `@name:server`: nobody else's answers count.
+    /// Returns the agent's own account, `@name:server`. Only messages from this account count as responses.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// Reads what follows `agent+matrix://`; `!`, `#` and `@` may be written as `%21`, `%23` and `%40`.
+    /// Parses the part after `agent+matrix://`; `!`, `#` and `@` may be written as `%21`, `%23` and `%40`.
     ///
     /// # Errors
-    /// What would be right.
+    /// The reason, with the accepted forms.
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        let refuse = |why: &str| format!("a matrix endpoint {why} ({FORM})");
+        let refuse = |why: &str| format!("a Matrix endpoint {why} ({FORM})");
         let (mut homeserver, mut room, mut user) = (None, None, None);
         for (at, segment) in text.split('/').enumerate() {
-            let segment = decoded(segment).ok_or_else(|| refuse("holds a '%' that encodes no printable character"))?;
+            let segment =
+                decoded(segment).ok_or_else(|| refuse("contains a '%' that encodes no printable character"))?;
             let known = match segment.bytes().next() {
                 Some(b'@') if is_user(&segment) => user.replace(segment).is_none(),
                 Some(b'!') if is_room(&segment) => room.replace(segment).is_none(),
@@ -51,14 +52,14 @@ impl MatrixAddress {
                 _ => false,
             };
             if !known {
-                return Err(refuse("names at most a homeserver, one room and one user"));
+                return Err(refuse("may name only a homeserver, one room and one user"));
             }
         }
-        let user = user.ok_or_else(|| refuse("names the agent's own account"))?;
+        let user = user.ok_or_else(|| refuse("must name the agent's own account"))?;
         Ok(Self { homeserver: homeserver.map(Into::into), room: room.map(Into::into), user: user.into() })
     }
 
-    /// Whether `text` is a room's id or alias.
+    /// Whether `text` is a room id or a room alias.
     pub fn is_room(text: &str) -> bool {
         match text.bytes().next() {
             Some(b'!') => is_room(text),
@@ -82,13 +83,13 @@ impl fmt::Display for MatrixAddress {
     }
 }
 
-/// A sigil, a local part, a colon and a server.
+/// Whether `text` is a sigil, a local part, a colon and a server name.
 fn is_user(text: &str) -> bool {
     let Some((local, server)) = text.get(1..).and_then(|text| text.split_once(':')) else { return false };
     text.len() <= LONGEST && !local.is_empty() && is_plain(local) && is_server(server)
 }
 
-/// Rooms made since room version 12 have no server in their ids.
+/// Room ids since room version 12 have no server part.
 fn is_room(text: &str) -> bool {
     (2..=LONGEST).contains(&text.len()) && text.get(1..).is_some_and(is_plain)
 }

@@ -1,5 +1,5 @@
-//! What an agent is: identity, operations, how it is reached and what it asks of callers (R10–R15).
-//! Pure data, made only by [`Agent::from_document`]; no I/O, no schema is compiled here.
+//! Agent records: identity, operations, endpoint, and requirements on callers (R10–R15).
+//! Plain data, created only by [`Agent::from_document`]; this module does no I/O and compiles no schema.
 
 mod document;
 mod endpoint;
@@ -20,53 +20,53 @@ use crate::unit::Rate;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// An agent's record, immutable once read.
+/// The record of one agent; immutable once parsed.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    /// The identifier by which callers name it.
+    /// The identifier by which callers address the agent.
     pub id: AgentId,
-    /// The human-readable name; not unique.
+    /// The human-readable name; not necessarily unique.
     pub name: String,
-    /// What it does, in prose; empty where the document says nothing.
+    /// What the agent does, in prose; empty if the document has no description.
     pub description: Box<str>,
-    /// Who publishes it, if told.
+    /// The publisher, if the document names one.
     pub publisher: Option<Box<str>>,
-    /// The languages it handles; none where it should not be filtered by language.
+    /// The supported languages; empty if language filters do not apply to the agent.
     pub languages: Vec<Arc<str>>,
-    /// The agent's own version, if told.
+    /// The agent's own version, if the document names one.
     pub version: Option<String>,
-    /// The versions that can be asked for (R67).
+    /// The versions that callers can request (R67).
     pub versions: Versions,
-    /// What it can do, as words to filter by.
+    /// What the agent can do, as words to filter by.
     pub capabilities: Vec<Arc<str>>,
     /// Further words to filter by.
     pub tags: Vec<Arc<str>>,
-    /// Where it is.
+    /// The address of the agent's own server.
     pub endpoint: Endpoint,
-    /// Which credential callers need (R12).
+    /// The credential that callers need (R12).
     pub authentication: Authentication,
-    /// Whether it is served.
+    /// Whether the gateway serves the agent.
     pub status: Status,
-    /// Its operations: at least one; the implied one of R14 where the document names none.
+    /// The operations, at least one; a document that names none has the implied operation (R14).
     pub operations: Vec<Operation>,
-    /// Rates that the document itself asks for.
+    /// Rate limits that the document itself declares.
     pub rates: Vec<Rate>,
-    /// Whether it takes an array of inputs as one call (R44).
+    /// Whether the agent accepts an array of inputs as one call (R44).
     pub batch: bool,
-    /// The operation that is meant where a call names none, though there are several.
+    /// The operation of a call that names none, for agents with several.
     pub default_operation: Option<usize>,
-    /// SHA-256 of the document: equal digests are equal documents.
+    /// SHA-256 of the document; equal digests mean equal documents.
     pub digest: [u8; 32],
-    /// The whole document as it was published, as compact JSON.
+    /// The whole document as published, as compact JSON.
     pub document: Box<str>,
 }
 
-/// The credential that counts for an agent.
+/// The credential that an agent requires from callers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authentication {
-    /// The kind of credential.
+    /// The type of credential.
     pub kind: AuthKind,
-    /// OAuth scopes that must all be held.
+    /// OAuth scopes, all of which the token must have.
     pub scopes: Vec<String>,
 }
 
@@ -79,8 +79,8 @@ pub enum AuthKind {
     Bearer,
     /// `mtls`
     Mtls,
-    /// `none`, or left out: any credential the gateway knows, or none where the configuration grants
-    /// the caller `anonymous`.
+    /// `none` or absent: any credential the gateway accepts, or none where the configuration grants access to the
+    /// caller `anonymous`.
     #[default]
     Open,
 }
@@ -88,59 +88,59 @@ pub enum AuthKind {
 /// `status` (R15).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// Served.
+    /// Served normally.
     #[default]
     Active,
-    /// Known, not served: 503.
+    /// Listed but not served: calls get 503.
     Inactive,
-    /// Served, with a `Deprecation` field (RFC 9745).
+    /// Served, with a `Deprecation` response header (RFC 9745).
     Deprecated(Deprecation),
 }
 
-/// What is known of a deprecation.
+/// Details of a deprecation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deprecation {
-    /// Since when, in seconds after 1970.
+    /// When the deprecation took effect, in Unix seconds.
     pub since: Option<i64>,
-    /// When it ends, in seconds after 1970 (RFC 8594).
+    /// When the agent will be withdrawn, in Unix seconds (RFC 8594).
     pub sunset: Option<i64>,
-    /// The successor's id.
+    /// The id of the successor.
     pub successor: Option<AgentId>,
 }
 
-/// One thing an agent does (R13).
+/// One operation of an agent (R13).
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Its name; empty for the implied operation (R14).
+    /// The name; empty for the implied operation (R14).
     pub name: Arc<str>,
-    /// What it does, in prose; empty where the document says nothing.
+    /// What the operation does, in prose; empty if the document has no description.
     pub description: Box<str>,
-    /// JSON Schema of the input; shared by agents that declare the same.
+    /// JSON Schema of the input; agents with equal schemas share one value.
     pub inputs: Option<Arc<Value>>,
-    /// JSON Schema of the output; shared likewise.
+    /// JSON Schema of the output; shared in the same way.
     pub outputs: Option<Arc<Value>>,
 }
 
 impl Agent {
-    /// The same agent at another of its addresses.
+    /// Returns the agent with another endpoint.
     #[must_use]
     pub fn at(&self, endpoint: Endpoint) -> Self {
         Self { endpoint, ..self.clone() }
     }
 
-    /// The operation called `name`.
+    /// Returns the operation called `name` and its index.
     pub fn operation(&self, name: &str) -> Option<(usize, &Operation)> {
         self.operations.iter().enumerate().find(|(_, operation)| &*operation.name == name)
     }
 }
 
 impl Operation {
-    /// Whether `version` is a part of its input, and so says nothing of the agent's.
+    /// Whether the input has a property `version`, which then does not select the agent's version.
     pub fn takes_version(&self) -> bool {
         self.inputs.as_deref().and_then(|schema| schema.get("properties")?.get("version")).is_some()
     }
 
-    /// Whether `error` is a part of its output, and so says nothing of a failure.
+    /// Whether the output has a property `error`, which then does not indicate a failure.
     pub fn declares_error(&self) -> bool {
         self.outputs.as_deref().and_then(|schema| schema.get("properties")?.get("error")).is_some()
     }

@@ -1,4 +1,4 @@
-//! Documents that are read, and documents that are refused with every reason.
+//! Parsing of metadata documents: accepted forms, and refused documents with every reason.
 
 use super::*;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn with(field: &str, value: Value) -> Value {
 }
 
 #[test]
-fn r10_r12_the_smallest_document_has_one_implied_operation_and_asks_for_nothing() {
+fn r10_r12_a_minimal_document_has_one_implied_operation_and_requires_no_credential() {
     let agent = read(&with("extra", json!({"pricing": 1}))).unwrap();
     assert_eq!(agent.operations.len(), 1);
     assert_eq!(agent.authentication.kind, AuthKind::Open);
@@ -22,7 +22,7 @@ fn r10_r12_the_smallest_document_has_one_implied_operation_and_asks_for_nothing(
 }
 
 #[test]
-fn r13_r14_both_styles_of_operations_are_read() {
+fn r13_r14_both_styles_of_operations_are_accepted() {
     let listed =
         read(&with("operations", json!([{"name": "t", "inputs": {"type": "object"}}, {"name": "u"}]))).unwrap();
     assert_eq!(listed.operations.len(), 2);
@@ -32,7 +32,7 @@ fn r13_r14_both_styles_of_operations_are_read() {
 }
 
 #[test]
-fn r10_every_problem_of_a_document_is_told_at_once() {
+fn r10_all_problems_of_a_document_are_reported_at_once() {
     let problems = read(&json!({"id": "a b", "endpoint": "ftp://x", "tags": "t", "status": "asleep"})).unwrap_err();
     for field in ["id:", "name:", "endpoint:", "tags:", "status:"] {
         assert!(problems.iter().any(|problem| problem.starts_with(field)), "{field} {problems:?}");
@@ -53,12 +53,12 @@ fn r12_an_unknown_authentication_type_is_refused() {
 }
 
 #[test]
-fn r74_a_version_that_is_a_number_is_refused_with_the_cure() {
+fn r74_a_numeric_version_is_refused_with_the_quoted_form_to_write() {
     assert!(read(&with("version", json!(3.1))).unwrap_err()[0].contains("\"3.1\""));
 }
 
 #[test]
-fn r15_rate_limits_are_read_in_the_usual_forms_and_never_ignored() {
+fn r15_rate_limits_are_parsed_in_the_common_forms_and_never_ignored() {
     for form in [
         json!("60/min"),
         json!(["60/min", "5/s"]),
@@ -89,7 +89,7 @@ fn ids_are_path_safe() {
 }
 
 #[test]
-fn endpoints_with_credentials_odd_schemes_or_no_host_are_refused() {
+fn endpoints_with_userinfo_unsupported_schemes_or_no_host_are_refused() {
     for url in [
         "https://a.example/x",
         "http://127.0.0.1:8080",
@@ -127,7 +127,7 @@ fn endpoints_with_credentials_odd_schemes_or_no_host_are_refused() {
 }
 
 #[test]
-fn r107_an_endpoint_over_mqtt_keeps_its_topic() {
+fn r107_an_mqtt_endpoint_keeps_its_topic() {
     let text = "mqtts://broker.example:8883/control/agents/a/input";
     let endpoint = text.parse::<Endpoint>().unwrap();
     assert_eq!((endpoint.to_string().as_str(), endpoint.is_private_wire()), (text, true));
@@ -135,7 +135,7 @@ fn r107_an_endpoint_over_mqtt_keeps_its_topic() {
 }
 
 #[test]
-fn operations_that_clash_with_the_path_or_each_other_are_refused() {
+fn reserved_duplicate_and_malformed_operation_names_are_refused() {
     for broken in [
         json!([{"name": "invoke"}]),
         json!([{"name": "a"}, {"name": "a"}]),
@@ -149,7 +149,7 @@ fn operations_that_clash_with_the_path_or_each_other_are_refused() {
 }
 
 #[test]
-fn r51_endpoints_on_matrix_name_a_user_and_a_room() {
+fn r51_matrix_endpoints_name_a_user_and_a_room() {
     for (text, homeserver, room) in [
         ("agent+matrix://@bot:example.org", None, None),
         ("agent+matrix://@bot:example.org/!abc:example.org", None, Some("!abc:example.org")),
@@ -193,7 +193,7 @@ fn r51_endpoints_on_matrix_name_a_user_and_a_room() {
 }
 
 #[test]
-fn r51_endpoints_of_this_machine_are_names() {
+fn r51_local_endpoints_are_plain_names() {
     let endpoint = "agent+local://worker-1".parse::<Endpoint>().unwrap();
     assert_eq!(endpoint.to_string(), "agent+local://worker-1");
     for text in ["agent+local://", "agent+local://a/b", "agent+local://..", "agent+local://a b", "agent+local:worker"] {

@@ -1,42 +1,42 @@
-//! The versions of an agent that can be asked for (R66–R68): its own, at its endpoint, and those that its document
-//! lists with their places. Which one a caller's words mean is decided here, from words alone.
+//! Version selection (R66–R68): an agent's own version at its endpoint, and the other versions its document lists with
+//! their paths. Resolves the version or range that a caller requests, without I/O.
 
 use semver::{Comparator, Op, Version, VersionReq};
 use serde_json::{Map, Value};
 use std::{cmp::Reverse, sync::Arc};
 
-/// Versions of one agent; what is listed beyond them is left out.
+/// Maximum number of versions per agent; further ones are ignored.
 const MOST: usize = 64;
-/// Bytes of a version, and of a range of versions.
+/// Maximum length of a version or version range in bytes.
 const LONGEST: usize = 64;
 
-/// A version that is served.
+/// One version that callers can request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// As the document writes it.
+    /// The version as the document writes it.
     pub label: Arc<str>,
-    /// Where it is: a reference relative to the endpoint; `None` for the endpoint itself.
+    /// The location, as a reference relative to the endpoint; `None` for the endpoint itself.
     pub place: Option<Box<str>>,
     version: Option<Version>,
     own: bool,
 }
 
-/// Every version of one agent that can be asked for.
+/// All versions of one agent that callers can request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions(Box<[Served]>);
 
-/// Why a caller's words lead to no version.
+/// Why a requested version selects none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmet {
-    /// They are no version, and no range of versions.
+    /// The text is neither a version nor a version range.
     Malformed,
-    /// There is none that they fit.
+    /// No version matches.
     Unknown,
 }
 
 impl Versions {
-    /// The versions of which a document tells: `version`, and the members of `supportedVersions`. A place that cannot
-    /// be read leaves its version out.
+    /// Collects the versions of a document: `version`, and the members of `supportedVersions`. Ignores a version whose
+    /// location is unreadable.
     pub fn read(own: Option<&str>, document: &Map<String, Value>) -> Self {
         let listed = ["supportedVersions", "supported_versions"].iter().find_map(|name| document.get(*name));
         let mut found: Vec<Served> = own.and_then(|label| served(label, None, true)).into_iter().collect();
@@ -57,31 +57,31 @@ impl Versions {
         Self(found.into())
     }
 
-    /// Those for which `usable` holds.
+    /// Returns only the versions for which `usable` holds.
     #[must_use]
     pub fn only(&self, usable: impl Fn(&Served) -> bool) -> Self {
         Self(self.0.iter().filter(|served| usable(served)).cloned().collect())
     }
 
-    /// Whether the document tells of any version.
+    /// Whether the document lists no version.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each of them.
+    /// Iterates over all versions.
     pub fn iter(&self) -> impl Iterator<Item = &Served> {
         self.0.iter()
     }
 
-    /// What they are called, for a caller who asked for another.
+    /// Returns a comma-separated list of up to 20 versions, for the error message to a caller.
     pub fn labels(&self) -> String {
         let labels: Vec<&str> = self.iter().map(|served| &*served.label).take(20).collect();
         labels.join(", ")
     }
 
-    /// What is meant where no version is asked for: the latest that is finished, the agent's own among equals; the
-    /// agent's own also where that is no version that could be compared. The second is whether that is the endpoint
-    /// itself.
+    /// Returns the default version: the latest that is not a pre-release; among equals, the agent's own. If the agent's
+    /// own version cannot be compared, that one is the default. The second value is whether the version is the agent's
+    /// own, which is at the endpoint itself.
     pub fn latest(&self) -> Option<(usize, bool)> {
         let own = self.0.iter().position(|served| served.own);
         if let Some(at) = own.filter(|at| self.0.get(*at).is_some_and(|served| served.version.is_none())) {
@@ -91,11 +91,11 @@ impl Versions {
         Some((at, Some(at) == own))
     }
 
-    /// The latest version that fits `asked`: a version as the document writes it, a version of SemVer, the beginning
-    /// of one (`1`, `1.2`), or a range (`^1.2`, `1.x`, `>=1, <3`); `latest` asks for nothing in particular.
+    /// Selects the latest version that matches `requested`: a version as the document writes it, a SemVer version, a
+    /// prefix of one (`1`, `1.2`), a range (`^1.2`, `1.x`, `>=1, <3`), or `latest`.
     ///
     /// # Errors
-    /// The words are no version, or none fits.
+    /// `requested` is malformed, or no version matches.
     pub fn pick(&self, asked: &str) -> Result<usize, Unmet> {
         let asked = asked.trim();
         if let Some(at) = self.iter().position(|served| *served.label == *asked) {
@@ -120,18 +120,18 @@ impl Versions {
 fn served(label: &str, place: Option<&str>, own: bool) -> Option<Served> {
     let writable = (1..=LONGEST).contains(&label.len())
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_+~".contains(&byte));
-    // What can stand in a path and in a field as it is.
+    // Only labels that can appear unescaped in a path and in a header field.
     let version = Version::parse(label.strip_prefix('v').unwrap_or(label)).ok().or_else(|| short(label));
     writable.then(|| Served { label: label.into(), place: place.map(Box::from), version, own })
 }
 
-/// A path, or an object that has one.
+/// Reads a location: a path, or an object that contains one.
 fn place(value: &Value) -> Option<&str> {
     let members = || ["path", "endpoint", "url"].into_iter().find_map(|name| value.get(name)?.as_str());
     value.as_str().or_else(members).filter(|place| (1..=2_048).contains(&place.len()))
 }
 
-/// `2` and `2.1`, as people write versions.
+/// Parses abbreviated versions such as `2` and `2.1`.
 fn short(label: &str) -> Option<Version> {
     let mut parts = label.strip_prefix('v').unwrap_or(label).split('.');
     let mut number = || parts.next().map_or(Some(0), |part| part.parse().ok().filter(|_| !part.starts_with('+')));
@@ -139,8 +139,8 @@ fn short(label: &str) -> Option<Version> {
     parts.next().is_none().then_some(version)
 }
 
-/// A whole version means itself, the beginning of one whatever begins like it; everything else is SemVer's own
-/// notation.
+/// Builds a requirement: a full version matches only itself, a prefix matches every version that begins with it, and
+/// anything else is SemVer range syntax.
 fn range(asked: &str) -> Option<VersionReq> {
     if asked.is_empty() || asked.len() > LONGEST {
         return None;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn r68_ranges_lead_to_the_latest_that_fits() {
+    fn r68_ranges_select_the_latest_matching_version() {
         let table =
             versions(Some("3.1.4"), json!({"1.0.0": "/v1", "1.9.2": "/v1.9", "2.0.0-rc.1": "/v2rc", "2.0.0": "v2"}));
         for (asked, label) in [
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn r68_without_a_version_the_latest_that_is_finished_is_meant() {
+    fn r68_without_a_requested_version_the_latest_stable_version_is_selected() {
         let latest = |own: Option<&str>, supported| {
             let table = versions(own, supported);
             table.latest().map(|(at, own)| (table.0[at].label.to_string(), own))
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_version_or_a_place_is_left_out() {
+    fn unusable_versions_and_locations_are_ignored() {
         let table = versions(None, json!({"1": 5, "2": null, "3": "", "a b": "/x", "ok": {"path": "/ok"}, "é": "/e"}));
         assert_eq!(table.labels(), "ok");
         assert_eq!(versions(Some("x"), json!("1.0")).labels(), "x");

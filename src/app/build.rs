@@ -1,4 +1,4 @@
-//! Wiring: what a configuration asks for, made. Problems of every part are gathered, not stopped at.
+//! Assembly: builds a gateway from a configuration and reconfigures it. Collects the problems of all sections.
 
 use super::{
     directory::{Found, delegation, directory},
@@ -26,32 +26,32 @@ use std::{
     time::Duration,
 };
 
-/// How long a start waits until the agents can be found.
+/// How long startup waits for the search index.
 const INDEXING: Duration = Duration::from_secs(2);
 
-/// A gateway that does not listen yet, and what reconfigures it.
+/// An assembled gateway that does not listen yet, with the state needed to reconfigure it.
 pub struct Parts {
     /// The gateway.
     pub gateway: Arc<Gateway>,
-    /// Which addresses may be reached.
+    /// The addresses that the gateway may connect to.
     pub policy: Arc<ArcSwap<AddressPolicy>>,
-    /// The agents that are offered on brokers.
+    /// The MQTT bridge.
     pub bridge: Bridge,
     watch: Mutex<Option<Watch>>,
     found: Mutex<Arc<Found>>,
     lazy: Mutex<Asked>,
 }
 
-/// The registries that are asked for one agent at a time, with what was configured of them.
+/// The lazily queried registries, with the configuration they were built from.
 type Asked = (Option<Arc<Lazy<Route>>>, Vec<Source>, net::Config);
 
 impl Parts {
-    /// Makes everything; needs a tokio runtime.
+    /// Builds all parts; requires a tokio runtime.
     ///
     /// # Errors
-    /// Every problem, each written `path: message`.
+    /// Every problem, each formatted as `path: message`.
     pub async fn new(file: &File) -> Result<Self, Vec<String>> {
-        let metrics = Metrics::new().map_err(|why| vec![format!("the metrics cannot be made ({why})")])?;
+        let metrics = Metrics::new().map_err(|why| vec![format!("the metrics cannot be created ({why})")])?;
         let mut problems = form(file);
         metrics.configure(&file.metrics);
         let log = AccessLog::new(file.access_log.to.clone(), Arc::clone(&metrics)).map_err(|why| vec![why]);
@@ -66,7 +66,7 @@ impl Parts {
         problems.extend(settings(file, &transport));
         let made = (log, limits, auth, named);
         let ((Some(log), Some(limits), Some(auth), Some(named)), true) = (made, problems.is_empty()) else {
-            // A folder of agents that is not there is told in the same breath.
+            // Also reports a missing folder of agents together with the other problems.
             problems.extend(within("agents", feed(file).problems()));
             return Err(problems);
         };
@@ -86,7 +86,7 @@ impl Parts {
         let delegation = delegation(file, &directory)?;
         let lazy = lazy(file, &policy, &catalogue).map_err(|whys| within("agents", whys))?;
         let watch = Watch::start(&catalogue, opened).await;
-        // Calls do not need the index, so it is not waited for long.
+        // Calls do not need the search index, so startup waits only briefly.
         found.indexed().catch_up(INDEXING).await;
         metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
         let world = ArcSwap::from_pointee(world(file, (auth, (directory, delegation), lazy.clone()), later));
@@ -97,11 +97,11 @@ impl Parts {
         Ok(Self { gateway, policy, bridge, watch: Mutex::new(Some(watch)), found: Mutex::new(found), lazy })
     }
 
-    /// Puts a changed configuration in force without touching a connection. Listeners, the admin address and the
-    /// access log's target stay as they were at the start.
+    /// Applies a changed configuration without closing a connection. Listeners, the admin address and the access log's
+    /// target keep their startup values.
     ///
     /// # Errors
-    /// Every problem; then nothing has changed.
+    /// Every problem; in that case nothing has changed.
     pub async fn reconfigure(&self, file: &File) -> Result<(), Vec<String>> {
         let gateway = &self.gateway;
         let policy = Arc::new(file.network.policy());
@@ -125,13 +125,13 @@ impl Parts {
             return Err(problems);
         };
         let delegation = delegation(file, &directory)?;
-        // First, because it reads a secret: the others fail for nothing that was not looked at already.
+        // First, because it loads a secret and can fail; the sections below were validated above.
         let later = later::reconfigure(file, &before, (&policy, &gateway.metrics))?;
         gateway.limits.reconfigure(&file.limits).map_err(|whys| within("limits", whys))?;
         if let (Some(registry), Some(config)) = (&kept, &file.registry) {
             registry.reconfigure(config, Arc::clone(&policy)).map_err(|whys| within("registry", whys))?;
         }
-        // From here on nothing can fail: what was in force may go.
+        // Nothing below can fail, so the previous configuration may be dropped.
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = asked.clone();
         policy.refuse_own(self.policy.load().own());
@@ -146,7 +146,7 @@ impl Parts {
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompiled = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompiled {
-            tracing::error!("the agents could not be prepared anew ({why})");
+            tracing::error!("agents could not be recompiled after the reload: {why}");
         }
         let watch = Watch::start(&gateway.catalogue, opened).await;
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
@@ -154,7 +154,7 @@ impl Parts {
         Ok(())
     }
 
-    /// The directory of a changed configuration, and the index, which goes on where its settings are the same.
+    /// Returns the directory of a changed configuration, and the search index, which is kept if its settings are equal.
     fn found(
         &self,
         file: &File,
@@ -167,8 +167,8 @@ impl Parts {
         Ok((found, directory))
     }
 
-    /// What is asked for one agent at a time, under a changed configuration. What was learnt stays where nothing that
-    /// matters has changed.
+    /// Returns the lazily queried registries of a changed configuration. Keeps the current ones, with their caches, if
+    /// their settings are equal.
     fn lazy(&self, file: &File, policy: &Arc<AddressPolicy>) -> Result<Asked, Vec<String>> {
         let before = self.lazy.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if before.1 == file.agents.from && before.2 == file.network {
@@ -178,7 +178,7 @@ impl Parts {
         Ok((made, file.agents.from.clone(), file.network.clone()))
     }
 
-    /// Documents that are not served, and why.
+    /// Returns the warnings for operators: documents that are not served and sources that cannot be read, with reasons.
     pub fn notes(&self) -> Vec<String> {
         let snapshot = self.gateway.catalogue.snapshot();
         let refused = snapshot.refused.iter().map(|refusal| format!("not served: {refusal}"));
@@ -217,7 +217,7 @@ fn world(file: &File, (auth, (directory, delegation), lazy): Made, (tasks, once)
         contract: file.contract.clone(),
         format: file.errors.format,
         key_header,
-        // What is wrong with it was told before: `form` looks at it first.
+        // An invalid section was reported before: `check_sections` validates it first.
         cors: file.cors.as_ref().and_then(|cors| Cors::build(cors).ok()),
         max_stream: file.agents.max_stream,
         sockets: file.websocket.clone(),
@@ -262,7 +262,7 @@ fn routes(file: &File, auth: &Arc<Auth>, (limits, transport, metrics): Lasting<'
     }
 }
 
-/// The sources of agents, opened. The registry that is built in, where there is one, is passed in `registry`.
+/// Opens the sources of agents; `registry` is the built-in registry, if there is one.
 fn sources(
     file: &File,
     policy: &Arc<AddressPolicy>,
@@ -273,7 +273,7 @@ fn sources(
     registry::Sources::open(&feed(file), means)
 }
 
-/// The registry that is built in, opened; a rehearsal looks at its settings only.
+/// Opens the built-in registry; a rehearsal only validates its settings.
 async fn registry(file: &File, policy: &Arc<AddressPolicy>) -> Result<Option<Arc<Registry>>, Vec<String>> {
     let Some(config) = &file.registry else { return Ok(None) };
     if file.agents.rehearsal {

@@ -1,4 +1,4 @@
-//! Wiring of the directory: what is searched, where it is published, and the task that keeps the index up to date.
+//! Wiring of the directory: search index, publishing, signing, and the task that updates the index.
 
 use super::form::within;
 use crate::{
@@ -15,10 +15,10 @@ use crate::{
 use std::{sync::Arc, time::Instant};
 use tokio::{sync::watch, task::JoinSet};
 
-/// How much longer the index rests than an update took: a storm of changes is taken in together.
+/// Pause after an index update, as a multiple of the update's duration, so that bursts of changes are batched.
 const REST: u32 = 2;
 
-/// What outlives a configuration.
+/// The search index and the task that updates it; both survive reloads of the configuration.
 pub(super) struct Found {
     index: Arc<Index>,
     config: search::Config,
@@ -27,7 +27,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// An index that follows the catalogue.
+    /// Creates an index and starts the task that follows the catalogue.
     ///
     /// # Errors
     /// Every problem of the configuration.
@@ -40,18 +40,18 @@ impl Found {
         Ok(Self { index, config: config.clone(), indexed, _task: task })
     }
 
-    /// How far the index follows.
+    /// Returns a handle that tells how far the index has followed the catalogue.
     pub(super) fn indexed(&self) -> Indexed {
         self.indexed.clone()
     }
 
-    /// Whether it was made as `config` says.
+    /// Whether the index was created with an equal configuration.
     pub(super) fn is_as(&self, config: &search::Config) -> bool {
         self.config == *config
     }
 }
 
-/// The directory of a configuration.
+/// Builds the directory of a configuration.
 ///
 /// # Errors
 /// Every problem, by its path in the section `directory`.
@@ -84,7 +84,7 @@ fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {
     Signer::from_pem(key.load()?.expose()).map(Arc::new)
 }
 
-/// How agents are told who called whom before, signed by the key of the directory.
+/// Builds the signer of delegation chains, which uses the directory's signing key.
 ///
 /// # Errors
 /// Every problem, by its path in the file.
@@ -94,7 +94,7 @@ pub(super) fn delegation(file: &File, directory: &Directory) -> Result<Option<Ar
     made.map(|made| Some(Arc::new(made))).map_err(|whys| within("delegation", whys))
 }
 
-/// Takes every change of the catalogue into the index, one after the other.
+/// Applies every change of the catalogue to the index, one after the other.
 async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>, takes: watch::Sender<u64>) {
     let mut changed = catalogue.changed();
     loop {
@@ -105,7 +105,7 @@ async fn follow(catalogue: Arc<Catalogue<Route>>, index: Arc<Index>, takes: watc
             index.update(snapshot.iter().map(|(_, route)| Arc::clone(route.agent())).collect());
         };
         if tokio::task::spawn_blocking(update).await.is_err() {
-            tracing::error!("agents could not be taken into the index; they are found as they were");
+            tracing::error!("search index update failed: searches use the previous index");
         }
         takes.send_replace(now);
         tokio::time::sleep(began.elapsed() * REST).await;

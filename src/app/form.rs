@@ -1,4 +1,4 @@
-//! What is wrong with a configuration as far as it can be told without running any of it.
+//! Checks of a configuration that need no running part.
 
 use super::later;
 use crate::{
@@ -7,12 +7,12 @@ use crate::{
     transport::{LocalConfig, Transport},
 };
 
-/// What each room can tell of its own settings without running anything.
+/// Returns the problems that the modules find in their own sections without running anything.
 pub(super) fn form(file: &File) -> Vec<String> {
     let mut problems = within("connections", file.connections.problems());
     if file.agents.from.is_empty() && file.registry.is_none() {
-        let cure = "name a file, a folder or a registry, or write the section registry";
-        problems.push(format!("agents.from: names no agents ({cure})"));
+        let cure = "name a file, a folder or a registry, or add the section registry";
+        problems.push(format!("agents.from: is empty ({cure})"));
     }
     for (at, listener) in file.listen.iter().enumerate() {
         problems.extend(within(&format!("listen[{at}]"), listener.problems()));
@@ -25,12 +25,11 @@ pub(super) fn form(file: &File) -> Vec<String> {
     problems
 }
 
-/// Secrets and files that the agents' settings name.
+/// Checks the secrets and files that the agents' settings refer to.
 pub(super) fn settings(file: &File, transport: &Transport) -> Vec<String> {
     let mut problems = within("agents.defaults", transport.check(&file.agents.defaults));
     if file.agents.defaults.endpoints.is_some() {
-        problems
-            .push("agents.defaults.endpoints: not all agents are at the same place (write it in a rule)".to_owned());
+        problems.push("agents.defaults.endpoints: is not allowed in the defaults (set it in a rule)".to_owned());
     }
     for (at, rule) in file.agents.rules.iter().enumerate() {
         let settings = rule.settings.over(&file.agents.defaults);
@@ -39,7 +38,7 @@ pub(super) fn settings(file: &File, transport: &Transport) -> Vec<String> {
     problems
 }
 
-/// Problems as seen from the whole file.
+/// Prefixes the paths of `problems` with `section`.
 pub(super) fn within(section: &str, problems: Vec<String>) -> Vec<String> {
     match section {
         "" => problems,

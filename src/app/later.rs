@@ -1,4 +1,4 @@
-//! Wiring of what is answered later, and of what is made once.
+//! Wiring of tasks and of idempotency.
 
 use super::form::within;
 use crate::{
@@ -12,19 +12,19 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What can be told of the settings without running anything, by its path in the whole file.
+/// Returns the problems of both sections, by their paths in the whole file, without running anything.
 pub(super) fn problems(file: &File) -> Vec<String> {
     let once = within("idempotency", file.idempotency.problems());
     let tasks = within("tasks", file.tasks.iter().flat_map(task::Config::problems).collect());
     let slow = file.agents.rules.iter().enumerate().filter(|(_, rule)| rule.slow == Some(true) && file.tasks.is_none());
-    let slow = slow.map(|(at, _)| format!("agents.rules[{at}].async: needs the section tasks"));
+    let slow = slow.map(|(at, _)| format!("agents.rules[{at}].async: requires the section tasks"));
     once.into_iter().chain(tasks).chain(slow).collect()
 }
 
-/// What is answered later, and what is made once.
+/// The task manager, if tasks are configured, and the idempotency store.
 pub(super) type Later = (Option<Arc<Desk>>, Arc<Once>);
 
-/// Makes both.
+/// Opens both.
 ///
 /// # Errors
 /// Every problem, by its path in the whole file.
@@ -37,10 +37,10 @@ pub(super) async fn open(
     Ok((tasks, Once::new(&file.idempotency)))
 }
 
-/// Puts a changed configuration in force; both go on.
+/// Applies a changed configuration; both keep their state.
 ///
 /// # Errors
-/// As [`open`]; then nothing has changed.
+/// As [`open`]; in that case nothing has changed.
 pub(super) fn reconfigure(
     file: &File,
     before: &World,
@@ -53,7 +53,7 @@ pub(super) fn reconfigure(
     Ok((before.tasks.clone(), Arc::clone(&before.once)))
 }
 
-/// The tasks, where there are any; a rehearsal looks at their settings only.
+/// Opens the task manager, if tasks are configured; a rehearsal only validates the settings.
 async fn tasks(
     file: &File,
     policy: &Arc<AddressPolicy>,

@@ -1,4 +1,4 @@
-//! A running gateway's days: signals, changed files, housekeeping, a successor.
+//! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
 
 use super::{Running, running::End};
 use crate::{config::Loaded, gateway::listen::upgrade};
@@ -14,23 +14,23 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-/// How often files are looked at and idle state is dropped.
+/// Interval of file checks and of the removal of idle state.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What makes a file another file; a replaced symlink changes it too.
+/// The identity of a file's contents; also changes when a symlink is replaced.
 type Signature = Option<(SystemTime, u64, u64)>;
 
 impl Running {
-    /// Runs until SIGTERM or SIGINT, or until a successor has taken over; then drains.
+    /// Runs until SIGTERM or SIGINT, or until a second process has taken over the listeners; then drains.
     ///
     /// # Errors
-    /// Signals cannot be received.
+    /// Signal handlers cannot be installed.
     pub async fn live(self, config: &Path) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hangup = signal(SignalKind::hangup())?;
-        // Whatever goes on is dropped before the end begins: the offer to a successor has copies of the listening
-        // sockets, and a reload under way must not hold up the end.
+        // Dropping the other futures before draining matters: the handover holds duplicates of the listening sockets,
+        // and a reload in progress must not delay shutdown.
         let end = tokio::select! {
             biased;
             _ = terminate.recv() => End::Told,
@@ -43,7 +43,7 @@ impl Running {
         Ok(())
     }
 
-    /// What is looked after, over and over.
+    /// Performs periodic maintenance and reloads, forever.
     async fn chores(&self, config: &Path, mut hangup: Signal) -> Infallible {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -67,13 +67,13 @@ impl Running {
         }
     }
 
-    /// Resolves when a second process has taken over; never without an upgrade socket.
+    /// Resolves when a second process has taken over the listeners; never without an upgrade socket.
     async fn succeeded(&self) {
         let Some(path) = self.upgrade_socket() else { return std::future::pending().await };
         let quotas = async || {
             let limits = Arc::clone(&self.parts.gateway.limits);
             if let Ok(Err(why)) = tokio::task::spawn_blocking(move || limits.hand_over()).await {
-                tracing::error!("the quotas could not be handed over ({why})");
+                tracing::error!("quota handover failed: {why}");
             }
         };
         let offered = match self.sockets() {
@@ -81,18 +81,18 @@ impl Running {
             Err(why) => Err(why),
         };
         if let Err(why) = offered {
-            tracing::error!("no successor can take over ({why})");
+            tracing::error!("listener handover is unavailable: {why}");
             std::future::pending().await
         }
     }
 
-    /// Puts the changed file in force, or keeps what is and says why.
+    /// Applies the changed file, or keeps the current configuration and logs the problems.
     pub async fn reload(&self, config: &Path) {
         let gateway = &self.parts.gateway;
         let reloaded = match Loaded::read(config) {
             Ok(loaded) => {
                 for section in loaded.file.fixed_but_changed(&self.file) {
-                    tracing::warn!("a change of '{section}' takes effect at the next start");
+                    tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
                 }
                 self.parts.reconfigure(&loaded.file).await.map_err(|found| loaded.problems(found))
             }
@@ -102,11 +102,11 @@ impl Running {
             Ok(()) => {
                 gateway.metrics.config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
                 self.condition.configured();
-                tracing::info!("the changed configuration is in force");
+                tracing::info!("configuration reloaded");
             }
             Err(problems) => {
                 gateway.metrics.config_refused();
-                tracing::error!("the changed configuration is refused, the last good one stays: {problems}");
+                tracing::error!("configuration reload failed, the previous configuration stays in effect: {problems}");
                 self.condition.unconfigured(problems.to_string());
             }
         }
@@ -115,7 +115,7 @@ impl Running {
     async fn housekeeping(&self) {
         let gateway = &self.parts.gateway;
         for problem in self.server.reload_if_changed() {
-            tracing::error!("changed certificates are refused, the last good ones stay: {problem}");
+            tracing::error!("certificate reload failed, the previous certificates stay in effect: {problem}");
         }
         let auth = gateway.world.load().auth.clone();
         auth.tick().await;
@@ -127,7 +127,7 @@ impl Running {
             limits.save(false)
         });
         if let Ok(Err(why)) = swept.await {
-            tracing::error!("the quotas could not be saved ({why})");
+            tracing::error!("quotas could not be saved: {why}");
         }
     }
 }

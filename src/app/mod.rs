@@ -1,5 +1,5 @@
-//! From a checked configuration to a running gateway, and from there to its end: wiring, reloading, draining,
-//! handing over. What the parts do is theirs.
+//! Wiring and lifecycle: builds a running gateway from a checked configuration, reloads it, drains it and hands its
+//! listeners over.
 
 mod build;
 mod directory;
@@ -25,22 +25,22 @@ use std::path::{Path, PathBuf};
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
-/// How the log on stderr is written.
+/// The format of the log on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// A JSON object a line, for whatever gathers logs.
+    /// One JSON object per line, for log collectors.
     Json,
-    /// Warnings and errors as sentences, for whoever typed the command.
+    /// Warnings and errors as plain text, for the person at the terminal.
     Plain,
 }
 
-/// What every command needs first: one provider of cryptography for the whole process, and a log on stderr.
+/// Sets up what every command needs: one crypto provider for the process, and a log on stderr.
 pub fn install(log: Log) {
-    // An error means that one is installed already, which is as good.
+    // An error means that a provider is already installed, which is fine.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-    // Pingora logs what clients can trigger as errors: only its own trouble is let through. Refused documents are
-    // told by the commands for people themselves.
+    // Pingora logs errors that clients can trigger, so only its own failures pass the filter. Commands for people
+    // report refused documents themselves.
     let usual = match log {
         Log::Json => "info,pingora_core=off,h2=off,hyper=off",
         Log::Plain => "warn,gatepost::registry=off,pingora_core=off,h2=off,hyper=off",
@@ -53,18 +53,18 @@ pub fn install(log: Log) {
     };
 }
 
-/// The runtime in which everything runs: a worker for each core.
+/// Creates the tokio runtime, with one worker per core.
 ///
 /// # Errors
-/// The system has no threads left.
+/// The system cannot create threads.
 pub fn runtime() -> anyhow::Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot start")
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime cannot start")
 }
 
 /// `gatepost run`.
 ///
 /// # Errors
-/// Whatever keeps the gateway from starting, each problem with its place in the file.
+/// The gateway cannot start; each problem has its position in the file.
 pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
     let named = || config.display().to_string();
     let loaded = Loaded::read(config).with_context(named)?;
@@ -74,16 +74,16 @@ pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
         running.announce();
         running.live(config).await
     });
-    // A file that hangs while it is read does not keep the process from ending.
+    // A blocked read of a file must not keep the process from exiting.
     runtime.shutdown_background();
     lived
 }
 
-/// `gatepost check`: everything that `run` would look at, short of listening, of writing, and of asking other
-/// machines for agents.
+/// `gatepost check`: validates everything that `run` would, without listening, writing, or asking other machines for
+/// agents.
 ///
 /// # Errors
-/// Every problem, each with its place in the file.
+/// Every problem, each with its position in the file.
 pub fn check(config: &Path) -> anyhow::Result<()> {
     let checked = runtime()?.block_on(async {
         let mut loaded = Loaded::read(config)?;
@@ -105,26 +105,26 @@ pub fn check(config: &Path) -> anyhow::Result<()> {
         println!("note: {}", config::plain(&note));
     }
     let agents = parts.gateway.catalogue.snapshot().len();
-    println!("{}: good, {agents} agent{}", config.display(), if agents == 1 { "" } else { "s" });
+    println!("{}: valid, {agents} agent{}", config.display(), if agents == 1 { "" } else { "s" });
     Ok(())
 }
 
-/// A file of the access log that could not be made because its folder is not there.
+/// Returns a problem if the folder of the access log's file does not exist.
 fn nowhere(log: &telemetry::Target) -> Option<String> {
     let telemetry::Target::File(path) = log else { return None };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())?;
-    Some(format!("access_log.to: {} cannot be made ({} is not a folder)", path.display(), folder.display()))
+    Some(format!("access_log.to: {} cannot be created ({} is not a folder)", path.display(), folder.display()))
 }
 
-/// The file to which `gatepost key new` appends, if there is one, and the pepper with which it hashes.
+/// Returns the file to which `gatepost key new` appends, if one is configured, and the pepper for the hash.
 ///
 /// # Errors
-/// The configuration cannot be read, or has no API keys.
+/// The configuration cannot be read, or has no section for API keys.
 pub fn key_file(config: &Path) -> anyhow::Result<(Option<PathBuf>, Option<Secret>)> {
     let loaded = Loaded::read(config).with_context(|| config.display().to_string())?;
     let keys = loaded.file.auth.api_keys.as_ref();
     let keys = keys.with_context(|| {
-        format!("{} names no file of keys (write one under auth.api_keys.files, or use --file alone)", config.display())
+        format!("{} names no API key file (set auth.api_keys.files, or use --file alone)", config.display())
     })?;
     let pepper = keys
         .pepper

@@ -1,11 +1,11 @@
-//! Wiring of resolution: one resolver for a configuration, kept where nothing that matters to it has changed, so that
-//! what it remembers outlives a reload.
+//! Wiring of the resolver: one per configuration, kept across reloads while its settings are equal, so that its cache
+//! survives.
 
 use super::form::within;
 use crate::{config::File, names::Resolver, net::AddressPolicy};
 use std::sync::Arc;
 
-/// Whoever resolves names under this configuration.
+/// Returns the resolver for this configuration.
 ///
 /// # Errors
 /// Every problem, by its path in the file.

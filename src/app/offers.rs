@@ -1,12 +1,12 @@
-//! Wiring of the bridge: what the configuration offers on brokers, with its keys read.
+//! Wiring of the MQTT bridge: the configured brokers and agents, with their keys loaded.
 
 use super::form::within;
 use crate::{bridge::Offer, broker::Address, config::File};
 
-/// What is offered on brokers.
+/// Builds the settings of the MQTT bridge.
 ///
 /// # Errors
-/// Every problem, by its path.
+/// Every problem, by its path in the file.
 pub(super) fn offers(file: &File) -> Result<Vec<Offer>, Vec<String>> {
     let mut problems = Vec::new();
     let mut offers = Vec::with_capacity(file.bridge.len());

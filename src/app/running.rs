@@ -1,4 +1,4 @@
-//! A gateway that runs: its listeners, its admin page, and the end of both.
+//! A running gateway: its listeners, its admin listener, and shutdown.
 
 use super::{Parts, state::Condition};
 use crate::{
@@ -21,13 +21,13 @@ pub struct Running {
     pub(super) parts: Parts,
     pub(super) server: Server,
     pub(super) condition: Arc<Condition>,
-    /// The configuration at the start.
+    /// The configuration at startup.
     pub(super) file: File,
     admin: AdminPage,
     tls: Vec<bool>,
 }
 
-/// The admin listener. A successor gets its socket too: it could not bind the address while this process drains.
+/// The admin listener. Handed over too: a new process could not bind the address while this one drains.
 struct AdminPage {
     label: String,
     address: SocketAddr,
@@ -35,45 +35,45 @@ struct AdminPage {
     stop: watch::Sender<bool>,
 }
 
-/// Why a gateway ends.
+/// Why a gateway stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was told to.
+    /// A signal or the program requested it.
     Told,
-    /// A successor serves in its place.
+    /// Another process has taken over the listeners.
     Succeeded,
 }
 
 impl Running {
-    /// Starts everything. With `take_over`, the listeners come from the gateway that runs with the same
-    /// configuration, which then drains and ends.
+    /// Starts all parts. With `take_over`, takes the listeners over from the gateway that runs with the same
+    /// configuration, which then drains and exits.
     ///
     /// # Errors
-    /// Every problem with its place in the file, or what the system refuses.
+    /// Every problem with its position in the file, or an error of the operating system.
     pub async fn start(loaded: Loaded, take_over: bool) -> anyhow::Result<Self> {
         let file = &loaded.file;
         let parts = Parts::new(file).await.map_err(|found| loaded.problems(found))?;
         let socket = file.shutdown.upgrade_socket.as_ref().map(|path| path.to_path_buf());
         let mut taken = match (take_over, &socket) {
             (false, _) => None,
-            (true, None) => return Err(anyhow!("--upgrade needs shutdown.upgrade_socket in the configuration")),
+            (true, None) => return Err(anyhow!("--upgrade requires shutdown.upgrade_socket in the configuration")),
             (true, Some(path)) => {
                 let path = path.clone();
                 let taken = tokio::task::spawn_blocking(move || upgrade::take(&path)).await?;
-                Some(taken.context("the running gateway could not be asked for its listeners")?)
+                Some(taken.context("the listeners could not be taken over from the running gateway")?)
             }
         };
-        // Whatever can fail comes before the first connection is accepted: the process before serves on then.
+        // Everything that can fail precedes the first accepted connection; on failure the old process keeps serving.
         let listeners = listen::bind_all(&file.listen, taken.as_mut()).map_err(|found| loaded.problems(found))?;
         let admin = AdminPage::open(file.admin.address, taken.as_mut())?;
         let gateway = &parts.gateway;
         if taken.is_some() {
             let limits = Arc::clone(&gateway.limits);
             let read = tokio::task::spawn_blocking(move || limits.take_over()).await?;
-            read.map_err(|why| anyhow!("the quotas could not be taken over: limits.{why}"))?;
+            read.map_err(|why| anyhow!("quota handover failed: limits.{why}"))?;
         }
         let server = Server::start(listeners, file.connections.clone(), gateway, &gateway.metrics)?;
-        // No document may make the gateway call itself, its admin page included.
+        // No document may make the gateway call itself, nor its admin listener.
         parts.policy.load().refuse_own([server.addresses(), &[admin.address]].concat());
         let condition = Arc::new(Condition::new(gateway));
         admin.serve(&condition, &parts)?;
@@ -81,12 +81,12 @@ impl Running {
         if let Some(taken) = taken
             && let Err(why) = tokio::task::spawn_blocking(move || taken.ready()).await?
         {
-            tracing::warn!("the process before is gone already ({why})");
+            tracing::warn!("listener handover: the previous process is already gone ({why})");
         }
         let limits = Arc::clone(&gateway.limits);
-        // In a task of its own, which stands in line with the calls' tasks; it goes on while calls finish.
+        // In a task of its own, which waits for a core like the calls' tasks; it keeps running while calls drain.
         tokio::spawn(async move { limits.watch_load().await });
-        // Only now: what the process before offered has to be taken back first.
+        // Last, because the previous process must first withdraw the agents it announced.
         parts.bridge.begin();
         for note in parts.notes() {
             tracing::warn!("{note}");
@@ -95,45 +95,45 @@ impl Running {
         Ok(Self { server, condition, file: loaded.file, admin, tls, parts })
     }
 
-    /// Where callers connect.
+    /// Returns the addresses of the callers' listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.server.addresses()
     }
 
-    /// Where operators connect.
+    /// Returns the address of the admin listener.
     pub fn admin(&self) -> SocketAddr {
         self.admin.address
     }
 
-    /// Says on stdout where it listens, for people and for whoever started it with port 0.
+    /// Prints the listening addresses on stdout, for people and for programs that configured port 0.
     pub fn announce(&self) {
         let mut lines = String::new();
         for (address, tls) in self.addresses().iter().zip(&self.tls) {
             lines.push_str(&format!("listening on {}://{address}\n", if *tls { "https" } else { "http" }));
         }
         lines.push_str(&format!("admin on http://{}\n", self.admin.address));
-        // Nobody may be reading: that is no reason not to run.
+        // A closed stdout must not stop the gateway.
         let _ = std::io::stdout().write_all(lines.as_bytes());
     }
 
-    /// The socket over which a successor asks for the listeners.
+    /// Returns the path of the socket over which a second process requests the listeners.
     pub(super) fn upgrade_socket(&self) -> Option<PathBuf> {
         self.file.shutdown.upgrade_socket.as_ref().map(|path| path.to_path_buf())
     }
 
-    /// What a successor takes over, with its labels.
+    /// Returns the sockets for a listener handover, with their labels.
     pub(super) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let mut sockets = self.server.sockets()?;
         sockets.push((self.admin.label.clone(), self.admin.socket.try_clone()?.into()));
         Ok(sockets)
     }
 
-    /// Ends: readiness drops, then the listeners close, then calls in flight finish, within their time.
+    /// Stops: readiness fails, then the listeners close, then calls in flight finish within the drain timeout.
     pub async fn stop(self) {
         self.end(End::Told).await;
     }
 
-    /// Where a successor serves, operators find it at once, and the listeners need not stay open any longer.
+    /// After a handover, the new process serves operators at once, and the listeners need not stay open.
     pub(super) async fn end(self, end: End) {
         let Self { parts, server, condition, file, admin, .. } = self;
         condition.drain();
@@ -151,36 +151,36 @@ impl Running {
                 desk.drain(drain).await;
             }
         };
-        // Whoever looks for an agent at a broker finds at once that it is not available here any more.
+        // The bridge withdraws its agents at once, so that callers on the broker see that they are unavailable.
         let (drained, (), ()) = tokio::join!(ended, tasks, parts.bridge.stop(drain));
         if drained.calls > 0 {
-            tracing::warn!("{} calls did not finish within {} and were cut", drained.calls, file.shutdown.drain);
+            tracing::warn!("drain timeout: {} calls did not finish within {}", drained.calls, file.shutdown.drain);
         }
         let gateway = Arc::clone(&parts.gateway);
         let log = tokio::task::spawn_blocking(move || {
-            // The file is the successor's, where there is one: it was handed over.
+            // After a handover the file belongs to the new process.
             if end == End::Told
                 && let Err(why) = gateway.limits.save(true)
             {
-                tracing::error!("the quotas could not be saved ({why})");
+                tracing::error!("quotas could not be saved: {why}");
             }
             gateway.log.close();
         });
-        // A panic in there is told by the runtime; there is nothing left to save.
+        // The runtime reports a panic; nothing is left to save.
         drop(log.await);
         admin.stop.send_replace(true);
     }
 }
 
 impl AdminPage {
-    /// Takes the socket of the process before, where it has the address, or binds one.
+    /// Takes over the socket of the previous process if it has this address, or binds a new one.
     fn open(address: SocketAddr, taken: Option<&mut upgrade::Taken>) -> anyhow::Result<Self> {
         let label = format!("admin {address}");
         let socket = match taken.and_then(|taken| taken.listener(&label)) {
             Some(socket) => Ok(socket),
             None => TcpListener::bind(address),
         };
-        let socket = socket.with_context(|| format!("admin.address: {address} cannot be listened on"))?;
+        let socket = socket.with_context(|| format!("admin.address: cannot listen on {address}"))?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         Ok(Self { label, address, socket, stop: watch::channel(false).0 })

@@ -1,4 +1,4 @@
-//! What the admin page shows of the gateway.
+//! The gateway's state as the admin pages show it.
 
 use crate::{
     admin::{AgentRow, FeedRow, Health, Refused, State, page},
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// The gateway's condition, as far as operators ask.
+/// Implements the admin module's view of the gateway.
 pub(super) struct Condition {
     gateway: Arc<Gateway>,
     draining: AtomicBool,

@@ -1,5 +1,5 @@
-//! `gatepost call`: one agent, called by its name or URL over whichever transport that is, its answer printed as it
-//! comes. The person at the keyboard is who admits this call; nothing of a gateway runs.
+//! `gatepost call`: calls one agent by its name or URL over any transport and streams its response to stdout. The
+//! command runs no gateway; the user who typed it authorises the call.
 
 use super::reach::{Ended, Means, Reaching, name, say};
 use crate::{
@@ -14,40 +14,40 @@ use serde_json::json;
 use std::{io::Read as _, process::ExitCode, sync::Arc};
 use tokio::time::Instant;
 
-/// The largest body that is read from a file or from stdin.
+/// Maximum size of a body that is read from a file or from stdin.
 const LARGEST: u64 = 64 << 20;
 
 /// `gatepost call`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 the agent answered; 1 it failed, or could not be reached; 2 the command is wrong."
+    after_help = "Exit codes: 0 the agent answered; 1 it failed or could not be reached; 2 the command line is wrong."
 )]
 pub struct CallArgs {
     /// The agent: agent://host/path, agent+https://…, or an http(s) URL.
     name: String,
-    /// The input as JSON, @FILE, or - for stdin; it is sent with POST. Without it the name's query is, with GET.
+    /// The input as JSON, @FILE, or - for stdin; sent with POST. Without it, the name's query is sent with GET.
     #[arg(short, long)]
     data: Option<String>,
-    /// A field of the request, as 'Name: value'; may be repeated.
+    /// A request header, as 'Name: value'; may be repeated.
     #[arg(short = 'H', long)]
     header: Vec<String>,
-    /// The operation, told in X-Operation.
+    /// The operation, sent in X-Operation.
     #[arg(long)]
     operation: Option<String>,
-    /// An API key, shown in X-API-Key to whatever the name leads to: env:NAME or file:PATH.
+    /// An API key for the resolved agent, sent in X-API-Key: env:NAME or file:PATH.
     #[arg(long)]
     key: Option<SecretRef>,
-    /// A bearer token, shown in Authorization likewise: env:NAME or file:PATH.
+    /// A bearer token for the resolved agent, sent in Authorization: env:NAME or file:PATH.
     #[arg(long, conflicts_with = "key")]
     bearer: Option<SecretRef>,
-    /// Ask for a stream of events.
+    /// Request a stream of events.
     #[arg(long)]
     stream: bool,
     #[command(flatten)]
     reaching: Reaching,
 }
 
-/// The call of whoever typed it.
+/// The admission of a call that the user typed.
 struct Typed {
     route: Route,
     deadline: Instant,
@@ -63,7 +63,7 @@ impl Admission for Typed {
     }
 }
 
-/// Calls, prints, and says by its exit code how it went.
+/// Calls the agent, prints the response, and returns the exit code.
 pub fn call(args: &CallArgs) -> ExitCode {
     let ran = prepared(args).and_then(|prepared| {
         let runtime = app::runtime().map_err(|why| Ended::Failed(why.to_string()))?;
@@ -74,7 +74,7 @@ pub fn call(args: &CallArgs) -> ExitCode {
     ran.map_or_else(Ended::told, |()| ExitCode::SUCCESS)
 }
 
-/// What was typed, read.
+/// A call whose arguments have been parsed.
 struct Prepared {
     body: Option<Bytes>,
     fields: Vec<(HeaderName, HeaderValue)>,
@@ -86,7 +86,7 @@ fn prepared(args: &CallArgs) -> Result<Prepared, Ended> {
     let own = own.iter().any(|scheme| args.name.starts_with(scheme));
     let mut means = args.reaching.means(own)?;
     if let Some(socket) = args.name.strip_prefix("agent+unix://") {
-        // Whoever writes a socket's path means that one.
+        // A socket path on the command line is allowed explicitly by the user.
         means.network.allow_sockets.extend(socket.split('#').next().unwrap_or_default().parse::<Glob>());
     }
     let shown = args.key.as_ref().map(|key| ("X-API-Key", key));
@@ -101,11 +101,11 @@ fn field(text: &str) -> Result<(HeaderName, HeaderValue), Ended> {
     let read = text.split_once(':').and_then(|(name, value)| {
         Some((HeaderName::from_bytes(name.trim().as_bytes()).ok()?, HeaderValue::from_str(value.trim()).ok()?))
     });
-    // What was typed may be a secret: it is not repeated.
-    read.ok_or_else(|| Ended::Usage("a --header is not written as 'Name: value'".to_owned()))
+    // The message does not repeat the text, which may contain a secret.
+    read.ok_or_else(|| Ended::Usage("--header is malformed (write 'Name: value')".to_owned()))
 }
 
-/// JSON as it was typed, or as it stands in a file or on stdin.
+/// Reads the input: JSON from the command line, a file or stdin.
 fn input(data: &str) -> Result<Bytes, Ended> {
     let mut bytes = Vec::new();
     let read = match data.strip_prefix('@') {
@@ -116,11 +116,11 @@ fn input(data: &str) -> Result<Bytes, Ended> {
             Ok(bytes.len())
         }
     };
-    read.map_err(|why| Ended::Usage(format!("--data cannot be read ({why})")))?;
+    read.map_err(|why| Ended::Usage(format!("--data cannot be read: {why}")))?;
     if bytes.len() as u64 > LARGEST {
-        return Err(Ended::Usage("--data has more than 64MiB".to_owned()));
+        return Err(Ended::Usage("--data is too large (at most 64MiB)".to_owned()));
     }
-    json::read(&bytes, json::DEEPEST).map_err(|why| Ended::Usage(format!("--data is not JSON: {why}")))?;
+    json::read(&bytes, json::DEEPEST).map_err(|why| Ended::Usage(format!("--data is not valid JSON: {why}")))?;
     Ok(bytes.into())
 }
 
@@ -151,7 +151,7 @@ impl Prepared {
         let fields: Vec<_> = said.chain(fields).collect();
         let passage = Passage { fields: &fields, ..Passage::default() };
         let id = uuid::Uuid::now_v7().simple().to_string();
-        // R54: POST where there is a payload, otherwise GET.
+        // R54: POST with a payload, GET without.
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let body = body.map_or(Body::Empty, Body::from);
         let operation = operation.as_deref().unwrap_or_default();
@@ -162,7 +162,7 @@ impl Prepared {
         print(reply).await
     }
 
-    /// Where the call goes, for which operation and version.
+    /// Returns the endpoint, operation and version of the call; resolves the name if necessary.
     async fn place(&self, args: &CallArgs) -> Result<(String, Option<String>, Option<String>), Ended> {
         let reaching = &args.reaching;
         if args.name.starts_with("http://") || args.name.starts_with("https://") {
@@ -176,11 +176,11 @@ impl Prepared {
     }
 }
 
-/// Prints the body as it comes. An answer that is an error is printed all the same.
+/// Streams the body to stdout. An error response is printed too.
 async fn print(mut reply: Reply) -> Result<(), Ended> {
     let mut last = b'\n';
     while let Some(piece) = reply.body.chunk().await {
-        let piece = piece.map_err(|fault| Ended::Failed(format!("the answer broke off: {fault}")))?;
+        let piece = piece.map_err(|fault| Ended::Failed(format!("the response was truncated: {fault}")))?;
         last = piece.last().copied().unwrap_or(last);
         if !say(&piece)? {
             return Ok(());
@@ -191,6 +191,6 @@ async fn print(mut reply: Reply) -> Result<(), Ended> {
     }
     match reply.status.is_success() {
         true => Ok(()),
-        false => Err(Ended::Failed(format!("the agent answered {}", reply.status))),
+        false => Err(Ended::Failed(format!("the agent returned {}", reply.status))),
     }
 }

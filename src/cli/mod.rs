@@ -1,5 +1,5 @@
-//! Commands that need more than one room and no gateway: the registry as plain files, and what happened in it; agents
-//! called by their names. The former work on the store itself, beside gateways that use it.
+//! Commands that need several modules but no gateway: export, import and history of the registry, which access the
+//! store directly, also while gateways use it; resolving and calling agents by name.
 
 mod call;
 mod reach;
@@ -35,28 +35,28 @@ pub fn export(config: &Path, folder: &Path) -> anyhow::Result<()> {
 /// `gatepost registry import`.
 ///
 /// # Errors
-/// As for the export, or documents were refused; those that were not are kept.
+/// As for the export, or documents were refused; accepted documents are kept.
 pub fn import(config: &Path, folder: &Path, owner: Option<&str>) -> anyhow::Result<()> {
     let restored = with(config, async |registry| registry.import(folder, owner).await.map_err(|why| anyhow!(why)))?;
     for told in &restored.refused {
-        eprintln!("not kept: {}: {}", told.file.display(), plain(&told.why));
+        eprintln!("not imported: {}: {}", told.file.display(), plain(&told.why));
     }
-    say(&format!("{} {} kept", restored.kept, documents(restored.kept)))?;
+    say(&format!("{} {} imported", restored.kept, documents(restored.kept)))?;
     match restored.refused.len() {
         0 => Ok(()),
-        many => Err(anyhow!("{many} {} not kept (each is named above)", documents(many))),
+        many => Err(anyhow!("{many} {} not imported (each is listed above)", documents(many))),
     }
 }
 
-/// `gatepost registry history`: a JSON object a line, the newest first.
+/// `gatepost registry history`: one JSON object per line, newest first.
 ///
 /// # Errors
-/// The configuration or the store cannot be used, or there never was such an agent.
+/// The configuration or the store cannot be used, or the registry never had this agent.
 pub fn history(config: &Path, id: &str) -> anyhow::Result<()> {
     let id: AgentId = id.parse().map_err(|why: String| anyhow!(why))?;
     let past = with(config, async |registry| registry.whole_history(&id).await.map_err(|why| anyhow!("{why}")))?;
     if past.is_empty() {
-        return Err(anyhow!("the registry knows nothing of an agent '{id}'"));
+        return Err(anyhow!("the registry has no history of the agent '{id}'"));
     }
     past.iter().try_for_each(|past| say(&line(past)?.to_string()))
 }
@@ -66,7 +66,7 @@ fn line(past: &Past) -> anyhow::Result<Value> {
     Ok(json!({"at": past.at.format(&Rfc3339)?, "by": past.by, "document": document}))
 }
 
-/// Opens the registry that `config` describes, for as long as `work` takes.
+/// Opens the registry of the configuration `config` and runs `work` with it.
 fn with<T>(config: &Path, work: impl AsyncFnOnce(&Registry) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let named = || config.display().to_string();
     let loaded = Loaded::read(config).with_context(named)?;
@@ -84,7 +84,7 @@ fn documents(count: usize) -> &'static str {
     if count == 1 { "document" } else { "documents" }
 }
 
-/// Who stops reading, as `head` does, is no failure.
+/// Prints a line. A closed pipe, as with `head`, is not an error.
 fn say(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(why) if why.kind() != ErrorKind::BrokenPipe => Err(why).context("stdout cannot be written"),

@@ -1,5 +1,5 @@
-//! `gatepost resolve`, and what it shares with `gatepost call`: settings without a gateway, and exit codes: 0 where
-//! all went well, 1 where the name, the agent or the way to it failed, 2 where the command was not understood.
+//! `gatepost resolve`, and what it shares with `gatepost call`: settings, name resolution and exit codes (0 success,
+//! 1 the name, the agent or the connection failed, 2 the command line is wrong).
 
 use crate::{
     agent::AgentUri,
@@ -17,12 +17,12 @@ use std::{
     process::ExitCode,
 };
 
-/// Why a command ends without having done what it should.
+/// Why a command fails, which decides its exit code.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It was not understood: exit code 2.
+    /// The command line is wrong: exit code 2.
     Usage(String),
-    /// It failed: exit code 1.
+    /// The command failed: exit code 1.
     Failed(String),
 }
 
@@ -36,7 +36,7 @@ impl From<Fault> for Ended {
 }
 
 impl Ended {
-    /// Says why, and with which code.
+    /// Prints the error and returns the exit code.
     pub(super) fn told(self) -> ExitCode {
         let (code, why) = match self {
             Self::Usage(why) => (2, why),
@@ -47,23 +47,23 @@ impl Ended {
     }
 }
 
-/// How names are resolved, and agents reached.
+/// Arguments for resolving names and reaching agents.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reaching {
-    /// A configuration file, for its sections `names`, `network`, `local` and `agents.defaults` (but not its
-    /// credential).
+    /// Configuration file; only its sections `names`, `network`, `local` and `agents.defaults` are used, without the
+    /// credential.
     #[arg(short, long)]
     config: Option<PathBuf>,
-    /// Let names lead to this machine, for trials.
+    /// Allow names that resolve to this machine, for testing.
     #[arg(long)]
     allow_loopback: bool,
-    /// The version that is wanted: 1.2.3, or a range such as ^1.2 or 1.x.
+    /// Requested version: 1.2.3, or a range such as ^1.2 or 1.x.
     #[arg(long = "agent-version", value_name = "VERSION")]
     pub(super) version: Option<String>,
-    /// How long all of it may take, such as 30s.
+    /// Timeout of the whole command, such as 30s.
     #[arg(long)]
     pub(super) timeout: Option<Span>,
-    /// Say on stderr what was tried.
+    /// Print the resolution steps on stderr.
     #[arg(short, long)]
     pub(super) verbose: bool,
 }
@@ -77,7 +77,7 @@ pub struct ResolveArgs {
     reaching: Reaching,
 }
 
-/// What a command works with.
+/// The settings of a command.
 pub(super) struct Means {
     pub(super) names: names::Config,
     pub(super) network: net::Config,
@@ -86,8 +86,8 @@ pub(super) struct Means {
 }
 
 impl Reaching {
-    /// The settings: a file's where one is named, else the usual ones. `own` says that the command itself names the
-    /// place, which may be this machine then.
+    /// Loads the settings from the configuration file, if one is given, else the defaults. `allow_local_addresses`
+    /// is set if the command line itself names an address, which may be on this machine.
     pub(super) fn means(&self, own: bool) -> Result<Means, Ended> {
         let mut means = match &self.config {
             None => Means {
@@ -114,14 +114,14 @@ impl Reaching {
         Ok(means)
     }
 
-    /// Where `uri` leads.
+    /// Resolves `uri`.
     pub(super) async fn resolve(&self, means: &Means, uri: &AgentUri) -> Result<Resolved, Ended> {
         let whole = |whys: Vec<String>| Ended::Usage(whys.join("\n"));
         let resolver = Resolver::new(&means.names, &means.network, &means.network.policy()).map_err(whole)?;
         Ok(resolver.resolve(uri, self.version.as_deref(), "").await?)
     }
 
-    /// What was tried, for whoever wants to know.
+    /// Prints the resolution steps on stderr, if requested.
     pub(super) fn tell(&self, resolved: &Resolved) {
         for step in resolved.how.iter().filter(|_| self.verbose) {
             let why = step.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
@@ -130,12 +130,12 @@ impl Reaching {
     }
 }
 
-/// The name, read.
+/// Parses an `agent://` name.
 pub(super) fn name(text: &str) -> Result<AgentUri, Ended> {
-    AgentUri::read(text).map_err(|why| Ended::Usage(format!("{} is no agent:// name: {why}", plain(text))))
+    AgentUri::read(text).map_err(|why| Ended::Usage(format!("{} is not an agent:// name: {why}", plain(text))))
 }
 
-/// Prints where a name leads, and how that was found, as JSON.
+/// Resolves a name and prints the result, with the resolution steps, as JSON.
 pub fn resolve(args: &ResolveArgs) -> ExitCode {
     match resolved(args) {
         Ok(answer) => say(format!("{answer:#}\n").as_bytes()).map_or_else(Ended::told, |_| ExitCode::SUCCESS),
@@ -152,12 +152,12 @@ fn resolved(args: &ResolveArgs) -> Result<Value, Ended> {
     Ok(resolved.public())
 }
 
-/// Writes to stdout at once, and says whether anybody reads on; who stops reading, as `head` does, is no failure.
+/// Writes to stdout and flushes. Returns whether the reader is still there; a closed pipe, as with `head`, is no error.
 pub(super) fn say(bytes: &[u8]) -> Result<bool, Ended> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(why) => Err(Ended::Failed(format!("stdout cannot be written ({why})"))),
+        Err(why) => Err(Ended::Failed(format!("stdout cannot be written: {why}"))),
     }
 }

@@ -1,6 +1,6 @@
-//! From values to settings, with every problem of form at once: what serde refuses is noted and taken out, and the
-//! rest is read again; what only the schema knows (how many there must be) is asked at last. No setting is judged
-//! here for what it means.
+//! Deserialises the configuration and reports all problems of form at once: removes each value that serde refuses and
+//! deserialises the rest again, then validates against the JSON Schema for rules that only it knows, such as minimum
+//! lengths. Checks nothing about the meaning of a setting.
 
 use super::{File, Problem, placed, source::Source};
 use crate::{contract::Schema, unit::FilePath};
@@ -8,10 +8,10 @@ use serde_json::Value;
 use serde_path_to_error::Segment;
 use std::path::Path;
 
-/// Problems reported for one file.
+/// Maximum number of reported problems per file.
 const MOST: usize = 100;
 
-/// Reads the settings; relative paths in them are meant from `base`.
+/// Deserialises the settings; relative paths are resolved against `base`.
 pub(super) fn read(source: &Source, base: &Path) -> Result<File, Vec<Problem>> {
     if !source.value.is_object() {
         return Err(vec![placed(source, "", "must be an object, such as 'listen: …' and 'agents: …'".to_owned())]);
@@ -31,7 +31,7 @@ pub(super) fn read(source: &Source, base: &Path) -> Result<File, Vec<Problem>> {
         let steps: Vec<Segment> = why.path().iter().cloned().collect();
         let (path, why) = (rest.original(&steps), why.into_inner().to_string());
         let follows = missing(&why).is_some_and(|name| rest.gone.contains(&super::source::join(&path, name)));
-        // Of the whole file, the schema tells everything that is missing.
+        // The schema reports everything that is missing at the top level.
         let told_below = steps.is_empty() && missing(&why).is_some();
         if !follows && !told_below {
             found.push((path.clone(), plain(&why)));
@@ -41,7 +41,7 @@ pub(super) fn read(source: &Source, base: &Path) -> Result<File, Vec<Problem>> {
         }
     }
     let violations = Schema::compile(&super::schema()).map(|schema| schema.check_all(&source.value, MOST));
-    for violation in violations.map_err(|why| vec![placed(source, "", format!("the schema is broken ({why})"))])? {
+    for violation in violations.map_err(|why| vec![placed(source, "", format!("the schema is invalid ({why})"))])? {
         let path = super::dotted(&violation.pointer, &source.value);
         let known = found.iter().any(|(other, _)| other.starts_with(&path) || path.starts_with(other.as_str()));
         let absent = path.is_empty() && violation.message.starts_with("required");
@@ -57,15 +57,15 @@ pub(super) fn read(source: &Source, base: &Path) -> Result<File, Vec<Problem>> {
     Err(problems)
 }
 
-/// What has not been refused yet.
+/// The part of the value that has not been refused yet.
 struct Rest {
     value: Value,
-    /// The paths, as they were typed, of what was taken out.
+    /// The removed paths, as they are in the file.
     gone: Vec<String>,
 }
 
 impl Rest {
-    /// The path as it was typed: items that were taken out of a list before this one count.
+    /// Returns the path in the file: indices count the list items that were removed before.
     fn original(&self, steps: &[Segment]) -> String {
         let mut path = String::new();
         for step in steps {
@@ -82,7 +82,7 @@ impl Rest {
         path
     }
 
-    /// Takes a part out; answers whether there was one.
+    /// Removes a value; returns whether it existed.
     fn take(&mut self, steps: &[Segment], path: String) -> bool {
         let Some((last, above)) = steps.split_last() else {
             return false;
@@ -113,7 +113,7 @@ fn missing(why: &str) -> Option<&str> {
     why.strip_prefix("missing field `")?.strip_suffix('`')
 }
 
-/// serde's words for people who write YAML. A value of a wrong type is not repeated: it may be a secret.
+/// Rephrases serde's message for people who write YAML. Never repeats a value of a wrong type, which may be a secret.
 fn plain(why: &str) -> String {
     if let Some(name) = missing(why) {
         return format!("required property '{name}' is missing");
@@ -126,7 +126,7 @@ fn plain(why: &str) -> String {
         return why.replace('`', "'");
     };
     let given = match given.split(['`', '"']).next().unwrap_or_default().trim_end() {
-        "null" => return "is empty (write its settings, or leave it out)".to_owned(),
+        "null" => return "is empty (set its members, or remove it)".to_owned(),
         "map" => "an object",
         "sequence" => "a list",
         "boolean" => "a boolean",

@@ -1,8 +1,8 @@
-//! How a value is written that has a form of its own, such as a rate or a span of time: the schema describes it.
+//! Hints about the format of values such as rates and durations, taken from the schema's descriptions.
 
 use serde_json::Value;
 
-/// `message`, with what to write where a text of its own form is missing.
+/// Appends the expected format to `message`, if the value at `path` must be a string of a particular format.
 pub(super) fn added(path: &str, message: String) -> String {
     if !message.starts_with("must be a string") || message.contains("(write ") {
         return message;
@@ -13,7 +13,7 @@ pub(super) fn added(path: &str, message: String) -> String {
     }
 }
 
-/// What the schema says of the value at `path`, if it is a text that must match a pattern.
+/// Returns the schema's description of the value at `path`, if the value is a string that must match a pattern.
 fn form(path: &str) -> Option<String> {
     let root = super::schema();
     let mut schema = &root;
@@ -25,7 +25,7 @@ fn form(path: &str) -> Option<String> {
                 named.or_else(|| schema.get("additionalProperties"))?
             }
         };
-        // What may be left out is the first of two.
+        // An optional value is the first of two alternatives.
         let inner = inner.get("anyOf").and_then(|either| either.get(0)).unwrap_or(inner);
         let target = inner.get("$ref").and_then(Value::as_str).and_then(|to| root.pointer(to.strip_prefix('#')?));
         schema = target.unwrap_or(inner);

@@ -1,5 +1,5 @@
-//! What the user typed: one YAML file, overridable by environment, judged as a whole (every problem at once).
-//! It holds no running thing; `app` makes those from a [`File`].
+//! The configuration: one YAML file with overrides from the environment. Reports every problem at once.
+//! Creates no running parts; `app` builds those from a [`File`].
 
 mod file;
 mod form;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use source::Source;
 use std::{io::ErrorKind, path::Path};
 
-/// A configuration that was read and whose form is right.
+/// A configuration that was read and is well formed.
 #[derive(Debug)]
 pub struct Loaded {
     /// The settings.
@@ -23,10 +23,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Reads the file at `path` with the process's environment over it.
+    /// Reads the file at `path` and applies the overrides of the process's environment.
     ///
     /// # Errors
-    /// Every problem of form, each with path and line.
+    /// Every problem of form, each with its path and line.
     pub fn read(path: &Path) -> Result<Self, Problems> {
         let text = std::fs::read_to_string(path).map_err(|why| {
             whole(match why.kind() {
@@ -37,15 +37,15 @@ impl Loaded {
         })?;
         let base = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
         let told = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-        // `std::env::vars` would panic on a variable of somebody else's that is not UTF-8.
+        // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
         let environment = std::env::vars_os().map(|(name, value)| (told(name), told(value)));
         Self::parse(&text, &base.unwrap_or_default(), environment)
     }
 
-    /// Reads `text`; relative paths in it are meant from `base`.
+    /// Parses `text`; relative paths are resolved against `base`.
     ///
     /// # Errors
-    /// As [`Loaded::read`].
+    /// As [`LoadedConfig::read`].
     pub fn parse(
         text: &str,
         base: &Path,
@@ -59,7 +59,7 @@ impl Loaded {
         }
     }
 
-    /// Problems that only showed when the settings were put to use, each written `path: message`.
+    /// Locates problems that were found after parsing, each formatted as `path: message`.
     pub fn problems(&self, found: Vec<String>) -> Problems {
         let placed = found.into_iter().map(|text| match text.split_once(": ") {
             Some((path, message)) if !path.contains(' ') => placed(&self.source, path, message.to_owned()),
@@ -69,12 +69,12 @@ impl Loaded {
     }
 }
 
-/// The JSON Schema of the file, for editors and for the check itself.
+/// Returns the JSON Schema of the file, which editors and the validation use.
 pub fn schema() -> Value {
     serde_json::to_value(schemars::schema_for!(File)).unwrap_or_default()
 }
 
-/// A JSON Pointer as people read paths: `/agents/from/0` is `agents.from[0]`.
+/// Formats a JSON Pointer as a path: `/agents/from/0` becomes `agents.from[0]`.
 fn dotted(pointer: &str, within: &Value) -> String {
     let mut path = String::new();
     let mut value = Some(within);

@@ -1,15 +1,15 @@
-//! What is wrong with a configuration: where, and what would be right.
+//! Problems of a configuration: their position and what is required instead.
 
 use std::fmt;
 
 /// One problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The path inside the file, such as `limits.per_caller`; empty for the whole.
+    /// The path in the file, such as `limits.per_caller`; empty for the whole file.
     pub path: String,
-    /// The line, where the file has one for it.
+    /// The line, if the file contains the path.
     pub line: Option<u64>,
-    /// What is wrong and what would be right.
+    /// What is wrong and what is required.
     pub message: String,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Every problem of a configuration: one in a line, several below each other in the order of the file.
+/// All problems of a configuration. A single one is formatted in one line, several one per line in file order.
 #[derive(Debug)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -43,7 +43,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// `text` without the numbers that the standard library adds to the system's words.
+/// Removes the error numbers that the standard library appends to the system's messages.
 pub fn plain(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let mut plain = parts.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! The file as it was typed: YAML into JSON values, with the line of every path, and the environment laid over it.
-//! Nothing is judged here but YAML's own syntax.
+//! The configuration text: parses YAML into JSON values, remembers the line of every path, and applies overrides from
+//! the environment. Checks only YAML syntax.
 
 use super::Problem;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -7,10 +7,10 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
 use std::{collections::HashMap, fmt};
 
-/// Variables that begin so override the file: `GATEPOST__LIMITS__PER_CALLER=10/s`.
+/// The prefix of variables that override the file: `GATEPOST__LIMITS__PER_CALLER=10/s`.
 pub(super) const PREFIX: &str = "GATEPOST__";
 
-/// A configuration text: its value, and where each part of it stands.
+/// A parsed configuration text, with the line of every path.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) value: Value,
@@ -19,10 +19,10 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads YAML.
+    /// Parses YAML.
     ///
     /// # Errors
-    /// The one place where the text stops being YAML, or repeats a key.
+    /// The position at which the text is not YAML or repeats a key.
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
         let mut source = Self { value: Value::Object(Map::new()), ..Self::default() };
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
@@ -57,8 +57,8 @@ impl Source {
         }
     }
 
-    /// Lays the environment over the file. A value is read as JSON where it is JSON (numbers, booleans,
-    /// lists, objects), and as a string otherwise. Names are found whatever their case.
+    /// Applies the overrides of the environment. A value is read as JSON if it is JSON (numbers, booleans, lists,
+    /// objects), and as a string otherwise. Names are case-insensitive.
     pub(super) fn overlay(&mut self, variables: impl Iterator<Item = (String, String)>) {
         let mut variables: Vec<_> = variables.filter(|(name, _)| name.starts_with(PREFIX)).collect();
         variables.sort();
@@ -68,7 +68,7 @@ impl Source {
             let mut path = String::new();
             let mut slot = &mut self.value;
             for step in steps {
-                // What is no place for a part is replaced whole, which the variable answers for.
+                // A value that cannot contain the step is replaced as a whole, and the variable is named in problems.
                 let place = slot.is_object() || slot.is_null() || (slot.is_array() && step.parse::<usize>().is_ok());
                 if !place {
                     self.overridden.insert(path.clone(), name.clone());
@@ -80,7 +80,7 @@ impl Source {
         }
     }
 
-    /// Where `path` stands: its own line, or that of the nearest part above it that has one.
+    /// Locates `path`: returns the line, or the overriding variable, of the path or of its nearest located ancestor.
     pub(super) fn locate(&self, path: &str) -> (Option<u64>, Option<&str>) {
         let mut at = path;
         loop {
@@ -103,14 +103,14 @@ pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The parser's first line, without its place, which is told beside it, and without advice about its own options.
+/// Shortens the YAML parser's message: first line only, without its position and advice about parser options.
 fn plain(why: &str) -> &str {
     let why = why.lines().next().unwrap_or_default();
     let end = [" at line ", ", set ", "; use "].iter().filter_map(|tail| why.find(tail)).min();
     why.get(..end.unwrap_or(why.len())).unwrap_or(why)
 }
 
-/// The member or item called `step`, made where it is missing; an item beyond the end is appended.
+/// Returns the member or item `step`, creating a missing one; an index beyond the end appends an item.
 fn descend<'a>(slot: &'a mut Value, step: &str, path: &mut String) -> &'a mut Value {
     if let (Value::Array(_), Ok(at)) = (&*slot, step.parse::<usize>()) {
         let Value::Array(items) = slot else { return slot };
@@ -131,7 +131,7 @@ fn descend<'a>(slot: &'a mut Value, step: &str, path: &mut String) -> &'a mut Va
     members.entry(name).or_insert(Value::Null)
 }
 
-/// Any YAML node; every child knows its line.
+/// A YAML node whose children know their lines.
 enum Node {
     Scalar(Value),
     List(Vec<Spanned<Node>>),
@@ -197,7 +197,7 @@ impl<'de> Visitor<'de> for Nodes {
         let mut members: Vec<(String, Spanned<Node>)> = Vec::new();
         while let Some(name) = from.next_key::<String>()? {
             if members.iter().any(|(known, _)| *known == name) {
-                return Err(de::Error::custom(format!("'{name}' stands twice")));
+                return Err(de::Error::custom(format!("'{name}' appears twice")));
             }
             members.push((name, from.next_value()?));
         }

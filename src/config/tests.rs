@@ -1,4 +1,4 @@
-//! What may be written and what is refused: one valid snippet and one broken one for each kind of problem.
+//! Parsing of the configuration: valid settings, and one broken snippet for each kind of problem.
 
 use super::*;
 use crate::registry;
@@ -16,7 +16,7 @@ fn parse(text: &str, variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
     Loaded::parse(text, Path::new("/etc/gatepost"), variables)
 }
 
-/// The file with `more` after the part that every file needs, which has four lines.
+/// Parses the required sections, which have four lines, followed by `more`.
 fn with(more: &str) -> Result<Loaded, Problems> {
     parse(&format!("{GOOD}{more}"), &[])
 }
@@ -27,7 +27,7 @@ fn problems(result: Result<Loaded, Problems>) -> Vec<(String, Option<u64>, Strin
 }
 
 #[test]
-fn the_least_configuration_is_four_lines_and_every_default_is_closed() {
+fn a_minimal_configuration_has_four_lines_and_denies_by_default() {
     let file = with("").unwrap().file;
     assert_eq!(file.access.grants, []);
     assert_eq!((file.auth.api_keys, file.auth.bearer, file.auth.mtls), (None, None, None));
@@ -36,7 +36,7 @@ fn the_least_configuration_is_four_lines_and_every_default_is_closed() {
 }
 
 #[test]
-fn every_kind_of_problem_is_told_with_its_path_its_line_and_what_would_be_right() {
+fn every_kind_of_problem_is_reported_with_its_path_its_line_and_the_required_form() {
     let broken = [
         ("limits:\n  per_caler: 1/s\n", "limits.per_caler", 6, "expected one of 'per_address', 'per_caller'"),
         ("nonsense: 1\n", "nonsense", 5, "unknown field"),
@@ -81,7 +81,7 @@ fn every_kind_of_problem_is_told_with_its_path_its_line_and_what_would_be_right(
 }
 
 #[test]
-fn what_is_required_is_told_even_of_an_empty_file() {
+fn missing_required_settings_are_reported_even_for_an_empty_file() {
     for text in ["", "\n# nothing\n", "---\n# nothing\n"] {
         let messages: Vec<String> = problems(parse(text, &[])).into_iter().map(|(_, _, message)| message).collect();
         assert_eq!(messages.len(), 1, "{text:?}: {messages:?}");
@@ -92,12 +92,12 @@ fn what_is_required_is_told_even_of_an_empty_file() {
         assert!(found.len() == 1 && found[0].2.contains("must be an object"), "{text}: {found:?}");
     }
     let found = problems(parse("listen: []\nagents: {from: []}\n", &[]));
-    // That agents come from nowhere is told where it is known whether there is a registry.
+    // An empty agents.from is reported elsewhere, where it is known whether there is a registry.
     assert_eq!(found.iter().map(|(path, line, _)| (path.as_str(), *line)).collect::<Vec<_>>(), [("listen", Some(1))]);
 }
 
 #[test]
-fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+fn all_problems_are_reported_at_once_in_file_order() {
     let text = "\
 listen:
   - address: nonsense
@@ -140,7 +140,7 @@ more: true
 }
 
 #[test]
-fn r130_a_secret_that_was_written_is_refused_and_not_repeated() {
+fn r130_a_literal_secret_is_refused_and_not_repeated() {
     for secret in ["hunter2", "'12345678'", "12345678", "[hunter2]", "{value: hunter2}", "true", "'env:'", "'file:'"] {
         let found = problems(with(&format!("auth:\n  api_keys:\n    pepper: {secret}\n")));
         assert_eq!((found[0].0.as_str(), found[0].1), ("auth.api_keys.pepper", Some(7)), "{secret}");
@@ -151,7 +151,7 @@ fn r130_a_secret_that_was_written_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn what_is_no_yaml_is_told_by_its_line() {
+fn invalid_yaml_is_reported_with_its_line() {
     let broken = [
         ("listen: [\n", "not YAML"),
         ("listen:\n  - a\n b: c\n", "not YAML"),
@@ -170,7 +170,7 @@ fn what_is_no_yaml_is_told_by_its_line() {
 }
 
 #[test]
-fn the_environment_overrides_the_file_and_is_named_where_it_is_wrong() {
+fn the_environment_overrides_the_file_and_problems_name_the_variable() {
     let variables = [
         ("GATEPOST__LIMITS__PER_CALLER", "7/s"),
         ("GATEPOST__LISTEN__0__ADDRESS", "127.0.0.1:81"),
@@ -205,7 +205,7 @@ fn the_environment_overrides_the_file_and_is_named_where_it_is_wrong() {
 }
 
 #[test]
-fn paths_are_meant_from_the_folder_of_the_file() {
+fn relative_paths_are_resolved_against_the_folder_of_the_file() {
     let more = "limits: {state: quotas.json}\naccess_log: {to: access.log}\nauth: {api_keys: {files: [keys, /abs/keys], pepper: 'file:pepper'}}\n";
     let file = with(more).unwrap().file;
     let within = |name: &str| Path::new("/etc/gatepost").join(name);
@@ -222,7 +222,7 @@ fn paths_are_meant_from_the_folder_of_the_file() {
 }
 
 #[test]
-fn problems_of_meaning_are_placed_in_the_file_too() {
+fn problems_found_after_parsing_are_located_in_the_file() {
     let loaded = with("limits:\n  tiers:\n    gold: {}\n").unwrap();
     let found = vec![
         "limits.tiers.gold: is odd".to_owned(),
@@ -235,7 +235,7 @@ fn problems_of_meaning_are_placed_in_the_file_too() {
 }
 
 #[test]
-fn a_change_of_what_is_read_only_at_the_start_is_noticed() {
+fn changes_that_need_a_restart_are_detected() {
     let file = |more: &str| with(more).unwrap().file;
     assert_eq!(file("limits: {per_caller: 1/s}\n").fixed_but_changed(&file("")), [""; 0]);
     assert_eq!(
@@ -245,7 +245,7 @@ fn a_change_of_what_is_read_only_at_the_start_is_noticed() {
 }
 
 #[test]
-fn the_schema_says_the_same_as_the_check() {
+fn the_schema_agrees_with_the_validation() {
     let schema = schema();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     let check = crate::contract::Schema::compile(&schema).unwrap();
@@ -267,13 +267,13 @@ fn the_schema_says_the_same_as_the_check() {
     }
 }
 
-/// The file with one source beyond this machine, in lines 4 and on.
+/// Parses a configuration with one remote source, which begins in line 4.
 fn source(members: &str) -> Result<Loaded, Problems> {
     parse(&format!("listen: [{{address: '127.0.0.1:0'}}]\nagents:\n  from:\n    - {members}\n"), &[])
 }
 
 #[test]
-fn a_source_beyond_this_machine_is_an_object_and_every_setting_has_a_default() {
+fn a_remote_source_is_an_object_whose_settings_have_defaults() {
     let file = source("{kind: aidip, url: 'https://registry.example.com/agents'}").unwrap().file;
     let registry::Source::Remote(remote) = &file.agents.from[0] else { panic!("{:?}", file.agents.from) };
     assert_eq!((remote.kind, remote.label().as_str()), (registry::Kind::Aidip, "aidip:registry.example.com"));
@@ -283,7 +283,7 @@ fn a_source_beyond_this_machine_is_an_object_and_every_setting_has_a_default() {
 }
 
 #[test]
-fn a_broken_source_is_told_where_it_is() {
+fn a_broken_source_is_reported_with_its_path() {
     let broken = [
         ("{kind: aidip}", "agents.from[0]", "'url' is missing"),
         ("{url: 'https://a.example'}", "agents.from[0]", "'kind' is missing"),

@@ -1,4 +1,4 @@
-//! The three agents of the demonstration: an echo, a translator with a phrase book, a storyteller that streams.
+//! The three agents of the demo: an echo, a translator with a phrase book, and a storyteller that streams.
 
 use axum::{
     Json, Router,
@@ -11,7 +11,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use std::{convert::Infallible, time::Duration};
 
-/// The documents by which the gateway knows them.
+/// Returns the agents' documents.
 pub(super) fn documents(port: u16) -> Value {
     let endpoint = |path: &str| format!("http://127.0.0.1:{port}/{path}");
     let key = json!({"type": "api_key", "instructions": "Include the 'X-API-Key' header with your API key."});
@@ -51,7 +51,7 @@ pub(super) fn documents(port: u16) -> Value {
     ])
 }
 
-/// The agents themselves.
+/// Returns the router that serves the agents.
 pub(super) fn router() -> Router {
     Router::new().route("/echo", post(echo)).route("/translate", post(translate)).route("/stream", post(generate))
 }

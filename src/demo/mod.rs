@@ -1,5 +1,5 @@
-//! `gatepost demo`: the gateway with three agents of its own on loopback, a fresh key, and lines to paste.
-//! Nothing is needed beforehand, and nothing is written outside a temporary folder.
+//! `gatepost demo`: the gateway on loopback with three demo agents, a new API key, and commands to paste.
+//! Needs no preparation, and writes only to a temporary folder.
 
 mod agents;
 
@@ -15,25 +15,25 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// The demonstration, ready to run.
+/// The demo, ready to run.
 pub struct Demo {
     gateway: Running,
     key: String,
     folder: Folder,
 }
 
-/// A temporary folder, gone when dropped.
+/// A temporary folder, removed when dropped.
 pub struct Folder(PathBuf);
 
 impl Demo {
     /// Starts the agents and the gateway in front of them.
     ///
     /// # Errors
-    /// A port or the temporary folder cannot be had.
+    /// A port or the temporary folder is not available.
     pub async fn start() -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("gatepost-demo-{}", uuid::Uuid::new_v4().simple()));
         let made = DirBuilder::new().mode(0o700).create(&folder);
-        made.with_context(|| format!("the folder {} cannot be made", folder.display()))?;
+        made.with_context(|| format!("cannot create the folder {}", folder.display()))?;
         let held = Folder(folder.clone());
         let agents = TcpListener::bind("127.0.0.1:0").await?;
         let port = agents.local_addr()?.port();
@@ -49,7 +49,7 @@ impl Demo {
         Ok(Self { gateway, key: key.expose().to_owned(), folder: held })
     }
 
-    /// What to read and paste.
+    /// Returns the instructions for the user.
     fn welcome(&self) -> String {
         let at = self.gateway.addresses().first().map(ToString::to_string).unwrap_or_default();
         let (key, admin, folder) = (&self.key, self.gateway.admin(), self.folder.0.display());
@@ -75,16 +75,16 @@ curl -sSN {streamer} -H 'X-API-Key: {key}' -d '{{"prompt":"Once upon a time"}}'
 5. What the gateway counted.
 curl -sS http://{admin}/metrics | grep gatepost_calls_total
 
-Its configuration, for you to read and change while it runs: {folder}/gatepost.yaml
-Press Ctrl-C to stop; the folder goes then."#
+The configuration, to read and to change while the gateway runs: {folder}/gatepost.yaml
+Press Ctrl-C to stop; this removes the folder."#
         )
     }
 
-    /// Gives what to read to `tell`, and runs until Ctrl-C or SIGTERM, or until the terminal is closed. The folder is
-    /// returned to be dropped after the runtime, where a last look at its files may still be under way.
+    /// Passes the instructions to `print`, and runs until Ctrl-C, SIGTERM or the end of the terminal. Returns the folder,
+    /// to be dropped after the runtime, whose last poll of its files may still be in progress.
     ///
     /// # Errors
-    /// Signals cannot be received.
+    /// The signal handlers cannot be installed.
     pub async fn run(self, tell: impl FnOnce(&str)) -> anyhow::Result<Folder> {
         let (config, welcome) = (self.folder.0.join("gatepost.yaml"), self.welcome());
         let told = async {
@@ -93,8 +93,8 @@ Press Ctrl-C to stop; the folder goes then."#
         };
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::select! {
-            // In this order: a service would read its configuration again on SIGHUP, a demonstration ends with its
-            // terminal; and signals are received before anybody is told that they may be sent.
+            // The order matters: signals are handled before the user reads how to send them. A service reloads its
+            // configuration on SIGHUP; the demo ends with its terminal.
             biased;
             _ = hangup.recv() => {}
             ended = self.gateway.live(&config) => ended?,
@@ -106,7 +106,7 @@ Press Ctrl-C to stop; the folder goes then."#
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that cannot be removed is the system's to clean: it is a temporary one.
+        // The folder is a temporary one, so the system removes it eventually if this fails.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

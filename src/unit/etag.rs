@@ -1,9 +1,9 @@
-//! The one way in which entity tags are made.
+//! Entity tags: the only place that computes them.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use std::fmt::Write;
 
-/// A strong entity tag of `content` with its quotes (RFC 9110 §8.8.3): equal tags are equal contents.
+/// Returns a strong entity tag for `content`, quotes included (RFC 9110 §8.8.3). Equal tags mean equal contents.
 pub fn etag(content: &[u8]) -> String {
     let digest = digest(&SHA256, content);
     let mut tag = String::with_capacity(34);

@@ -1,13 +1,13 @@
-//! Patterns over names: `*` stands for any run of characters, everything else for itself.
+//! Glob patterns over names: `*` matches any run of characters, every other character matches itself.
 
 use std::{fmt, str::FromStr};
 
-/// A pattern such as `translator-*`; matching takes time linear in the name for each `*`.
+/// A glob pattern such as `translator-*`. Matching takes time linear in the name for each `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glob(Box<str>);
 
 impl Glob {
-    /// Whether the whole of `name` fits.
+    /// Whether the pattern matches the whole of `name`.
     pub fn matches(&self, name: &str) -> bool {
         let Some((head, rest)) = self.0.split_once('*') else {
             return &*self.0 == name;
@@ -24,12 +24,12 @@ impl Glob {
         true
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it has no `*`: it names exactly one thing.
+    /// Whether the pattern contains no `*`, so that it matches exactly one name.
     pub fn is_exact(&self) -> bool {
         !self.0.contains('*')
     }
@@ -41,7 +41,7 @@ impl FromStr for Glob {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "" => Err("a pattern must not be empty (write '*' for everything)".to_owned()),
-            text if text.len() > 256 => Err("a pattern has at most 256 characters".to_owned()),
+            text if text.len() > 256 => Err("a pattern must have at most 256 bytes".to_owned()),
             text => Ok(Self(text.into())),
         }
     }
@@ -59,4 +59,4 @@ impl serde::Serialize for Glob {
     }
 }
 
-super::written_as_string!(Glob, "A name, or a pattern in which * stands for anything.", r"^.{1,256}$");
+super::written_as_string!(Glob, "A name, or a pattern in which * matches any run of characters.", r"^.{1,256}$");

@@ -1,6 +1,6 @@
-//! JSON text read strictly, once: what two parsers could read differently is refused here (duplicate keys,
-//! a byte order mark, bytes that are not UTF-8), and nesting is bounded.
-//! It refuses to repair anything, and says where it stopped rather than what it found there.
+//! Strict JSON parsing: refuses input that two parsers could read differently (duplicate member names, a byte order
+//! mark, bytes that are not UTF-8) and bounds nesting.
+//! Repairs nothing; errors report the position but never the content.
 
 use serde::{
     Deserialize, Deserializer,
@@ -9,13 +9,13 @@ use serde::{
 use serde_json::{Map, Number, Value};
 use std::{cell::RefCell, fmt};
 
-/// The deepest nesting that may be asked for: the parser below stops at 128 by itself.
+/// Maximum nesting depth that callers can request; serde_json itself stops at 128.
 pub const DEEPEST: u16 = 120;
 
-/// Why a text is not the JSON it should be.
+/// Why a text is not acceptable JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// The value in which reading stopped, as a JSON Pointer.
+    /// The value in which parsing stopped, as a JSON Pointer.
     pub pointer: String,
     /// What is wrong, with line and column.
     pub reason: String,
@@ -30,18 +30,18 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Reads exactly one JSON value of at most `depth` nested arrays and objects.
+/// Parses exactly one JSON value with at most `depth` nested arrays and objects.
 ///
 /// # Errors
-/// The first thing that is wrong, and where.
+/// The first problem and its position.
 pub fn read(bytes: &[u8], depth: u16) -> Result<Value, Broken> {
     let whole = |reason: &str| Broken { pointer: String::new(), reason: reason.to_owned() };
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        return Err(whole("it begins with a byte order mark (JSON has none, RFC 8259 §8.1)"));
+        return Err(whole("the text begins with a byte order mark (forbidden in JSON, RFC 8259 §8.1)"));
     }
     let text = std::str::from_utf8(bytes).map_err(|why| whole(&format!("byte {} is not UTF-8", why.valid_up_to())))?;
     if text.bytes().all(|byte| byte.is_ascii_whitespace()) {
-        return Err(whole("it is empty (a JSON value is required)"));
+        return Err(whole("the text is empty (a JSON value is required)"));
     }
     let trail = RefCell::new(Vec::new());
     let mut parser = serde_json::Deserializer::from_str(text);
@@ -51,7 +51,7 @@ pub fn read(bytes: &[u8], depth: u16) -> Result<Value, Broken> {
     read.map_err(|why| Broken { pointer: pointer(&trail.into_inner()), reason: why.to_string() })
 }
 
-/// A value read by the same rules from any format that serde reads, at most 100 deep.
+/// A value parsed by the same rules from any serde format, at most 100 levels deep.
 #[derive(Debug)]
 pub struct Whole(pub Value);
 
@@ -62,7 +62,7 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-/// `text` cut to `most` characters, for messages that repeat what was sent.
+/// Returns at most `max_chars` characters of `text`, for messages that repeat input.
 pub fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
@@ -76,7 +76,7 @@ pub fn push_segment(pointer: &mut String, segment: &str) {
     pointer.push_str(&segment.replace('~', "~0").replace('/', "~1"));
 }
 
-/// The trail is written on the way out of a failure, innermost first.
+/// Builds the JSON Pointer; the segments were recorded innermost first, while the error unwound.
 fn pointer(trail: &[String]) -> String {
     let mut pointer = String::new();
     for segment in trail.iter().rev() {
@@ -93,7 +93,7 @@ struct Strict<'a> {
 
 impl Strict<'_> {
     fn inner<E: serde::de::Error>(&self) -> Result<Self, E> {
-        let left = self.left.checked_sub(1).ok_or_else(|| E::custom("it is nested too deeply"))?;
+        let left = self.left.checked_sub(1).ok_or_else(|| E::custom("arrays and objects are nested too deeply"))?;
         Ok(Self { left, trail: self.trail })
     }
 }
@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         let number = Number::from_f64(value).map(Value::Number);
-        number.ok_or_else(|| E::custom("NaN and infinity are not numbers here"))
+        number.ok_or_else(|| E::custom("NaN and infinity are not JSON numbers"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -168,7 +168,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let (inner, mut members) = (self.inner()?, Map::new());
         while let Some(name) = from.next_key::<String>()? {
             if members.contains_key(&name) {
-                return Err(A::Error::custom(format!("the name '{}' stands twice in one object", cut(&name, 60))));
+                return Err(A::Error::custom(format!("the name '{}' appears twice in one object", cut(&name, 60))));
             }
             match from.next_value_seed(inner) {
                 Ok(value) => members.insert(name, value),
@@ -182,7 +182,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 }
 
-/// What a value is, as a sentence about it needs it: `a string`, `null`.
+/// Returns the JSON type of a value with its article, for messages: `a string`, `null`.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -194,7 +194,7 @@ pub fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Whether `value` nests arrays and objects more than `most` deep.
+/// Whether `value` nests arrays and objects more than `max_depth` levels deep.
 pub fn deeper_than(value: &Value, most: usize) -> bool {
     let Some(left) = most.checked_sub(1) else {
         return value.is_array() || value.is_object();

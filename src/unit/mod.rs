@@ -1,5 +1,5 @@
-//! Values as people write them: spans of time, sizes, rates, secrets by reference, patterns.
-//! Every room's `Config` is made of these. Nothing here does I/O except [`SecretRef::load`].
+//! Value types of the configuration: durations, sizes, rates, globs, paths and secrets by reference; entity tags and
+//! strict JSON. Every module's configuration uses them. Only [`SecretRef::load`] does I/O.
 
 mod etag;
 mod glob;
@@ -18,7 +18,7 @@ pub use secret::{Secret, SecretRef};
 pub use size::Size;
 pub use span::Span;
 
-/// Gives a type that is written as one string its serde and JSON Schema forms.
+/// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! written_as_string {
     ($type:ident, $expects:literal, $pattern:literal) => {
         impl<'de> serde::Deserialize<'de> for $type {

@@ -1,4 +1,5 @@
-//! Paths as written in a file: a relative one is meant from where that file is, not from where the process runs.
+//! Paths in the configuration: relative ones are resolved against the folder of the configuration file, not against the
+//! working directory of the process.
 
 use std::{
     cell::RefCell,
@@ -10,12 +11,12 @@ thread_local! {
     static BASE: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
 }
 
-/// A path in the configuration; absolute once read.
+/// A path in the configuration; absolute after parsing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FilePath(PathBuf);
 
 impl FilePath {
-    /// Runs `read` with relative paths meant from `base`.
+    /// Runs `read`, resolving relative paths against `base`.
     pub fn relative_to<T>(base: &Path, read: impl FnOnce() -> T) -> T {
         let outer = BASE.replace(base.to_owned());
         let value = read();
@@ -23,7 +24,7 @@ impl FilePath {
         value
     }
 
-    /// `path`, meant from the base in force.
+    /// Resolves `path` against the current base folder.
     pub(super) fn based(path: &str) -> PathBuf {
         BASE.with_borrow(|base| base.join(path))
     }
@@ -68,6 +69,6 @@ impl serde::Serialize for FilePath {
 
 super::written_as_string!(
     FilePath,
-    "A path; a relative one is meant from the folder of the configuration file.",
+    "A path; a relative one is resolved against the folder of the configuration file.",
     r"^.+$"
 );

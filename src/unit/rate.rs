@@ -1,20 +1,20 @@
-//! A rate of calls: `100/s`, `600/min`, `5000/h`, with a burst where it differs: `100/s burst 20`.
+//! Rates of calls: `100/s`, `600/min`, `5000/h`, optionally with a burst: `100/s burst 20`.
 
 use std::{fmt, num::NonZeroU32, str::FromStr, time::Duration};
 
-/// So many calls in a period, and how many of them may come at once.
+/// A number of calls per period, and how many of them may arrive at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// Calls in one period; 1 to 4,294,967,295.
+    /// Calls per period, 1 to 4,294,967,295.
     pub count: NonZeroU32,
-    /// The period: a second, a minute, an hour or a day.
+    /// The period: one second, minute, hour or day.
     pub period: Duration,
-    /// Calls that may come at once after a pause; `count` unless written.
+    /// Calls that may arrive at once after a pause; defaults to `count`.
     pub burst: NonZeroU32,
 }
 
 impl Rate {
-    /// A rate whose burst is its count.
+    /// Creates a rate whose burst equals its count.
     pub const fn new(count: NonZeroU32, period: Duration) -> Self {
         Self { count, period, burst: count }
     }
@@ -72,6 +72,6 @@ impl serde::Serialize for Rate {
 
 super::written_as_string!(
     Rate,
-    "Calls in a period, such as 10/s, 600/min, 5000/h, 10000/d or '10/s burst 50'.",
+    "Calls per period, such as 10/s, 600/min, 5000/h, 10000/d or '10/s burst 50'.",
     r"^\d+/(s|m|min|h|d)( burst \d+)?$"
 );

@@ -1,18 +1,18 @@
-//! Secrets: named in the configuration, held here, printed nowhere.
+//! Secrets: referenced in the configuration, loaded into memory, never printed.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-/// A secret's text. Its `Debug` form is `[redacted]`, and it has no `Display`.
+/// The text of a secret. `Debug` prints `[redacted]`; there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Holds `text` as a secret.
+    /// Wraps `text` as a secret.
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The secret itself, for the one place that uses it.
+    /// Returns the secret text, for the code that uses it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -24,20 +24,20 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where a secret is: `env:NAME` or `file:PATH` (R130). A configuration never holds one itself.
+/// A reference to a secret: `env:NAME` or `file:PATH` (R130). The configuration never contains the secret itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SecretRef {
     /// An environment variable.
     Env(String),
-    /// A file, read whole; one line feed at its end is left out.
+    /// A file, read as a whole; a line break at its end is dropped.
     File(PathBuf),
 }
 
 impl SecretRef {
-    /// Reads the secret.
+    /// Loads the secret.
     ///
     /// # Errors
-    /// Says which variable or file is missing, empty or not a text; never what it holds.
+    /// The variable or file is missing, empty or not text. The message never contains the secret.
     pub fn load(&self) -> Result<Secret, String> {
         let text = match self {
             Self::Env(name) => std::env::var(name).map_err(|_| format!("environment variable {name} is not set"))?,
@@ -48,7 +48,7 @@ impl SecretRef {
             }
         };
         if text.is_empty() {
-            return Err(format!("the secret at {self} is empty"));
+            return Err(format!("the secret {self} is empty"));
         }
         Ok(Secret::new(text))
     }
@@ -61,8 +61,8 @@ impl FromStr for SecretRef {
         match text.split_once(':') {
             Some(("env", name)) if !name.is_empty() => Ok(Self::Env(name.to_owned())),
             Some(("file", path)) if !path.is_empty() => Ok(Self::File(super::FilePath::based(path))),
-            // The text is not repeated: it may be the secret itself.
-            _ => Err("a secret is named, not written (env:NAME or file:PATH)".to_owned()),
+            // The message does not repeat the text, which may be the secret itself.
+            _ => Err("must be a reference to a secret, not the secret itself (write env:NAME or file:PATH)".to_owned()),
         }
     }
 }
@@ -82,4 +82,4 @@ impl serde::Serialize for SecretRef {
     }
 }
 
-super::written_as_string!(SecretRef, "Where a secret is: env:NAME or file:PATH.", r"^(env|file):.+$");
+super::written_as_string!(SecretRef, "A reference to a secret: env:NAME or file:PATH.", r"^(env|file):.+$");

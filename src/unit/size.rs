@@ -1,23 +1,23 @@
-//! A number of bytes: `512B`, `64KiB`, `1MiB`, `2GiB`.
+//! Sizes in bytes: `512B`, `64KiB`, `1MiB`, `2GiB`.
 
 use std::{fmt, str::FromStr};
 
-/// A number of bytes as a person writes it.
+/// A number of bytes, written with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(u64);
 
 impl Size {
-    /// `count` bytes.
+    /// Creates a size of `count` bytes.
     pub const fn bytes(count: u64) -> Self {
         Self(count)
     }
 
-    /// `count` kibibytes.
+    /// Creates a size of `count` kibibytes.
     pub const fn kib(count: u64) -> Self {
         Self(count << 10)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub const fn get(self) -> usize {
         self.0 as usize
     }
@@ -62,6 +62,6 @@ impl serde::Serialize for Size {
 
 super::written_as_string!(
     Size,
-    "A number of bytes with its unit, such as 512B, 64KiB or 1MiB.",
+    "A size in bytes: a number and a unit, such as 512B, 64KiB or 1MiB.",
     r"^\d+(B|KiB|MiB|GiB)$"
 );

@@ -1,25 +1,25 @@
-//! A span of time: a whole number and a unit, `250ms`, `5s`, `2m`, `1h`, `30d`.
+//! Durations: a whole number and a unit, such as `250ms`, `5s`, `2m`, `1h`, `30d`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
-/// A span of time as a person writes it; at most ten years.
+/// A duration, written with a unit; at most ten years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(Duration);
 
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 impl Span {
-    /// A span of `millis` milliseconds.
+    /// Creates a duration of `millis` milliseconds.
     pub const fn millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
-    /// A span of `secs` seconds.
+    /// Creates a duration of `secs` seconds.
     pub const fn secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
     }
 
-    /// The span for the standard library.
+    /// Returns the duration as the standard library's type.
     pub const fn get(self) -> Duration {
         self.0
     }
@@ -29,7 +29,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("'{text}' is not a span of time (write a number and a unit: 250ms, 5s, 2m, 1h, 30d)");
+        let refuse = || format!("'{text}' is not a duration (write a number and a unit: 250ms, 5s, 2m, 1h, 30d)");
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let number: u64 = number.parse().map_err(|_| refuse())?;
@@ -70,6 +70,6 @@ impl serde::Serialize for Span {
 
 super::written_as_string!(
     Span,
-    "A span of time: a number and a unit, such as 250ms, 5s, 2m, 1h or 30d.",
+    "A duration: a number and a unit, such as 250ms, 5s, 2m, 1h or 30d.",
     r"^\d+(ms|s|m|h|d)$"
 );

@@ -1,23 +1,23 @@
-//! What people write, and what is refused.
+//! Parsing and formatting of configuration values, and refused values.
 
 use super::*;
 
 #[test]
-fn spans_read_and_print_as_written() {
+fn durations_parse_and_format_as_written() {
     for text in ["250ms", "5s", "2m", "1h", "30d", "0s"] {
         assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
     }
 }
 
 #[test]
-fn spans_without_a_unit_or_beyond_ten_years_are_refused() {
+fn durations_without_a_unit_or_beyond_ten_years_are_refused() {
     for text in ["", "5", "s", "5 s", "-5s", "1.5s", "5w", "99999999999999999999s", "20000d"] {
         assert!(text.parse::<Span>().is_err(), "{text}");
     }
 }
 
 #[test]
-fn sizes_read_and_overflow_is_refused() {
+fn sizes_parse_and_overflow_is_refused() {
     assert_eq!("64KiB".parse::<Size>().unwrap().get(), 65_536);
     for text in ["", "64", "64kb", "18446744073709551615GiB", "-1B"] {
         assert!(text.parse::<Size>().is_err(), "{text}");
@@ -25,7 +25,7 @@ fn sizes_read_and_overflow_is_refused() {
 }
 
 #[test]
-fn rates_read_with_and_without_a_burst() {
+fn rates_parse_with_and_without_a_burst() {
     let rate: Rate = "600/min burst 50".parse().unwrap();
     assert_eq!((rate.count.get(), rate.period.as_secs(), rate.burst.get()), (600, 60, 50));
     assert_eq!("10/s".parse::<Rate>().unwrap().burst.get(), 10);
@@ -35,7 +35,7 @@ fn rates_read_with_and_without_a_burst() {
 }
 
 #[test]
-fn r130_a_secret_is_named_never_written() {
+fn r130_a_secret_must_be_a_reference_and_is_never_printed() {
     assert!("hunter2".parse::<SecretRef>().unwrap_err().contains("env:NAME"));
     assert!(!"hunter2".parse::<SecretRef>().unwrap_err().contains("hunter2"));
     assert_eq!(format!("{:?}", Secret::new("hunter2")), "[redacted]");

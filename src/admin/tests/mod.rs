@@ -1,4 +1,4 @@
-//! The pages over a real socket: what they say, in which condition, and to whom.
+//! The admin pages over a real socket: their content, their status and whom they refuse.
 
 use super::{AgentRow, FeedRow, Health, Refused, State, page, serve};
 use crate::{
@@ -86,7 +86,7 @@ async fn loopback(agents: &[&str]) -> Admin {
 }
 
 impl Admin {
-    /// Status, head and body of the answer to these bytes.
+    /// Sends these bytes; returns status, head and body of the response.
     async fn send(&self, request: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.at.port())).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -108,12 +108,12 @@ impl Admin {
 }
 
 #[tokio::test]
-async fn the_pages_answer() {
+async fn every_page_responds() {
     let admin = loopback(&["a"]).await;
     let (status, head, body) = admin.ask("GET", "/metrics", "127.0.0.1:9").await;
     assert_eq!(status, 200);
     assert!(head.contains("text/plain; version=0.0.4") && head.contains("no-store"), "{head}");
-    assert!(body.contains("# TYPE gatepost_config_ok gauge"));
+    assert!(body.contains("# TYPE gatepost_config_last_reload_successful gauge"));
     assert_eq!(admin.get("/healthz").await, (200, json!("ok\n")));
     assert_eq!(
         admin.get("/readyz").await,
@@ -122,7 +122,7 @@ async fn the_pages_answer() {
 }
 
 #[tokio::test]
-async fn readiness_falls_while_draining_and_before_the_first_catalogue_and_not_for_a_bad_file() {
+async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_for_a_rejected_configuration() {
     let admin = loopback(&["a"]).await;
     admin.state.health.lock().unwrap().config_refused = Some("limits: 'x' is not a rate".to_owned());
     admin.state.health.lock().unwrap().troubles = vec!["agents.json cannot be read".to_owned()];
@@ -133,7 +133,7 @@ async fn readiness_falls_while_draining_and_before_the_first_catalogue_and_not_f
     admin.state.health.lock().unwrap().draining = true;
     let (status, body) = admin.get("/readyz").await;
     assert_eq!((status, &body["ready"], &body["reasons"]), (503, &json!(false), &json!(["draining"])));
-    assert_eq!(admin.get("/healthz").await.0, 200, "it lives");
+    assert_eq!(admin.get("/healthz").await.0, 200, "it is alive");
 
     *admin.state.health.lock().unwrap() = Health::default();
     assert_eq!(admin.get("/readyz").await.0, 503);
@@ -172,7 +172,7 @@ async fn agents_are_listed_in_pages_without_secrets() {
 }
 
 #[tokio::test]
-async fn what_is_asked_wrongly_is_refused_in_the_shape_of_the_house() {
+async fn invalid_requests_get_json_errors() {
     let admin = loopback(&["a"]).await;
     for (path, expected) in [
         ("/agents?limit=0", 400),
@@ -194,7 +194,7 @@ async fn what_is_asked_wrongly_is_refused_in_the_shape_of_the_house() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_name_that_was_turned_to_loopback_is_refused() {
+async fn dns_rebinding_is_refused_on_loopback() {
     let admin = loopback(&["a"]).await;
     for host in [
         "evil.example",
@@ -227,13 +227,13 @@ async fn a_page_of_another_name_that_was_turned_to_loopback_is_refused() {
 }
 
 #[tokio::test]
-async fn elsewhere_than_on_loopback_names_are_the_operators_business() {
+async fn any_host_name_is_accepted_on_other_addresses() {
     let admin = admin("0.0.0.0:0", Fake::default()).await;
     assert_eq!(admin.ask("GET", "/healthz", "gatepost.internal.example").await.0, 200);
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_closed_and_room_comes_back() {
+async fn connections_beyond_the_limit_are_closed_until_others_end() {
     let admin = loopback(&["a"]).await;
     let mut held = Vec::new();
     for _ in 0..64 {
@@ -253,12 +253,12 @@ async fn one_connection_too_many_is_closed_and_room_comes_back() {
         if asked.is_ok() && matches!(stream.read(&mut [0; 512]).await, Ok(read) if read > 0) {
             break;
         }
-        assert!(std::time::Instant::now() < deadline, "no room came back");
+        assert!(std::time::Instant::now() < deadline, "no connection was accepted");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn an_idle_connection_is_closed() {
     let admin = loopback(&["a"]).await;
     let mut silent = TcpStream::connect(admin.at).await.unwrap();
     silent.write_all(b"GET /healthz HT").await.unwrap();
@@ -267,7 +267,7 @@ async fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[tokio::test]
-async fn the_listener_ends_when_it_is_told_to_even_with_an_idle_connection() {
+async fn shutdown_ends_the_listener_even_with_an_idle_connection() {
     let admin = loopback(&["a"]).await;
     let mut idle = TcpStream::connect(admin.at).await.unwrap();
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -277,7 +277,7 @@ async fn the_listener_ends_when_it_is_told_to_even_with_an_idle_connection() {
 }
 
 #[test]
-fn a_page_holds_the_lowest_ids_in_order() {
+fn a_page_contains_the_lowest_ids_in_order() {
     let ids: Vec<AgentId> = ["m", "c", "x", "a", "b", "z"].iter().map(|id| id.parse().unwrap()).collect();
     let at = |after, most| page(ids.iter().map(|id| (id, id.as_str())), after, most);
     assert_eq!(at(None, 3), ["a", "b", "c"]);
@@ -302,7 +302,7 @@ fn feed(name: &str, good: Option<u64>) -> SourceHealth {
 }
 
 #[tokio::test]
-async fn feeds_are_shown_with_their_age_and_what_an_operator_should_know() {
+async fn feeds_are_listed_with_their_age_and_warnings() {
     let admin = loopback(&["a"]).await;
     let failing =
         SourceHealth { trouble: Some("https://r.example: answers 500".to_owned()), ..feed("failing", Some(90)) };
@@ -317,16 +317,16 @@ async fn feeds_are_shown_with_their_age_and_what_an_operator_should_know() {
     let (status, body) = admin.get("/feeds").await;
     assert_eq!(status, 200);
     assert_eq!(body["feeds"][0], json!({"name": "well", "kind": "aidip", "agents": 12, "age_seconds": 3}));
-    for (at, words) in [(1, "from disk"), (2, "not served"), (3, "10 of 12"), (4, "nothing is known"), (5, "500")] {
+    for (at, words) in [(1, "from disk"), (2, "not served"), (3, "10 of 12"), (4, "no agents known"), (5, "500")] {
         let warning = body["feeds"][at]["warning"].as_str().unwrap();
         assert!(warning.contains(words), "{at}: {warning}");
     }
     let (status, body) = admin.get("/readyz").await;
-    assert_eq!((status, body["feeds"].as_array().unwrap().len()), (200, 5), "those that are well are left out: {body}");
+    assert_eq!((status, body["feeds"].as_array().unwrap().len()), (200, 5), "only feeds with a warning: {body}");
 }
 
 #[tokio::test]
-async fn a_loss_is_confirmed_by_an_operator_and_by_no_page_in_a_browser() {
+async fn an_operator_confirms_a_loss_and_web_pages_are_refused() {
     let admin = loopback(&["a"]).await;
     *admin.state.feeds.lock().unwrap() =
         vec![SourceHealth { losing: Some(10), ..feed("aidip:r.example", Some(1)) }, feed("well", Some(1))];

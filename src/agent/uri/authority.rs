@@ -1,4 +1,4 @@
-//! Who answers for a name: a host, a DID (R48), or, for transports with addresses of their own, what they address by.
+//! Authorities of `agent://` names: a host, a DID (R48), or the address format of a transport without hosts.
 
 use super::{
     Misread,
@@ -9,26 +9,26 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// Bytes of a DID, or of another system's address.
+/// Maximum length in bytes of a DID or of a transport's own address.
 const LONGEST: usize = 512;
-/// Bytes of a host (RFC 1035 §2.3.4).
+/// Maximum length of a host in bytes (RFC 1035 §2.3.4).
 const LONGEST_HOST: usize = 253;
-/// Transports whose addresses are not hosts: a socket has none, Matrix has users and rooms.
+/// Transports whose addresses are not hosts: unix sockets have none, Matrix has users and rooms.
 const OWN: &[&str] = &["unix", "matrix"];
 
-/// Who answers for a name.
+/// The authority of an `agent://` name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Authority {
-    /// A host, with a port where one is written.
+    /// A host, with a port if the name contains one.
     Host {
-        /// In lower case; IPv6 in brackets.
+        /// The host in lower case; an IPv6 address in brackets.
         host: Box<str>,
         /// 1 to 65535.
         port: Option<u16>,
     },
-    /// A decentralised identifier, as it was written: `did:method:…`.
+    /// A decentralised identifier as written: `did:method:…`.
     Did(Box<str>),
-    /// Another system's address; empty for sockets.
+    /// The address format of a transport without hosts; empty for unix sockets.
     Own(Box<str>),
 }
 
@@ -43,24 +43,24 @@ impl Authority {
             };
         }
         if let Some(at) = text.find('@') {
-            return wrong(at, "userinfo is refused: a name holds no user or password");
+            return wrong(at, "userinfo is not allowed: a name contains no user or password");
         }
         if text.is_empty() {
             return wrong(0, "the host is missing");
         }
-        // A host and its port have one colon at most, a DID two at least.
+        // A host with a port has at most one colon, a DID at least two.
         if text.starts_with("did:") && text.matches(':').count() > 1 {
             return did(text).map(|()| Self::Did(text.into()));
         }
         let (host, port) = split(text)?;
         let at = text.len() - port.map_or(0, str::len);
         let port =
-            port.map(|port| number(port).ok_or(Misread { at, why: "the port is not 1 to 65535" })).transpose()?;
+            port.map(|port| number(port).ok_or(Misread { at, why: "the port is not from 1 to 65535" })).transpose()?;
         check(host)?;
         Ok(Self::Host { host: host.to_ascii_lowercase().into(), port })
     }
 
-    /// What is known as a host: without a port, and that of a `did:web`; what else there is as it is.
+    /// Returns the host without its port; the host of a `did:web`; any other authority unchanged.
     pub fn name(&self) -> &str {
         match self {
             Self::Host { host, .. } => host,
@@ -72,7 +72,7 @@ impl Authority {
         }
     }
 
-    /// `host` or `host:port`, where it is a host.
+    /// Returns `host` or `host:port`; `None` if the authority is not a host.
     pub fn host(&self) -> Option<String> {
         matches!(self, Self::Host { .. }).then(|| self.to_string())
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Authority {
     }
 }
 
-/// `did:method:specific-id` (DID Core §3.1).
+/// Validates `did:method:specific-id` (DID Core §3.1).
 fn did(text: &str) -> Result<(), Misread> {
     let wrong = |at, why| Err(Misread { at, why });
     if text.len() > LONGEST {
@@ -96,20 +96,20 @@ fn did(text: &str) -> Result<(), Misread> {
     scan(text, Part::Own)?;
     let id = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
     if let Some(at) = text.bytes().position(|byte| !id(byte)) {
-        return wrong(at, "this character may not stand in a DID");
+        return wrong(at, "this character is not allowed in a DID");
     }
     let mut parts = text.split(':').skip(1);
     let method = parts.next().unwrap_or_default();
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
-        return wrong(4, "the method of a DID is lower-case letters and digits");
+        return wrong(4, "the method of a DID must be lower-case letters and digits");
     }
     match parts.any(str::is_empty) {
-        true => wrong(4, "a DID has no empty part"),
+        true => wrong(4, "a DID must have no empty part"),
         false => Ok(()),
     }
 }
 
-/// Host and port; the colons of IPv6 stand in brackets.
+/// Splits host and port; the colons of an IPv6 address are inside brackets.
 fn split(text: &str) -> Result<(&str, Option<&str>), Misread> {
     let Some(rest) = text.strip_prefix('[') else {
         return Ok(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))));
@@ -119,23 +119,23 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Misread> {
     match after.strip_prefix(':') {
         Some(port) => Ok((host, Some(port))),
         None if after.is_empty() => Ok((host, None)),
-        None => Err(Misread { at: end, why: "a port, or nothing, follows the bracket" }),
+        None => Err(Misread { at: end, why: "only a port may follow the closing bracket" }),
     }
 }
 
-/// Written in one way: digits, without zeros before them.
+/// Parses a port in its only accepted spelling: digits without leading zeros.
 fn number(port: &str) -> Option<u16> {
     let plain = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
     port.parse().ok().filter(|_| plain)
 }
 
-/// A host that every reader takes for the same one.
+/// Refuses a host that two parsers could interpret differently.
 fn check(host: &str) -> Result<(), Misread> {
     let wrong = |at, why| Err(Misread { at, why });
     if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         return match inner.parse::<Ipv6Addr>() {
             Ok(_) => Ok(()),
-            Err(_) => wrong(1, "what stands in brackets is no IPv6 address (zones are refused)"),
+            Err(_) => wrong(1, "the text in brackets is not an IPv6 address (zones are not allowed)"),
         };
     }
     if host.is_empty() {
@@ -146,23 +146,21 @@ fn check(host: &str) -> Result<(), Misread> {
     }
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if let Some(at) = host.bytes().position(|byte| !fits(byte)) {
-        return wrong(at, "a host is letters, digits, hyphens and dots (other alphabets as xn--…)");
+        return wrong(at, "a host must be letters, digits, hyphens and dots (other scripts as xn--…)");
     }
     let mut at = 0;
     for label in host.split('.') {
         if !(1..=63).contains(&label.len()) {
-            return wrong(at, "a part of the host has 1 to 63 characters");
+            return wrong(at, "each label of a host must have 1 to 63 characters");
         }
         at += label.len() + 1;
     }
-    // Readers of URLs take 127.1, 0x7f000001 and 017700000001 for addresses; others do not.
+    // URL parsers read 127.1, 0x7f000001 and 017700000001 as IPv4 addresses; other parsers do not.
     let last = host.rsplit('.').next().unwrap_or_default();
     let hexadecimal = last.get(..2).is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"));
     let numeric = hexadecimal || last.bytes().all(|byte| byte.is_ascii_digit());
     match numeric && host.parse::<Ipv4Addr>().is_err() {
-        true => {
-            wrong(0, "a host that ends in a number must be an IPv4 address (four numbers, none with a zero before)")
-        }
+        true => wrong(0, "a host that ends in a number must be an IPv4 address (four numbers without leading zeros)"),
         false => Ok(()),
     }
 }

@@ -1,22 +1,22 @@
-//! Which characters may stand where (RFC 3986 §3), percent-encodings checked and read.
+//! Allowed characters in each part of a name (RFC 3986 §3), and percent-decoding.
 
 use super::Misread;
 
-/// A part of a name.
+/// A part of a name, which decides the allowed characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// `pchar` and `/`.
     Path,
     /// `pchar`, `/` and `?`: query and fragment.
     Query,
-    /// What addresses of other systems are made of.
+    /// The address format of a transport without hosts.
     Own,
 }
 
-/// Looks at every character, and at what percent-encodings stand for.
+/// Checks every character and every percent-encoded octet.
 ///
 /// # Errors
-/// The first that may not stand in this part.
+/// The first character that is not allowed in this part.
 pub(super) fn scan(text: &str, part: Part) -> Result<(), Misread> {
     let mut bytes = text.bytes().enumerate();
     while let Some((at, byte)) = bytes.next() {
@@ -27,7 +27,7 @@ pub(super) fn scan(text: &str, part: Part) -> Result<(), Misread> {
                 match digits {
                     None => return wrong("a percent sign is not followed by two hexadecimal digits (write %25 for %)"),
                     Some(octet) if part != Part::Query && octet.is_ascii_control() => {
-                        return wrong("an encoded control character may not stand here");
+                        return wrong("an encoded control character is not allowed here");
                     }
                     Some(_) => true,
                 }
@@ -38,18 +38,18 @@ pub(super) fn scan(text: &str, part: Part) -> Result<(), Misread> {
             byte => is_plain(byte),
         };
         if !allowed {
-            return wrong("this character may not stand here (percent-encode it)");
+            return wrong("this character is not allowed here (percent-encode it)");
         }
     }
     Ok(())
 }
 
-/// `unreserved` and `sub-delims`.
+/// Whether `byte` is in `unreserved` or `sub-delims`.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
 }
 
-/// Whether a segment is `.` or `..`, also where its dots are encoded or something is set off behind it by `;`.
+/// Whether a segment is `.` or `..`, also with encoded dots or with parameters after a `;`.
 pub(super) fn dots(segment: &str) -> bool {
     let decoded = segment.replace("%2e", ".").replace("%2E", ".");
     let name = decoded.split(';').next().unwrap_or_default();
@@ -61,7 +61,7 @@ fn octet(high: u8, low: u8) -> Option<u8> {
     Some(digit(high)? << 4 | digit(low)?)
 }
 
-/// What `text` stands for; a `+` is a space where `plus` says so. `None` where it is broken, or no UTF-8.
+/// Percent-decodes `text`, reading `+` as a space if `plus`. Returns `None` if `text` is malformed or not UTF-8.
 pub(super) fn decoded(text: &str, plus: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -1,8 +1,8 @@
-//! `agent://` names (R46–R52): read strictly, so that no two readers take one name for two agents, and written back as
-//! they were read. What a name leads to is not known here.
+//! `agent://` names (R46–R52): strict parsing, so that no two parsers resolve one name to two agents, and lossless
+//! formatting. Resolution is not part of this module.
 //!
-//! Stricter than the grammar on purpose: no user, no dot segments, no hosts that some readers take for numbers; and
-//! wider where the draft's own examples are: DIDs as authority (R48), no host for sockets, Matrix's own addresses.
+//! Deliberately stricter than the grammar: no userinfo, no dot segments, no hosts that some parsers read as numbers.
+//! Wider where the draft's examples are: DIDs as authority (R48), no host for sockets, Matrix addresses.
 
 mod authority;
 mod chars;
@@ -14,14 +14,14 @@ pub use query::segment;
 use chars::{Part, scan};
 use std::{fmt, str::FromStr};
 
-/// Bytes of a name.
+/// Maximum length of a name in bytes.
 pub const LONGEST: usize = 8_192;
-/// Bytes of the word after `agent+`.
+/// Maximum length in bytes of the word after `agent+`.
 const LONGEST_PROTOCOL: usize = 32;
-/// Segments of a path.
+/// Maximum number of path segments.
 const MOST_SEGMENTS: usize = 64;
 
-/// A name of an agent. Equal names are equal texts, but for the case of scheme, protocol and host.
+/// The `agent://` name of an agent. Equal names have equal texts, except for the case of scheme, transport and host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AgentUri {
     protocol: Option<Box<str>>,
@@ -31,12 +31,12 @@ pub struct AgentUri {
     fragment: Option<Box<str>>,
 }
 
-/// Why a text is no name, and where reading stopped.
+/// Why a text is not a valid name, and at which byte parsing stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misread {
-    /// The byte at which it is wrong, from 0.
+    /// The offset of the offending byte, from 0.
     pub at: usize,
-    /// What is wrong there, and what would be right.
+    /// What is wrong there, and what is required.
     pub why: &'static str,
 }
 
@@ -49,19 +49,19 @@ impl fmt::Display for Misread {
 impl std::error::Error for Misread {}
 
 impl AgentUri {
-    /// Reads a name.
+    /// Parses a name.
     ///
     /// # Errors
-    /// The first thing that is wrong with it, and where.
+    /// The first problem and its position.
     pub fn read(text: &str) -> Result<Self, Misread> {
         let wrong = |at, why| Misread { at, why };
         if text.len() > LONGEST {
             return Err(wrong(LONGEST, "the name is too long (at most 8192 bytes)"));
         }
         if let Some(at) = text.bytes().position(|byte| !byte.is_ascii_graphic()) {
-            return Err(wrong(at, "names are printable ASCII without spaces (percent-encode what is not)"));
+            return Err(wrong(at, "a name must be printable ASCII without spaces (percent-encode other characters)"));
         }
-        let end = text.find("://").ok_or_else(|| wrong(0, "the name does not begin with agent:// or agent+…://"))?;
+        let end = text.find("://").ok_or_else(|| wrong(0, "the name must begin with agent:// or agent+…://"))?;
         let protocol = protocol(text.get(..end).unwrap_or_default())?;
         let start = end + 3;
         let rest = text.get(start..).unwrap_or_default();
@@ -82,43 +82,43 @@ impl AgentUri {
         Ok(Self { protocol, authority, path: path.into(), query: owned(query), fragment: owned(fragment) })
     }
 
-    /// The transport that the name asks for, in lower case; `None` leaves it to resolution (R52).
+    /// Returns the transport that the name requests, in lower case; `None` leaves the choice to resolution (R52).
     pub fn protocol(&self) -> Option<&str> {
         self.protocol.as_deref()
     }
 
-    /// Who answers for the name.
+    /// Returns the authority.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// The path, empty or with its slash, as it was written.
+    /// Returns the path as written: empty, or with its leading slash.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The path's segments, without a slash at the end.
+    /// Iterates over the path's segments; a trailing slash adds none.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.path.split('/').skip(1).filter(|segment| !segment.is_empty())
     }
 
-    /// The query, without its question mark.
+    /// Returns the query without its question mark.
     pub fn query(&self) -> Option<&str> {
         self.query.as_deref()
     }
 
-    /// The fragment, without its number sign (R50).
+    /// Returns the fragment without its number sign (R50).
     pub fn fragment(&self) -> Option<&str> {
         self.fragment.as_deref()
     }
 
-    /// The name without query and fragment: what it is about, without what is said to it.
+    /// Returns the name without query and fragment, which identifies the agent without input.
     #[must_use]
     pub fn bare(&self) -> Self {
         Self { query: None, fragment: None, ..self.clone() }
     }
 
-    /// What stands behind the authority: path and query.
+    /// Returns the path and query.
     pub fn tail(&self) -> String {
         let query = self.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
         format!("{}{query}", self.path)
@@ -136,7 +136,7 @@ impl FromStr for AgentUri {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::read(text).map_err(|why| format!("is no agent:// name ({why})"))
+        Self::read(text).map_err(|why| format!("is not an agent:// name ({why})"))
     }
 }
 
@@ -158,25 +158,25 @@ fn cut(text: &str, at: char) -> (&str, Option<&str>) {
     text.split_once(at).map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
-/// `agent`, or `agent+` and `1*(ALPHA / DIGIT / "-")`; schemes have no case (RFC 3986 §3.1).
+/// Parses `agent`, or `agent+` and `1*(ALPHA / DIGIT / "-")`; schemes are case-insensitive (RFC 3986 §3.1).
 fn protocol(scheme: &str) -> Result<Option<Box<str>>, Misread> {
     let wrong = |at, why| Misread { at, why };
     let (agent, protocol) = cut(scheme, '+');
     if !agent.eq_ignore_ascii_case("agent") {
-        return Err(wrong(0, "the name does not begin with agent:// or agent+…://"));
+        return Err(wrong(0, "the name must begin with agent:// or agent+…://"));
     }
     let Some(protocol) = protocol else { return Ok(None) };
     let at = agent.len() + 1;
     if !(1..=LONGEST_PROTOCOL).contains(&protocol.len()) {
-        return Err(wrong(at, "the transport after agent+ has 1 to 32 letters, digits and hyphens"));
+        return Err(wrong(at, "the transport after agent+ must have 1 to 32 letters, digits and hyphens"));
     }
     match protocol.bytes().position(|byte| !byte.is_ascii_alphanumeric() && byte != b'-') {
-        Some(within) => Err(wrong(at + within, "the transport after agent+ is letters, digits and hyphens")),
+        Some(within) => Err(wrong(at + within, "the transport after agent+ must be letters, digits and hyphens")),
         None => Ok(Some(protocol.to_ascii_lowercase().into())),
     }
 }
 
-/// R50: opaque, but without what two readers could take apart differently.
+/// R50: the path is opaque, but must not contain anything that two parsers could split differently.
 fn read_path(path: &str) -> Result<(), Misread> {
     scan(path, Part::Path)?;
     let mut at = 0;

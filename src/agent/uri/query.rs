@@ -1,17 +1,17 @@
-//! The query of a name as the input that it stands for (R49): a JSON object of texts. Which types the texts have is the
-//! schema's to say, and structures belong in a body.
+//! The query of a name as call input (R49): a JSON object of strings. The operation's schema decides their types;
+//! structured input belongs in a body.
 
 use super::{AgentUri, chars::decoded};
 use serde_json::{Map, Value};
 
-/// Parameters in one query.
+/// Maximum number of parameters in one query.
 const MOST: usize = 256;
 
 impl AgentUri {
-    /// The query as an object: texts by name; a name that stands there again makes an array of its texts, in order.
+    /// Returns the query as an object of strings; a repeated parameter becomes an array of its values, in order.
     ///
     /// # Errors
-    /// It is no UTF-8 when decoded, a parameter has no name, or there are more than 256.
+    /// The decoded query is not UTF-8, a parameter has no name, or there are more than 256.
     pub fn input(&self) -> Result<Map<String, Value>, &'static str> {
         let mut members = Map::new();
         let pairs = self.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
@@ -34,14 +34,14 @@ impl AgentUri {
         Ok(members)
     }
 
-    /// The first value of the parameter `name`.
+    /// Returns the first value of the parameter `name`.
     pub fn parameter(&self, name: &str) -> Option<String> {
         let pairs = self.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         pairs.into_iter().find_map(|(given, value)| (given == name).then(|| decoded(value, true))?)
     }
 }
 
-/// What the percent-encodings of a segment stand for; `None` where that is no UTF-8.
+/// Percent-decodes a path segment; `None` if the result is not UTF-8.
 pub fn segment(text: &str) -> Option<String> {
     decoded(text, false)
 }

@@ -1,4 +1,4 @@
-//! Names as the draft has them, names that must not pass, and what holds of every text.
+//! Parsing of `agent://` names: examples of the draft, refused names, and properties of every text.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ fn read(text: &str) -> AgentUri {
 }
 
 #[test]
-fn r47_the_examples_of_the_draft_are_read_part_by_part() {
+fn r47_the_draft_examples_parse_into_their_parts() {
     let cases = [
         (
             "agent://example.com/planning/gen-iti?city=Paris",
@@ -44,7 +44,7 @@ fn r47_the_examples_of_the_draft_are_read_part_by_part() {
 }
 
 #[test]
-fn r48_a_did_is_an_authority_and_a_host_called_did_stays_one() {
+fn r48_a_did_is_an_authority_and_a_host_named_did_stays_a_host() {
     let uri = read("agent://did:web:example.com:agent:researcher/get-article?doi=10.1");
     assert_eq!(uri.authority(), &Authority::Did("did:web:example.com:agent:researcher".into()));
     assert_eq!(uri.path(), "/get-article");
@@ -53,7 +53,7 @@ fn r48_a_did_is_an_authority_and_a_host_called_did_stays_one() {
 }
 
 #[test]
-fn scheme_transport_and_host_have_no_case_and_everything_else_has() {
+fn scheme_transport_and_host_are_case_insensitive_and_all_other_parts_are_not() {
     let uri = read("AGENT+HTTPS://Example.COM/Path?Q=V#F");
     assert_eq!(uri.to_string(), "agent+https://example.com/Path?Q=V#F");
     assert_eq!(uri, read("agent+https://example.com/Path?Q=V#F"));
@@ -61,7 +61,7 @@ fn scheme_transport_and_host_have_no_case_and_everything_else_has() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused_with_its_place() {
+fn ambiguous_names_are_refused_with_the_position() {
     let cases = [
         ("", 0),
         ("agent", 0),
@@ -139,7 +139,7 @@ fn lengths_and_counts_are_bounded() {
 }
 
 #[test]
-fn r49_a_query_is_an_object_of_texts() {
+fn r49_a_query_becomes_an_object_of_strings() {
     let input = |text: &str| read(text).input().map(Value::Object);
     assert_eq!(input("agent://a"), Ok(json!({})));
     assert_eq!(input("agent://a?city=S%C3%A3o+Paulo&n=2&flag"), Ok(json!({"city": "São Paulo", "n": "2", "flag": ""})));
@@ -172,14 +172,14 @@ fn name() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
+    fn no_text_makes_the_parser_panic(text in "\\PC{0,200}") {
         let _ = AgentUri::read(&text);
     }
 
     #[test]
-    fn no_text_that_looks_like_a_name_does(text in "agent(\\+[a-z]{0,8})?://[a-z0-9@:%./?#\\[\\]&=+;,_ -]{0,60}") {
+    fn every_parsed_name_survives_formatting(text in "agent(\\+[a-z]{0,8})?://[a-z0-9@:%./?#\\[\\]&=+;,_ -]{0,60}") {
         if let Ok(uri) = AgentUri::read(&text) {
-            // What is written back is read as the same, and written the same again.
+            // The formatted name parses to an equal value and formats identically.
             let written = uri.to_string();
             prop_assert_eq!(&AgentUri::read(&written).unwrap(), &uri);
             prop_assert_eq!(AgentUri::read(&written).unwrap().to_string(), written);
@@ -188,14 +188,14 @@ proptest! {
     }
 
     #[test]
-    fn r47_a_name_that_is_written_is_read_as_it_was_written(text in name()) {
+    fn r47_parsing_and_formatting_are_lossless(text in name()) {
         let uri = AgentUri::read(&text).map_err(|why| TestCaseError::fail(format!("{text}: {why}")))?;
         prop_assert_eq!(uri.to_string(), text);
     }
 
     #[test]
-    fn one_text_has_one_reading(text in name(), at in any::<prop::sample::Index>(), byte in 0x21_u8..0x7f) {
-        // A reader of URLs sees the same host and path, whatever one character is changed to.
+    fn url_parsers_agree_on_host_and_path(text in name(), at in any::<prop::sample::Index>(), byte in 0x21_u8..0x7f) {
+        // Holds after changing any one character.
         let mut bytes = text.into_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;
