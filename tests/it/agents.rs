@@ -156,10 +156,10 @@ async fn r74_r15_a_bad_document_is_told_everywhere_and_costs_itself_alone() {
     {
         assert!(reasons(index).contains(said), "{}", reasons(index));
     }
-    assert_eq!(gate.metric("gatepost_agents{state=\"refused\"}").await, Some(refused.len() as f64));
+    assert_eq!(gate.metric("gatepost_agents{state=\"rejected\"}").await, Some(refused.len() as f64));
     assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, page["total"].as_f64());
     assert_eq!(gate.admin("/readyz").await.json()["refused"], refused.len());
-    assert!(gate.metric("gatepost_events_total{event=\"agent_refused\"}").await.unwrap() >= refused.len() as f64);
+    assert!(gate.metric("gatepost_events_total{event=\"agent_rejected\"}").await.unwrap() >= refused.len() as f64);
     for said in ["is refused", "3.1.4", "basic"] {
         assert!(gate.stderr().contains(said), "{said}: {}", gate.stderr());
     }
@@ -237,7 +237,7 @@ async fn r35_r39_the_status_of_an_agent_decides_what_callers_get() {
         assert_eq!(answer.header(field), None);
     }
     gate.invoke("bare", &json!({})).await.is_ok();
-    let counts = ["served", "inactive", "deprecated", "refused"];
+    let counts = ["served", "inactive", "deprecated", "rejected"];
     for (state, count) in counts.into_iter().zip([1.0, 1.0, 2.0, 2.0]) {
         assert_eq!(gate.metric(&format!("gatepost_agents{{state=\"{state}\"}}")).await, Some(count), "{state}");
     }

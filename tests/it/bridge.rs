@@ -163,7 +163,7 @@ async fn r118_r124_an_agent_over_http_is_one_over_mqtt_to_a_client_that_knows_on
     assert!(after.on(&answers_to(&asked, "echo")).is_empty(), "answers are not retained (R107)");
     let line = gate.log(2).await.remove(0);
     assert_eq!(
-        (&line["caller"], &line["agent"], &line["id"]),
+        (&line["caller"], &line["agent"], &line["request_id"]),
         (&json!("key:bridge"), &json!("echo"), &asked["task_id"])
     );
 }

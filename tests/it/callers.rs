@@ -91,10 +91,11 @@ async fn r28_keys_change_while_the_gateway_runs() {
     }
     assert_eq!(status(&new).await, 200);
     gate.write("keys.jsonl", "this is no file of keys\n{\"prefix\":");
-    eventually("the broken file is told", async || gate.stderr().contains("the last good ones stay")).await;
+    eventually("the broken file is reported", async || gate.stderr().contains("API keys not reloaded")).await;
     assert_eq!((status(&new).await, status(&old).await), (200, 401));
     std::fs::remove_file(gate.folder().join("keys.jsonl")).unwrap();
-    eventually("the missing file is told", async || gate.stderr().matches("the last good ones stay").count() > 1).await;
+    eventually("the missing file is reported", async || gate.stderr().matches("API keys not reloaded").count() > 1)
+        .await;
     assert_eq!((status(&new).await, status(&old).await), (200, 401));
     gate.write("keys.jsonl", &file(&lines[..1]));
     eventually("the repaired file counts", async || status(&old).await == 200).await;

@@ -72,8 +72,7 @@ fn an_empty_file_is_told_what_it_needs() {
 fn a_value_of_the_wrong_type_is_told_how_it_is_written() {
     let folder = folder(b"listen: [{address: 80}]\nagents: {from: [agents.json], poll: 5}\nlimits: {per_caller: 10}\n");
     let wrong = fails(folder.path(), &["check"]);
-    for hint in ["(write a span of time: a number and a unit, such as 250ms", "(write calls in a period, such as 10/s"]
-    {
+    for hint in ["(write a duration: a number and a unit, such as 250ms", "(write calls per period, such as 10/s"] {
         assert!(wrong.contains(&format!("must be a string, not this number {hint}")), "{wrong}");
     }
     assert_eq!(wrong.lines().count(), 4, "{wrong}");
@@ -99,7 +98,11 @@ fn r131_what_stands_where_a_secret_should_be_named_is_not_repeated() {
     );
     let wrong = fails(folder.path(), &["check"]);
     assert!(!wrong.contains("hunter2"), "{wrong}");
-    assert_eq!(wrong.matches("a secret is named, not written (env:NAME or file:PATH)").count(), 3, "{wrong}");
+    assert_eq!(
+        wrong.matches("must be a reference to a secret, not the secret itself (write env:NAME or file:PATH)").count(),
+        3,
+        "{wrong}"
+    );
 }
 
 #[test]
@@ -121,19 +124,18 @@ fn a_document_that_is_refused_is_noted_and_the_configuration_is_good() {
     let output = command().current_dir(folder.path()).arg("check").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.starts_with("note: not served: ") && said.ends_with("gatepost.yaml: good, 0 agents\n"), "{said}");
+    assert!(said.starts_with("note: not served: ") && said.ends_with("gatepost.yaml: valid, 0 agents\n"), "{said}");
 }
 
 #[test]
 fn a_key_that_cannot_be_made_says_why() {
     let folder = folder(GOOD.as_bytes());
     let new = |args: &[&str]| fails(folder.path(), &[&["key", "new", "--caller", "a"], args].concat());
-    let nowhere =
-        "gatepost: gatepost.yaml names no file of keys (write one under auth.api_keys.files, or use --file alone)\n";
+    let nowhere = "gatepost: gatepost.yaml names no API key file (set auth.api_keys.files, or use --file alone)\n";
     assert_eq!(new(&[]), nowhere);
     let gone = "gatepost: no/keys cannot be written (No such file or directory)\n";
     assert_eq!(new(&["--file", "no/keys"]), gone);
-    let when = "gatepost: --expires \"tomorrow\" is not a time (write it as in 2030-01-31T00:00:00Z)\n";
+    let when = "gatepost: --expires \"tomorrow\" is not a date-time (write it as 2030-01-31T00:00:00Z)\n";
     assert_eq!(new(&["--file", "keys", "--expires", "tomorrow"]), when);
     assert!(!folder.path().join("keys").exists(), "nothing is written for a key that is not made");
 }

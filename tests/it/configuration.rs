@@ -66,7 +66,7 @@ fn every_problem_of_form_is_told_at_once_with_its_line() {
             "line 3: listen[0].tsl:",
             "line 6: agents.poll: '5 seconds'",
             "line 7: agents.rules[0].rate:",
-            "line 9: auth.api_keys.pepper: a secret is named, not written",
+            "line 9: auth.api_keys.pepper: must be a reference to a secret, not the secret itself",
             "line 11: limits.per_caler:",
             "line 12: limits.per_caller:",
         ],
@@ -94,7 +94,7 @@ fn every_problem_of_meaning_is_told_at_once_with_its_line() {
             "line 11: auth.api_keys.header",
             "line 12: auth.bearer.issuers[0].audience",
             "line 12: auth.bearer.issuers[0].algorithms",
-            "line 15: access.grants[0].callers: 'team-a' is nobody",
+            "line 15: access.grants[0].callers: 'team-a' matches no caller",
             "line 16: access.grants[1]: names no agent",
             "line 17: connections.max_headers",
             "line 18: contract.batch.concurrency",
@@ -190,7 +190,7 @@ async fn a_change_takes_effect_and_connections_stay() {
     let config = gate.read("gatepost.yaml");
     gate.write("gatepost.yaml", &config.replace("agents: ['*']", "agents: ['other']"));
     eventually("the changed grants are in force", async || kept.call().await == 404).await;
-    assert_eq!(gate.metric("gatepost_config_ok").await, Some(1.0));
+    assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(1.0));
     gate.write("gatepost.yaml", &config);
     gate.signal(Signal::HUP);
     eventually("the first grants are in force again", async || kept.call().await == 200).await;
@@ -215,13 +215,16 @@ async fn a_bad_file_is_refused_the_last_good_one_stays_and_operators_are_told() 
         gate.signal(Signal::HUP);
         eventually("the bad file is refused", async || gate.stderr().matches("is refused").count() == at + 1).await;
         assert_eq!(kept.call().await, 200, "{text}");
-        assert_eq!(gate.metric("gatepost_config_ok").await, Some(0.0));
+        assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
         let ready = gate.admin("/readyz").await;
         assert_eq!(ready.status, 200, "the last good one serves");
         assert!(ready.json()["config"].as_str().unwrap().starts_with("refused: "), "{}", ready.text());
     }
     gate.write("gatepost.yaml", &config);
-    eventually("the good file counts again", async || gate.metric("gatepost_config_ok").await == Some(1.0)).await;
+    eventually("the good file counts again", async || {
+        gate.metric("gatepost_config_last_reload_successful").await == Some(1.0)
+    })
+    .await;
     assert_eq!(gate.admin("/readyz").await.json()["config"], "ok");
     assert_eq!(kept.call().await, 200);
 }
@@ -231,7 +234,8 @@ async fn a_change_of_a_listener_is_said_to_need_a_start() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
     gate.write("gatepost.yaml", &gate.read("gatepost.yaml").replace("admin:", "shutdown: {drain: 1s}\nadmin:"));
-    eventually("it is said", async || gate.stderr().contains("'shutdown' takes effect at the next start")).await;
+    eventually("it is said", async || gate.stderr().contains("'shutdown' changed: takes effect at the next start"))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -137,5 +137,5 @@ fn a_demo_without_a_temporary_folder_says_so_in_a_line() {
     let output = command().arg("demo").env("TMPDIR", Path::new("/nonexistent")).output().unwrap();
     let wrong = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), wrong.lines().count()), (Some(1), 1), "{wrong}");
-    assert!(wrong.starts_with("gatepost: the folder /nonexistent/gatepost-demo-"), "{wrong}");
+    assert!(wrong.starts_with("gatepost: cannot create the folder /nonexistent/gatepost-demo-"), "{wrong}");
 }

@@ -93,7 +93,7 @@ async fn r45_where_one_endpoint_is_gone_every_call_is_answered_by_another_once()
     assert_eq!(alive.calls(), 24);
     let row = gate.admin("/agents").await.json()["agents"][0].clone();
     assert_ne!(row["breaker"], "closed", "{row}");
-    assert_eq!(gate.metric("gatepost_breakers_open{agent=\"twin\"}").await, Some(1.0));
+    assert_eq!(gate.metric("gatepost_circuit_breakers_open{agent=\"twin\"}").await, Some(1.0));
 }
 
 #[tokio::test]
@@ -136,13 +136,13 @@ async fn r35_an_agent_that_dies_again_and_again_is_left_alone_and_found_when_it_
     let wait = error["retry_after"].as_u64().unwrap();
     assert!((1..=3).contains(&wait) && refused.header("retry-after") == Some(&wait.to_string()), "{error}");
     assert_eq!(agent.calls(), 5);
-    assert_eq!(gate.metric("gatepost_breaker_opened_total{agent=\"a\"}").await, Some(1.0));
+    assert_eq!(gate.metric("gatepost_circuit_breaker_opens_total{agent=\"a\"}").await, Some(1.0));
     // A changed configuration is no reason to forget it.
     well.store(true, Ordering::SeqCst);
     eventually("the agent is found again", async || gate.invoke("a", &json!({})).await.status == 200).await;
-    assert_eq!(gate.metric("gatepost_breakers_open{agent=\"a\"}").await, Some(0.0));
+    assert_eq!(gate.metric("gatepost_circuit_breakers_open{agent=\"a\"}").await, Some(0.0));
     assert_eq!(gate.admin("/agents").await.json()["agents"][0]["breaker"], "closed");
-    assert!(gate.stderr().contains("it answers again"));
+    assert!(gate.stderr().contains("endpoint recovered: circuit breaker closed"));
 }
 
 #[tokio::test]

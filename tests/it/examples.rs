@@ -70,7 +70,7 @@ fn every_example_is_good() {
         let (said, wrong) = (String::from_utf8(checked.stdout).unwrap(), String::from_utf8(checked.stderr).unwrap());
         assert!(checked.status.success(), "{name}: {wrong}");
         let agents = if name == "registry.yaml" { 0 } else { 2 };
-        assert_eq!(said, format!("{name}: good, {agents} agents\n"), "{wrong}");
+        assert_eq!(said, format!("{name}: valid, {agents} agents\n"), "{wrong}");
         let text = fs::read_to_string(examples().join(&name)).unwrap();
         assert!(text.starts_with("# yaml-language-server: $schema=gatepost.schema.json\n"), "{name}");
     }

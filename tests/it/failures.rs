@@ -75,7 +75,7 @@ async fn all_hold(gate: &Gate, cases: &[Case]) {
 async fn line_of(gate: &Gate, id: &str) -> Value {
     let mut found = None;
     eventually("the call is in the log", async || {
-        found = gate.log(0).await.into_iter().find(|line| line["id"] == id);
+        found = gate.log(0).await.into_iter().find(|line| line["request_id"] == id);
         found.is_some()
     })
     .await;
@@ -392,9 +392,9 @@ async fn r35_r96_an_agent_that_cannot_be_reached_is_told_from_one_that_is_too_sl
     let agents = [
         ("refuses", format!("http://{gone}/"), 503, "AgentUnavailable", "connecting to"),
         ("full", format!("http://{}/", full.local_addr().unwrap()), 504, "Timeout", "connecting to"),
-        ("hangs", hangs.url(), 504, "Timeout", "no complete head"),
-        ("trickles", trickles.url(), 504, "Timeout", "no complete head"),
-        ("stalls", stalls.url(), 504, "Timeout", "nothing more of the answer"),
+        ("hangs", hangs.url(), 504, "Timeout", "no complete response head"),
+        ("trickles", trickles.url(), 504, "Timeout", "no complete response head"),
+        ("stalls", stalls.url(), 504, "Timeout", "no further chunk of the reply"),
         ("no-tls", format!("https://{}/", hangs.address), 504, "Timeout", "took too long"),
         ("plain-for-tls", format!("https://{gone}/"), 503, "AgentUnavailable", "connecting to"),
         ("no-name", "https://agent.invalid/".to_owned(), 503, "AgentUnavailable", "agent.invalid"),

@@ -43,7 +43,7 @@ async fn agents_of_a_registry_are_called_and_stay_while_it_fails_and_over_a_rest
 
     *says.lock().unwrap() = json_answer(&json!([]));
     eventually("the empty list is held", async || feed(&gate).await["held"] == 12).await;
-    assert_eq!(gate.metric("gatepost_feed_held{feed=\"reg\"}").await, Some(12.0));
+    assert_eq!(gate.metric("gatepost_source_pending_removals{source=\"reg\"}").await, Some(12.0));
     gate.invoke("far-0", &json!({})).await.is_ok();
     *says.lock().unwrap() = answer("500 Internal Server Error", "text/plain", "boom");
     eventually("the trouble is shown", async || {
@@ -68,7 +68,7 @@ async fn agents_of_a_registry_are_called_and_stay_while_it_fails_and_over_a_rest
     assert_eq!(confirmed.status(), 200);
     gate.invoke("far-11", &json!({})).await.is_fault(404, "NotFound");
     let refused = gate.admin("/agents").await.json()["refused"].clone();
-    assert!(refused[0]["reasons"][0].as_str().unwrap().contains("comes first"), "{refused}");
+    assert!(refused[0]["reasons"][0].as_str().unwrap().contains("has precedence"), "{refused}");
 }
 
 #[tokio::test]

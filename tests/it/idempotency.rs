@@ -40,7 +40,7 @@ async fn r45_the_first_answer_is_given_again_to_the_same_caller_and_agent_and_to
     assert_eq!(keyed(&gate, "team-a", "two", "k", &json!({"a": 1})).await.is_ok()["number"], 1);
     assert_eq!(keyed(&gate, "team-b", "one", "k", &json!({"a": 1})).await.is_ok()["number"], 2);
     assert_eq!(keyed(&gate, "team-a", "one", "other", &json!({"a": 1})).await.is_ok()["number"], 3);
-    assert_eq!(gate.metric("gatepost_events_total{event=\"replayed\"}").await, Some(3.0));
+    assert_eq!(gate.metric("gatepost_events_total{event=\"response_replayed\"}").await, Some(3.0));
     assert_eq!(agent.got()[0].header("idempotency-key"), Some("k"), "the agent may count by it too");
 }
 

@@ -164,7 +164,7 @@ async fn r51_what_others_could_have_put_into_the_folder_is_not_believed() {
     std::fs::rename(at.join("worker.json"), elsewhere.path().join("worker.json")).unwrap();
     symlink(elsewhere.path().join("worker.json"), at.join("worker.json")).unwrap();
     away(&gate, "worker").await;
-    let why = "may be written to by others";
+    let why = "is writable by other users";
     eventually("the log says why", async || gate.log(10).await.iter().any(|line| line.to_string().contains(why))).await;
 }
 
@@ -277,5 +277,5 @@ async fn r51_without_the_section_nothing_registers_and_no_local_agent_is_served(
     gate.invoke("worker", &json!({})).await.is_fault(404, "NotFound");
     assert_eq!(admin(&gate, "PUT", "/local/worker", &json!({"socket": "/run/x.sock"})).await.status, 404);
     let refused = gate.admin("/agents").await.json()["refused"].to_string();
-    assert!(refused.contains("section local"), "{refused}");
+    assert!(refused.contains("section 'local'"), "{refused}");
 }

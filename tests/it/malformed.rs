@@ -181,7 +181,7 @@ async fn malformed_heads_are_refused_in_the_one_shape_logged_counted_and_never_f
     let log = gate.log(sent).await;
     assert_eq!(log.len(), sent, "every refusal has one line");
     assert!(log.iter().all(|line| line["status"].as_u64().is_some_and(|status| (400..600).contains(&status))));
-    assert!(log.iter().all(|line| line["id"].as_str().is_some_and(|id| !id.is_empty())));
+    assert!(log.iter().all(|line| line["request_id"].as_str().is_some_and(|id| !id.is_empty())));
     assert_eq!(echo.calls(), 0, "a malformed request reached the agent");
     assert_eq!(counted(&gate).await, sent, "every refusal is counted");
     gate.invoke("echo", &json!({})).await.is_ok();

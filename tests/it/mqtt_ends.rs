@@ -63,7 +63,7 @@ async fn r45_the_loss_of_a_broker_and_its_absence_open_the_breaker() {
         answer.json()["error"]["message"].as_str().unwrap().to_owned()
     };
     assert!(told(gate.invoke("a", &nothing).await).contains("cannot be reached"));
-    assert!(told(gate.invoke("a", &nothing).await).contains("left alone"));
+    assert!(told(gate.invoke("a", &nothing).await).contains("after repeated failures"));
 }
 
 #[tokio::test]

@@ -322,13 +322,13 @@ async fn r95_a_body_that_is_no_question_is_told_what_is_wrong_with_it() {
     let (_site, gate) = with("").await;
     for (body, said) in [
         (json!({}), "uri"),
-        (json!({"uri": 1}), "the request cannot be read"),
+        (json!({"uri": 1}), "The request is not valid"),
         (json!({"uri": "http://a.example"}), "at character 1"),
         (json!({"uri": "agent://user@a.example"}), "userinfo"),
         (json!({"uri": "agent://a.example/../x"}), "at character 19"),
         (json!({"uri": "agent://a.example?x=%ff"}), "query"),
-        (json!({"uri": "agent://a.example", "version": 1}), "the request cannot be read"),
-        (json!([]), "the request cannot be read"),
+        (json!({"uri": "agent://a.example", "version": 1}), "The request is not valid"),
+        (json!([]), "The request is not valid"),
     ] {
         let error = resolve(&gate, &body).await.is_fault(400, "InvalidInput");
         assert!(error["message"].as_str().unwrap().contains(said), "{body}: {error}");

@@ -30,7 +30,7 @@ fn promtool(page: &str) {
 }
 
 async fn counted(gate: &Gate, agent: &str, code: &str, group: &str, operation: &str) -> f64 {
-    let labels = format!("agent=\"{agent}\",code=\"{code}\",group=\"{group}\",operation=\"{operation}\"");
+    let labels = format!("agent=\"{agent}\",code=\"{code}\",caller_class=\"{group}\",operation=\"{operation}\"");
     gate.metric(&format!("gatepost_calls_total{{{labels}}}")).await.unwrap_or_default()
 }
 
@@ -84,9 +84,9 @@ async fn calls_are_counted_by_how_they_ended_and_the_page_passes_promtool() {
     for (agent, code, group, operation, count) in codes {
         assert_eq!(counted(&gate, agent, code, group, operation).await, count, "{agent} {code}: {page}");
     }
-    assert_eq!(gate.metric("gatepost_limited_total{limit=\"agent\"}").await, Some(1.0));
+    assert_eq!(gate.metric("gatepost_limited_requests_total{limit=\"agent\"}").await, Some(1.0));
     assert_eq!(gate.metric("gatepost_calls_in_flight").await, Some(0.0));
-    assert_eq!(gate.metric("gatepost_call_seconds_count{agent=\"scarce\"}").await, Some(2.0));
+    assert_eq!(gate.metric("gatepost_call_duration_seconds_count{agent=\"scarce\"}").await, Some(2.0));
     promtool(&page);
 }
 
@@ -142,10 +142,10 @@ async fn health_and_readiness_say_what_is_wrong() {
     let ready = gate.admin("/readyz").await;
     assert_eq!(ready.status, 200, "the last good configuration serves");
     assert!(ready.json()["config"].as_str().unwrap().starts_with("refused: "), "{}", ready.text());
-    assert_eq!(gate.metric("gatepost_config_ok").await, Some(0.0));
+    assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
     gate.write("gatepost.yaml", &good);
     eventually("the good one is back", async || gate.admin("/readyz").await.json()["config"] == "ok").await;
-    assert_eq!(gate.metric("gatepost_config_ok").await, Some(1.0));
+    assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(1.0));
     gate.signal(Signal::TERM);
     eventually("readiness drops first", async || gate.admin("/readyz").await.status == 503).await;
     assert_eq!(gate.admin("/readyz").await.json()["reasons"], json!(["draining"]));
@@ -197,7 +197,7 @@ async fn r131_a_call_leaves_one_line_and_no_secret() {
     assert_eq!(lines.len(), 4);
     let first = &lines[0];
     let expected = [
-        ("id", json!("mine-1")),
+        ("request_id", json!("mine-1")),
         ("method", json!("POST")),
         ("path", json!("/agents/agent-12345/invoke")),
         ("agent", json!("agent-12345")),
@@ -211,7 +211,7 @@ async fn r131_a_call_leaves_one_line_and_no_secret() {
     for (field, value) in expected {
         assert_eq!(first[field], value, "{field}: {first}");
     }
-    assert!(first["ms"].as_f64().unwrap() >= first["agent_ms"].as_f64().unwrap(), "{first}");
+    assert!(first["duration_ms"].as_f64().unwrap() >= first["upstream_duration_ms"].as_f64().unwrap(), "{first}");
     assert!(first["time"].as_str().unwrap().ends_with('Z'));
     assert_eq!((&lines[1]["status"], &lines[1]["code"]), (&json!(401), &json!("Unauthorized")));
     assert!(lines[1].get("caller").is_none() && lines[1].get("agent").is_none(), "{}", lines[1]);
@@ -239,7 +239,7 @@ async fn a_call_is_logged_however_it_ends() {
     let lines: Vec<Value> = gate.log(3).await;
     for line in &lines[1..] {
         assert_eq!((&line["status"], &line["code"]), (&json!(400), &json!("InvalidInput")), "{line}");
-        assert!(line["id"].as_str().is_some_and(|id| !id.is_empty()), "{line}");
+        assert!(line["request_id"].as_str().is_some_and(|id| !id.is_empty()), "{line}");
     }
 }
 

@@ -70,11 +70,12 @@ async fn r35_an_agent_that_is_asked_for_twice_what_it_can_do_stays_as_fast_and_a
     assert!(late < 8 * work, "{late:?}");
     let quick = percentile(refused.into_iter().map(|(_, took)| took).collect(), 0.5);
     assert!(quick < 2 * work, "{quick:?}");
-    let learnt = gate.metric("gatepost_concurrency_learnt{agent=\"worker\"}").await.expect("something was learnt");
+    let learnt =
+        gate.metric("gatepost_adaptive_concurrency_limit{agent=\"worker\"}").await.expect("something was learnt");
     assert!((4.0..=24.0).contains(&learnt), "{learnt}");
     let log = gate.log(1_000).await;
     let told = log.iter().find(|line| line["status"] == 503).unwrap();
-    assert!(told["detail"].as_str().unwrap().contains("in good time"), "{told}");
+    assert!(told["detail"].as_str().unwrap().contains("adaptive concurrency limit"), "{told}");
 }
 
 #[tokio::test]
@@ -132,7 +133,9 @@ async fn a_gateway_without_a_core_to_spare_refuses_the_lowest_tier_first() {
     let (gold, tin) = (calls("gold"), calls("tin"));
     let mut shed = (0.0, 0.0);
     eventually("the lowest tier is refused", async || {
-        let of = async |priority| gate.metric(&format!("gatepost_shed_total{{priority=\"{priority}\"}}")).await;
+        let of = async |priority| {
+            gate.metric(&format!("gatepost_load_shed_requests_total{{priority=\"{priority}\"}}")).await
+        };
         shed = (of(0).await.unwrap_or_default(), of(9).await.unwrap_or_default());
         shed.0 >= 500.0
     })
@@ -161,8 +164,8 @@ fn bounds_of_overload_that_cannot_be_are_refused_by_name() {
     std::fs::write(folder.path().join("agents.json"), "[]").unwrap();
     let good = "listen:\n  - address: 127.0.0.1:0\nagents:\n  from: [agents.json]\n";
     for (limits, told) in [
-        ("shed_above: 1ms", "limits.shed_above: must be 2ms to 10s"),
-        ("shed_above: 11s", "limits.shed_above: must be 2ms to 10s"),
+        ("shed_above: 1ms", "limits.shed_above: is out of bounds (2ms to 10s"),
+        ("shed_above: 11s", "limits.shed_above: is out of bounds (2ms to 10s"),
         ("concurrency: {least: 0}", "limits.concurrency.least"),
         ("concurrency: {least: 1001}", "limits.concurrency.least"),
         ("concurrency: {adaptive: 3}", "limits.concurrency.adaptive"),

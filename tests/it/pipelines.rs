@@ -38,7 +38,7 @@ async fn r112_what_one_agent_answers_is_the_input_of_the_next() {
     let lines = gate.log(4).await;
     let agents: Vec<&Value> = lines.iter().map(|line| &line["agent"]).filter(|agent| agent.is_string()).collect();
     assert!(agents.contains(&&json!("a")) && agents.contains(&&json!("b")), "each step has a record: {lines:?}");
-    assert!(lines.iter().all(|line| line["id"] == id && line["caller"] == "key:team-a"), "{lines:?}");
+    assert!(lines.iter().all(|line| line["request_id"] == id && line["caller"] == "key:team-a"), "{lines:?}");
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_step_that_fails_ends_the_pipeline_and_says_where_and_how_much_has_run
     let answer = run(&gate, steps, json!({"text": "x"})).await;
     let error = answer.is_fault(500, "AgentError");
     assert_eq!(error["step"], json!({"index": 1, "agent": "fails", "steps_run": 1}));
-    assert!(error["message"].as_str().unwrap().starts_with("step 1, after 1 step has run: "), "{error}");
+    assert!(error["message"].as_str().unwrap().starts_with("Step 1, after 1 step has run: "), "{error}");
     answer.hides(&["Traceback", "/srv"]);
     assert_eq!((first.calls(), failing.calls(), last.calls()), (1, 1, 0));
     let problem = gate.post("/pipelines/invoke").header("accept", "application/problem+json");
@@ -233,8 +233,8 @@ async fn r121_what_is_no_pipeline_is_refused_by_name() {
         (json!({"steps": vec![&step; 17], "input": {}}).to_string(), "pipeline_depth_exceeded"),
         (json!({"steps": [step], "input": [{}]}).to_string(), "not a batch"),
         (json!([{"steps": [step], "input": {}}]).to_string(), "not an array"),
-        (json!({"steps": [step], "input": {}, "parallel": true}).to_string(), "'parallel' is not known"),
-        (json!({"steps": [{"agent": "a", "url": "x"}], "input": {}}).to_string(), "'url' is not known"),
+        (json!({"steps": [step], "input": {}, "parallel": true}).to_string(), "unknown member 'parallel'"),
+        (json!({"steps": [{"agent": "a", "url": "x"}], "input": {}}).to_string(), "unknown member 'url'"),
         ("{\"steps\":[],\"steps\":[]}".to_owned(), "not valid JSON"),
         ("{".to_owned(), "not valid JSON"),
         (String::new(), "not valid JSON"),

@@ -25,7 +25,7 @@ fn block(marker: &str) -> String {
 fn r37_the_table_of_failures_is_the_codes() {
     let mut table = "| code | status | blame | retry | means |\n| --- | --- | --- | --- | --- |\n".to_owned();
     for row in Code::ALL.iter().map(|code| code.row()) {
-        let statuses: Vec<String> = [row.status].iter().chain(row.also).map(ToString::to_string).collect();
+        let statuses: Vec<String> = [row.status].iter().chain(row.other_statuses).map(ToString::to_string).collect();
         let retry = if row.retryable { "yes" } else { "no" };
         let (name, statuses, blame, title) = (row.name, statuses.join(", "), row.blame.as_str(), row.title);
         table.push_str(&format!("| `{name}` | {statuses} | {blame} | {retry} | {title} |\n"));

@@ -62,7 +62,11 @@ async fn r43_r82_messages_pass_both_ways_and_the_socket_is_one_call_in_the_log()
     assert_eq!(closed(&mut socket).await, Some(4321));
     eventually("the agent hears the caller's code", async || heard.ends() == ["4321"]).await;
     let line = gate.log(1).await.remove(0);
-    assert_eq!((&line["status"], &line["agent"], &line["id"]), (&json!(101), &json!("a"), &json!("r-9")), "{line}");
+    assert_eq!(
+        (&line["status"], &line["agent"], &line["request_id"]),
+        (&json!(101), &json!("a"), &json!("r-9")),
+        "{line}"
+    );
     assert_eq!(line["code"], "ok");
     assert!(line["bytes_in"].as_u64() > Some(300_000) && line["bytes_out"].as_u64() > Some(300_000), "{line}");
 }

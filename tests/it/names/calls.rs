@@ -170,7 +170,7 @@ async fn an_endpoint_that_is_no_name_is_refused_with_its_reason() {
         .start()
         .await;
     let state = gate.admin("/agents").await.text() + &gate.stderr();
-    for why in ["userinfo is refused", "no fragment"] {
+    for why in ["userinfo is not allowed", "no fragment"] {
         assert!(state.contains(why), "{why}: {state}");
     }
     assert_ne!(gate.invoke("good", &json!({})).await.status, 404);

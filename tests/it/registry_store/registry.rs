@@ -184,7 +184,7 @@ async fn r16_the_registry_goes_to_files_and_comes_back() {
     fs::write(at.join("in/bad.json"), "{}").unwrap();
     let refused = run(at, &["import", "in", "--owner", "key:one"]);
     let (told, wrong) = said(&refused);
-    assert_eq!((refused.status.code(), told.as_str()), (Some(1), "1 document kept\n"), "{wrong}");
+    assert_eq!((refused.status.code(), told.as_str()), (Some(1), "1 document imported\n"), "{wrong}");
     assert!(wrong.contains("in/bad.json: ") && wrong.contains("/endpoint"), "{wrong}");
     assert!(at.join("gatepost.db").is_file(), "beside the configuration");
     let exported = run(at, &["export", "out"]);
@@ -200,7 +200,7 @@ async fn r16_the_registry_goes_to_files_and_comes_back() {
     for (args, told) in [
         (&["export", "out"][..], "not empty"),
         (&["import", "missing"], "missing cannot be read"),
-        (&["history", "b"], "knows nothing of an agent 'b'"),
+        (&["history", "b"], "has no history of the agent 'b'"),
         (&["history", "a/b"], "the id must be"),
         (&["export", "-c", "none.yaml", "x"], "cannot be read"),
     ] {
