@@ -1,16 +1,16 @@
-//! Addresses: where an agent is called through the gateway, and the veil over where it really is. Nothing that the
-//! gateway shows of an agent names the agent's host, unless the configuration says that documents stay as they are.
+//! Redaction of addresses: documents that callers read name the gateway's address instead of the agent's, unless the
+//! configuration exposes the agents' own endpoints.
 
 use super::Endpoints;
 use crate::agent::{Agent, Endpoint};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Members whose URLs identify rather than locate: of these the origin is replaced and the path kept, so that what
-/// referred to each other still does.
+/// Members whose URLs identify rather than locate: only their origin is replaced, so that references between them stay
+/// valid.
 const IDENTITIES: &[&str] = &["$id", "$ref", "$schema", "$dynamicRef", "@id", "@context"];
 
-/// Where `id`, or one of its operations, is called.
+/// Returns the gateway's URL that invokes `id`, or one of its operations.
 pub(super) fn invoke(base: &str, id: &str, operation: &str) -> String {
     match operation {
         "" => format!("{base}/agents/{id}/invoke"),
@@ -18,7 +18,7 @@ pub(super) fn invoke(base: &str, id: &str, operation: &str) -> String {
     }
 }
 
-/// Hides an agent's own addresses.
+/// Redacts an agent's own addresses.
 #[derive(Debug)]
 pub(super) struct Veil<'a> {
     agent: &'a Agent,
@@ -30,8 +30,8 @@ pub(super) struct Veil<'a> {
 }
 
 impl<'a> Veil<'a> {
-    /// The veil over `agent`; none where documents show agents' own addresses. A socket is of no use to a caller and
-    /// is always hidden.
+    /// Creates the redactor of `agent`; it does nothing if documents expose agents' own endpoints. A socket is of no
+    /// use to a caller and is always redacted.
     pub(super) fn over(agent: &'a Agent, base: &'a str, endpoints: Endpoints) -> Self {
         let host = match &agent.endpoint {
             Endpoint::Http(uri) | Endpoint::WebSocket(uri) | Endpoint::Mqtt(uri) => {
@@ -46,12 +46,12 @@ impl<'a> Veil<'a> {
         Self { agent, base, lifted, host, instead: invoke(base, agent.id.as_str(), "") }
     }
 
-    /// Whether documents show the agent's own addresses.
+    /// Whether documents expose the agent's own addresses.
     pub(super) fn is_lifted(&self) -> bool {
         self.lifted
     }
 
-    /// The address to call.
+    /// Returns the address to call.
     pub(super) fn endpoint(&self) -> Cow<'_, str> {
         match &self.agent.endpoint {
             Endpoint::Http(uri) if self.lifted => uri.to_string().into(),
@@ -59,7 +59,7 @@ impl<'a> Veil<'a> {
         }
     }
 
-    /// The address of an operation: the gateway's, or, where documents show agents' own, the agent's one address.
+    /// Returns the address of an operation: the gateway's, or the agent's endpoint if documents expose it.
     pub(super) fn operation(&self, name: &str) -> Cow<'_, str> {
         match self.lifted {
             true => self.endpoint(),
@@ -67,12 +67,12 @@ impl<'a> Veil<'a> {
         }
     }
 
-    /// `text` without the agent's addresses.
+    /// Redacts the agent's addresses in `text`.
     pub(super) fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.replace(text, false)
     }
 
-    /// The same of every string within.
+    /// Redacts every string within `value`, and member names.
     pub(super) fn value(&self, value: &mut Value) {
         match value {
             _ if self.lifted => {}
@@ -104,14 +104,14 @@ impl<'a> Veil<'a> {
         if self.lifted {
             return Cow::Borrowed(text);
         }
-        // A host may be a word like any other, as in agent://planner: only addresses tell of it.
+        // A host may be a common word, as in agent://planner: only URLs are redacted for it.
         let is_url = match &self.agent.endpoint {
             Endpoint::Http(_) | Endpoint::WebSocket(_) | Endpoint::Mqtt(_) => true,
             Endpoint::Name(uri) => uri.authority().host().is_some(),
             _ => false,
         };
         if !is_url && text.contains(&*self.host) {
-            // A path may stand anywhere in a text; what is said around it may lead to it, so that all of it goes.
+            // The text around a path may reveal it too, so the whole text is replaced.
             return Cow::Owned(self.instead.clone());
         }
         let (mut hidden, mut rest) = (String::new(), text);
@@ -135,7 +135,7 @@ impl<'a> Veil<'a> {
     }
 }
 
-/// The parts of a URL within a text, as lengths from its beginning.
+/// Offsets of the parts of a URL, from its start.
 struct Url {
     authority: usize,
     origin: usize,
@@ -154,7 +154,7 @@ impl Url {
     }
 }
 
-/// Where the first URL of `text` begins, and its parts; one without a scheme (`//host/path`) is one too.
+/// Finds the first URL in `text`, including one without a scheme (`//host/path`); returns its start and its parts.
 fn next_url(text: &str) -> Option<(usize, Url)> {
     let slashes = text.find("//")?;
     let before = text.get(..slashes)?.as_bytes();

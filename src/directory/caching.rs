@@ -1,5 +1,5 @@
-//! Answers that a caller may keep: strong entity tags, `Last-Modified`, 304, and `Vary` over everything that decides
-//! what a caller sees (R62, R149; RFC 9110 §13, RFC 9111).
+//! Cacheable responses and conditional requests: strong entity tags, `Last-Modified`, 304, and `Vary` over everything
+//! that determines what a caller sees (R62, R149; RFC 9110 §13, RFC 9111).
 
 use super::{Answer, Ask, Directory};
 use crate::{
@@ -15,10 +15,10 @@ use time::{OffsetDateTime, PrimitiveDateTime, format_description::BorrowedFormat
 const HTTP_DATE: &[BorrowedFormatItem<'_>] =
     format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 
-/// The field in which an A2A client says its version.
+/// The header in which an A2A client states its version.
 pub(super) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
-/// A document to be answered, before it is known whether the caller has it.
+/// A representation to respond with, unless the caller has it already.
 #[derive(Debug)]
 pub(super) struct Page {
     media: &'static str,
@@ -28,33 +28,34 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// A document of type `media`.
+    /// Creates a representation of type `media`.
     pub(super) fn new(media: &'static str, body: impl Into<Bytes>) -> Self {
         Self { media, body: body.into(), next: None, changed: None }
     }
 
-    /// `value` as JSON of type `media`.
+    /// Serializes `value` as JSON of type `media`.
     ///
     /// # Errors
-    /// `Internal`; no value of ours fails.
+    /// `Internal` if serialization fails; none of our values does.
     pub(super) fn json(media: &'static str, value: &impl Serialize) -> Result<Self> {
         let body = serde_json::to_vec(value);
-        let body = body.map_err(|why| Fault::new(Code::Internal, "the answer cannot be written").detail(why))?;
+        let body =
+            body.map_err(|why| Fault::new(Code::Internal, "The response could not be serialized").detail(why))?;
         Ok(Self::new(media, body))
     }
 
-    /// With a `Link` to the next part of it.
+    /// Adds a `Link` to the next page.
     pub(super) fn next(mut self, link: Option<String>) -> Self {
         self.next = link;
         self
     }
 
-    /// What it says.
+    /// Returns the body.
     pub(super) fn into_body(self) -> Bytes {
         self.body
     }
 
-    /// Changed then, rather than when any agent was.
+    /// Sets the time of the last change; the default is the last change of any agent.
     pub(super) fn changed(mut self, at: SystemTime) -> Self {
         self.changed = Some(at);
         self
@@ -62,9 +63,9 @@ impl Page {
 }
 
 impl Directory {
-    /// Answers a `GET` or `HEAD`: the document, or that the caller has it.
-    pub(super) fn give(&self, ask: &Ask<'_>, page: Page) -> Answer {
-        let changed = known_since(page.changed.unwrap_or_else(|| ask.sight.changed()), SystemTime::now());
+    /// Responds to a `GET` or `HEAD` with the representation, or with 304 if the caller has it.
+    pub(super) fn give(&self, call: &Ask<'_>, page: Page) -> Answer {
+        let changed = known_since(page.changed.unwrap_or_else(|| call.sight.changed()), SystemTime::now());
         let tag = etag(&page.body);
         let mut headers = HeaderMap::new();
         let mut set = |name: HeaderName, text: &str| {
@@ -81,7 +82,7 @@ impl Directory {
         if let Some(next) = &page.next {
             set(header::LINK, next);
         }
-        if has_it(ask.headers, &tag, changed) {
+        if has_it(call.headers, &tag, changed) {
             return Answer { status: StatusCode::NOT_MODIFIED, headers, body: Bytes::new() };
         }
         set(header::CONTENT_TYPE, page.media);
@@ -90,7 +91,7 @@ impl Directory {
 }
 
 impl Answer {
-    /// What became of a write; nobody keeps it.
+    /// Builds an uncacheable response, as to a write.
     pub(super) fn written(status: StatusCode, body: impl Into<Bytes>) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -101,7 +102,7 @@ impl Answer {
         Self { status, headers, body }
     }
 
-    /// With one more field; a value that cannot be one is left out.
+    /// Adds a header; an invalid value is ignored.
     pub(super) fn with(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.insert(name, value);
@@ -110,8 +111,8 @@ impl Answer {
     }
 }
 
-/// The second in which it surely was as it is now. A date has no fractions: what changed in this very second may
-/// change in it once more, and is dated one earlier, so that no caller keeps the first state for good.
+/// Returns the second of the last modification. A date has no fractions: a resource that changed in the current second
+/// may change in it again, so it is dated one second earlier, and no caller keeps the first state for good.
 fn known_since(changed: SystemTime, now: SystemTime) -> u64 {
     let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     match seconds(now) {
@@ -124,7 +125,7 @@ fn http_date(seconds: u64) -> Option<String> {
     OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()?.format(HTTP_DATE).ok()
 }
 
-/// RFC 9110 §13.2.2: the tags decide, and the date only where there are none.
+/// Whether the caller has the representation: tags take precedence over dates (RFC 9110 §13.2.2).
 fn has_it(asked: &HeaderMap, tag: &str, changed: u64) -> bool {
     let mut tags = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).peekable();
     if tags.peek().is_some() {
@@ -136,13 +137,13 @@ fn has_it(asked: &HeaderMap, tag: &str, changed: u64) -> bool {
         .is_some_and(|since| i64::try_from(changed).is_ok_and(|changed| changed <= since.assume_utc().unix_timestamp()))
 }
 
-/// A tag without the mark of a weak one, which does not matter for reading (RFC 9110 §8.8.3.2).
+/// Strips the weak prefix of a tag, which is irrelevant for reading (RFC 9110 §8.8.3.2).
 fn tag_of(tag: &str) -> &str {
     let tag = tag.trim();
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Whether `method` reads.
+/// Whether `method` is safe.
 pub(super) fn reads(method: &Method) -> bool {
     *method == Method::GET || *method == Method::HEAD
 }

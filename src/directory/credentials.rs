@@ -1,17 +1,17 @@
-//! How callers prove to the gateway who they are, as documents have to say it in each of their languages.
+//! Accepted credentials, and their security schemes in OpenAPI, A2A and descriptors.
 
 use crate::agent::{Agent, AuthKind};
 use http::HeaderName;
 use serde_json::{Value, json};
 
-/// The kinds of credential that the gateway knows.
+/// The kinds of credential that the gateway accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// The field of API keys; none where they count nowhere.
+    /// Header of API keys; `None` if API keys are not accepted.
     pub api_key: Option<HeaderName>,
-    /// Whether bearer tokens count.
+    /// Whether bearer tokens are accepted.
     pub bearer: bool,
-    /// Whether client certificates count.
+    /// Whether client certificates are accepted.
     pub certificate: bool,
 }
 
@@ -24,12 +24,12 @@ pub(super) enum Kind {
 }
 
 impl Credentials {
-    /// The field of API keys, the usual one where none is configured.
+    /// Returns the header of API keys; the default name if none is configured.
     pub(super) fn key_header(&self) -> &str {
         self.api_key.as_ref().map_or("X-API-Key", HeaderName::as_str)
     }
 
-    /// The kinds that count for an agent, or anywhere: one of them is enough.
+    /// Returns the kinds that an agent, or any agent, accepts; one of them suffices.
     pub(super) fn counting(&self, agent: Option<&Agent>) -> Vec<Kind> {
         let known = [
             (self.api_key.is_some(), Kind::ApiKey),
@@ -44,7 +44,7 @@ impl Credentials {
         }
     }
 
-    /// A kind as OpenAPI 3.1 and A2A 0.3 describe it.
+    /// Returns the security scheme of OpenAPI 3.1 and A2A 0.3.
     pub(super) fn scheme(&self, kind: Kind) -> Value {
         match kind {
             Kind::ApiKey => json!({"type": "apiKey", "in": "header", "name": self.key_header()}),
@@ -53,7 +53,7 @@ impl Credentials {
         }
     }
 
-    /// A kind as A2A 1.0 describes it.
+    /// Returns the security scheme of A2A 1.0.
     pub(super) fn scheme_v1(&self, kind: Kind) -> Value {
         match kind {
             Kind::ApiKey => json!({"apiKeySecurityScheme": {"location": "header", "name": self.key_header()}}),
@@ -64,7 +64,7 @@ impl Credentials {
 }
 
 impl Kind {
-    /// The name that documents give to it.
+    /// Returns the scheme's name in documents.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::ApiKey => "api_key",
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// The word of agent:// descriptors.
+    /// Returns the scheme's name in `agent://` descriptors.
     pub(super) fn agent_uri(self) -> &'static str {
         match self {
             Self::ApiKey => "ApiKey",
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// The word of AIDIP (R12).
+/// Returns the authentication type of AIDIP (R12).
 pub(super) fn aidip(kind: AuthKind) -> &'static str {
     match kind {
         AuthKind::ApiKey => "api_key",

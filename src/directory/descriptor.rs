@@ -1,5 +1,5 @@
-//! `agent.json` (R57–R59, R65–R71): an agent's descriptor in JSON-LD 1.1. Its context stands within it, so that no
-//! reader has to fetch one; schemas are JSON literals there, because their words are not the context's.
+//! `agent.json` (R57–R59, R65–R71): the descriptor of an agent in JSON-LD 1.1. It embeds its context, so that readers
+//! need not fetch one; schemas are JSON literals, because their keywords are not terms of the context.
 
 use super::{
     Ask, Directory,
@@ -18,10 +18,10 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The forms in which a descriptor is offered; a reader that names none gets the first.
+/// Media types of a descriptor; the first is the default.
 const FORMS: &[&str] = &[media::JSON, "application/ld+json", "application/agent+json"];
 
-/// What an agent says of its behaviour (R71), and each capability may say again.
+/// Members about an agent's behaviour (R71), which each capability may override.
 const BEHAVIOUR: &[&str] = &[
     "isDeterministic",
     "expectedOutputVariability",
@@ -30,47 +30,47 @@ const BEHAVIOUR: &[&str] = &[
     "memoryEnabled",
     "confidenceEstimation",
 ];
-/// What a descriptor repeats of the document where it is a text (R72).
+/// Members copied from the document if they are scalars (R72).
 const TEXTS: &[&str] = &["documentationUrl", "interactionModel"];
-/// What it repeats whatever it is (R72, R73): JSON literals in the context, so that no document can bring a context of
-/// its own, which a reader would fetch.
+/// Members copied with any value (R72, R73): JSON literals in the context, so that no document can introduce a context
+/// of its own, which a reader would fetch.
 const LITERALS: &[&str] = &["orchestration", "envelopeSchemas", "provider", "contact"];
 
 impl Directory {
-    /// One agent's descriptor.
-    pub(super) fn descriptor(&self, ask: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(ask.headers, FORMS)?;
-        Page::json(media, &self.descriptor_of(ask.base, &*self.seen(ask)?))
+    /// `/agents/{id}/agent.json`: the descriptor of one agent.
+    pub(super) fn descriptor(&self, call: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(call.headers, FORMS)?;
+        Page::json(media, &self.descriptor_of(call.base, &*self.seen(call)?))
     }
 
-    /// The only agent's that the caller sees, or the gateway's own.
-    pub(super) fn house_descriptor(&self, ask: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(ask.headers, FORMS)?;
-        let found = self.shown(ask);
+    /// `/.well-known/agent.json`: the descriptor of the only visible agent, or the gateway's own.
+    pub(super) fn house_descriptor(&self, call: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(call.headers, FORMS)?;
+        let found = self.shown(call);
         match found.hits.as_slice() {
-            [only] if !found.more => Page::json(media, &self.descriptor_of(ask.base, &only.agent)),
-            _ => Page::json(media, &self.own_descriptor(ask.base, &found)),
+            [only] if !found.more => Page::json(media, &self.descriptor_of(call.base, &only.agent)),
+            _ => Page::json(media, &self.own_descriptor(call.base, &found)),
         }
     }
 
     fn descriptor_of(&self, base: &str, agent: &Agent) -> Value {
-        let veil = Veil::over(agent, base, self.config.endpoints);
-        let doc = Doc::of(agent, &veil);
+        let redactor = Veil::over(agent, base, self.config.advertised_endpoints);
+        let doc = Doc::of(agent, &redactor);
         let mut fields = Fields::default();
         let id = agent.id.as_str();
         fields.set("@context", context());
         fields.set("@id", format!("{base}/agents/{id}/agent.json").into());
         fields.set("@type", "Agent".into());
         fields.set("identifier", id.into());
-        fields.set("name", veil.text(&agent.name).into());
-        // A version that nobody told is not made up: readers treat "0.0.0" as anything.
+        fields.set("name", redactor.text(&agent.name).into());
+        // JSON-LD readers require a version; "0.0.0" stands for an unknown one.
         fields.set("version", agent.version.as_deref().unwrap_or("0.0.0").into());
-        fields.set("description", veil.text(&agent.description).into());
-        fields.set("url", veil.endpoint().into());
+        fields.set("description", redactor.text(&agent.description).into());
+        fields.set("url", redactor.endpoint().into());
         fields.set("status", status(agent).into());
         fields.set("tags", agent.tags.iter().map(|tag| &**tag).collect());
         if let Some(publisher) = &agent.publisher {
-            fields.set("provider", json!({"organization": veil.text(publisher)}));
+            fields.set("provider", json!({"organization": redactor.text(publisher)}));
         }
         for name in TEXTS.iter().chain(BEHAVIOUR) {
             fields.maybe(name, doc.get(name).filter(|value| is_plain(value)).cloned());
@@ -78,17 +78,17 @@ impl Directory {
         for name in LITERALS {
             fields.maybe(name, doc.get(name).filter(|value| !value.is_null()).cloned());
         }
-        fields.set("capabilities", capabilities(&veil, agent, &doc));
+        fields.set("capabilities", capabilities(&redactor, agent, &doc));
         fields.set("authentication", self.authentication(agent, &doc));
-        fields.set("endpoints", json!({"https": veil.endpoint()}));
-        fields.set("transport", json!({"protocol": "https", "method": "POST", "endpoint": veil.endpoint()}));
+        fields.set("endpoints", json!({"https": redactor.endpoint()}));
+        fields.set("transport", json!({"protocol": "https", "method": "POST", "endpoint": redactor.endpoint()}));
         fields.set("versionNegotiation", versions());
         fields.maybe("supportedVersions", supported(base, agent));
         fields.set("links", links(base, id));
         fields.done()
     }
 
-    /// What the gateway asks of whoever calls the agent.
+    /// Builds `authentication`: what the gateway requires from callers of the agent.
     fn authentication(&self, agent: &Agent, doc: &Doc) -> Value {
         let schemes: Vec<&str> = self.credentials.counting(Some(agent)).iter().map(|kind| kind.agent_uri()).collect();
         let mut fields = Fields::default();
@@ -104,13 +104,13 @@ impl Directory {
 
     fn own_descriptor(&self, base: &str, found: &crate::search::Found) -> Value {
         let entry = |agent: &Agent| {
-            let veil = Veil::over(agent, base, self.config.endpoints);
+            let redactor = Veil::over(agent, base, self.config.advertised_endpoints);
             json!({
                 "@type": "Capability",
                 "name": agent.id.as_str(),
-                "description": veil.text(&agent.description),
+                "description": redactor.text(&agent.description),
                 "tags": agent.tags.iter().map(|tag| &**tag).collect::<Vec<_>>(),
-                "endpoint": veil.endpoint(),
+                "endpoint": redactor.endpoint(),
                 "descriptor": format!("{base}/agents/{}/agent.json", agent.id),
             })
         };
@@ -132,7 +132,7 @@ impl Directory {
     }
 }
 
-/// The words of descriptors. Known ones are schema.org's; the others have a vocabulary of their own.
+/// Returns the JSON-LD context. Common terms map to schema.org; the others have a vocabulary of their own.
 fn context() -> Value {
     let json = json!({"@type": "@json"});
     json!({
@@ -157,15 +157,15 @@ fn context() -> Value {
     })
 }
 
-/// A text, a number, true or false.
+/// Whether `value` is a string, a number or a boolean.
 fn is_plain(value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_))
 }
 
-/// One for each operation, each with what it takes and gives; at least one (R65).
-fn capabilities(veil: &Veil<'_>, agent: &Agent, doc: &Doc) -> Value {
+/// Builds one capability for each operation, with its schemas; there is at least one (R65).
+fn capabilities(redactor: &Veil<'_>, agent: &Agent, doc: &Doc) -> Value {
     let one = |(at, operation): (usize, &Operation)| {
-        let told = doc.operation(at);
+        let declared = doc.operation(at);
         let name = match operation.name.is_empty() {
             true => agent.capabilities.first().map_or("invoke", |word| &**word),
             false => &*operation.name,
@@ -178,29 +178,29 @@ fn capabilities(veil: &Veil<'_>, agent: &Agent, doc: &Doc) -> Value {
         let mut fields = Fields::default();
         fields.set("@type", "Capability".into());
         fields.set("name", name.into());
-        fields.set("description", veil.text(description).into());
+        fields.set("description", redactor.text(description).into());
         fields.set("tags", agent.capabilities.iter().map(|word| &**word).collect());
-        fields.set("endpoint", veil.operation(&operation.name).into());
+        fields.set("endpoint", redactor.operation(&operation.name).into());
         fields.set("inputFormats", formats.clone());
         fields.set("outputFormats", formats.clone());
         fields.set("contentTypes", json!({"inputFormat": formats, "outputFormat": formats}));
         let schemas = [("input", &operation.inputs), ("output", &operation.outputs)];
         for (name, schema) in schemas.into_iter().filter_map(|(name, schema)| Some((name, schema.as_ref()?))) {
             let mut schema = Value::clone(schema);
-            veil.value(&mut schema);
+            redactor.value(&mut schema);
             fields.set(name, schema);
         }
-        let told = |name: &str| told?.get(name);
+        let declared = |name: &str| declared?.get(name);
         for name in BEHAVIOUR.iter().chain(&["version"]) {
-            fields.maybe(name, told(name).filter(|value| is_plain(value)).cloned());
+            fields.maybe(name, declared(name).filter(|value| is_plain(value)).cloned());
         }
-        fields.maybe("examples", told("examples").filter(|value| value.is_array()).cloned());
+        fields.maybe("examples", declared("examples").filter(|value| value.is_array()).cloned());
         fields.done()
     };
     agent.operations.iter().enumerate().map(one).collect()
 }
 
-/// R69: how a caller says which version it means. The agent reads the field; without one it is the latest.
+/// Describes how callers select a version (R69), in the header, the query or the path; the default is the latest.
 fn versions() -> Value {
     json!({
         "method": "header",
@@ -210,13 +210,13 @@ fn versions() -> Value {
         "path": "/agents/{id}@{version}/invoke",
         "ranges": true,
         "default": "latest",
-        "description": "Send a version or a range of SemVer (1.2.3, ^1.2, 1.x) in the field X-Agent-Version, in the \
-            query as version, or behind the agent's id in the path; without it the latest is meant. Answers say in \
-            X-Agent-Version which it was; one that there is not is 406.",
+        "description": "Send a SemVer version or range (1.2.3, ^1.2, 1.x) in the header X-Agent-Version, in the query \
+            parameter version, or after the agent's id in the path; the default is the latest version. Responses name \
+            the version in X-Agent-Version; an unknown version is answered 406.",
     })
 }
 
-/// R67: every version that can be asked for, and where it is called.
+/// Returns the URL of every version that callers can select (R67).
 fn supported(base: &str, agent: &Agent) -> Option<Value> {
     let here = |at: &str| version_place(&agent.endpoint, at).is_some();
     let versions = agent.versions.only(|served| served.place.as_deref().is_none_or(here));

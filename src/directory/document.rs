@@ -1,4 +1,4 @@
-//! One agent's document (R20): to its publisher as it was published, to everyone else with the gateway's addresses.
+//! The document of an agent (R20): its publisher reads it as published, other callers with the gateway's addresses.
 
 use super::{Answer, Ask, Directory, address::Veil, caching::Page, media};
 use crate::{
@@ -9,23 +9,23 @@ use crate::{
 use serde_json::Value;
 use std::{sync::Arc, time::SystemTime};
 
-/// What the formats of a whole document are.
+/// Media types of a whole document.
 pub(super) const DOCUMENT: &[&str] = &[media::JSON, media::METADATA];
 
-/// An agent's document with the veil over it, to be read member by member.
+/// An agent's document with its addresses redacted.
 #[derive(Debug)]
 pub(super) struct Doc(Value);
 
 impl Doc {
-    /// The document of the agent under `veil`.
-    pub(super) fn of(agent: &Agent, veil: &Veil<'_>) -> Self {
+    /// Parses the agent's document and redacts it.
+    pub(super) fn of(agent: &Agent, redactor: &Veil<'_>) -> Self {
         let mut value = serde_json::from_str(&agent.document).unwrap_or_default();
-        veil.value(&mut value);
-        if !veil.is_lifted() {
+        redactor.value(&mut value);
+        if !redactor.is_lifted() {
             if let Some(endpoint) = value.get_mut("endpoint") {
-                *endpoint = veil.endpoint().into_owned().into();
+                *endpoint = redactor.endpoint().into_owned().into();
             }
-            // They covered what now says something else.
+            // The signatures covered the addresses that were replaced.
             if let Some(card) = value.get_mut("agent_card").and_then(Value::as_object_mut) {
                 card.remove("signatures");
             }
@@ -33,53 +33,53 @@ impl Doc {
         Self(value)
     }
 
-    /// A member that is a string with something in it.
+    /// Returns a member that is a non-blank string.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str().filter(|text| !text.trim().is_empty())
     }
 
-    /// A member.
+    /// Returns a member.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
-    /// The whole of it.
+    /// Returns the whole document.
     pub(super) fn into_value(self) -> Value {
         self.0
     }
 
-    /// What the document says of its operation at `at`, where it lists any.
+    /// Returns the member for the operation at `at`, if the document lists operations.
     pub(super) fn operation(&self, at: usize) -> Option<&Value> {
         self.0.get("operations")?.get(at)
     }
 }
 
 impl Directory {
-    /// `GET /agents/{id}`.
-    pub(super) async fn document(&self, ask: &Ask<'_>) -> Result<Answer> {
-        let media = media::choose(ask.headers, DOCUMENT)?;
-        if let Some(own) = self.own(ask).await {
+    /// `GET /agents/{id}`: the document of one agent.
+    pub(super) async fn document(&self, call: &Ask<'_>) -> Result<Answer> {
+        let media = media::choose(call.headers, DOCUMENT)?;
+        if let Some(own) = self.own(call).await {
             let page = Page::new(media, own.document.as_bytes().to_vec()).changed(SystemTime::from(own.updated));
-            return Ok(self.give(ask, page));
+            return Ok(self.give(call, page));
         }
-        let agent = self.seen(ask)?;
-        let veil = Veil::over(&agent, ask.base, self.config.endpoints);
-        Ok(self.give(ask, Page::json(media, &Doc::of(&agent, &veil).into_value())?))
+        let agent = self.seen(call)?;
+        let redactor = Veil::over(&agent, call.base, self.config.advertised_endpoints);
+        Ok(self.give(call, Page::json(media, &Doc::of(&agent, &redactor).into_value())?))
     }
 
-    /// The agent that is asked for.
+    /// Returns the requested agent.
     ///
     /// # Errors
-    /// `NotFound`, in the same words whether there is none or the caller may not see it.
-    pub(super) fn seen(&self, ask: &Ask<'_>) -> Result<Arc<Agent>> {
-        ask.sight.find(ask.id).ok_or_else(no_agent)
+    /// `NotFound`, with the same message for an unknown agent and for one that is invisible to the caller.
+    pub(super) fn seen(&self, call: &Ask<'_>) -> Result<Arc<Agent>> {
+        call.sight.find(call.id).ok_or_else(no_agent)
     }
 
-    /// The document as the caller published it. A registry that cannot be reached has none for now: what is served is
-    /// still shown, and a write that is guarded by its tag fails.
-    async fn own(&self, ask: &Ask<'_>) -> Option<Stored> {
-        let (registry, by) = (self.registry.as_ref()?, publisher(ask));
-        let id: AgentId = ask.id.parse().ok()?;
+    /// Returns the document as the caller published it. If the registry is unavailable, the served document is shown
+    /// instead; a write guarded by its tag then fails.
+    async fn own(&self, call: &Ask<'_>) -> Option<Stored> {
+        let (registry, by) = (self.registry.as_ref()?, publisher(call));
+        let id: AgentId = call.id.parse().ok()?;
         match registry.admits(by) {
             true => registry.own(by, &id).await.ok()?,
             false => None,
@@ -87,13 +87,13 @@ impl Directory {
     }
 }
 
-/// The caller, as one who publishes.
-pub(super) fn publisher<'a>(ask: &Ask<'a>) -> Publisher<'a> {
-    Publisher { id: &ask.caller.id, groups: &ask.caller.groups }
+/// Returns the caller as a publisher.
+pub(super) fn publisher<'a>(call: &Ask<'a>) -> Publisher<'a> {
+    Publisher { id: &call.caller.id, groups: &call.caller.groups }
 }
 
-/// There is none, or none for this caller.
+/// Builds the fault for an agent that is unknown or invisible to the caller.
 #[cold]
 pub(super) fn no_agent() -> Fault {
-    Fault::new(Code::NotFound, "there is no such agent")
+    Fault::new(Code::NotFound, "There is no such agent")
 }

@@ -1,43 +1,43 @@
-//! What can be asked of the directory, and where: the one table from which the gateway routes and from which its own
-//! OpenAPI document is made.
+//! Directory requests and their paths: the one table from which the gateway routes, and from which its own OpenAPI
+//! document is built.
 
 use super::query::Params;
 use http::Method;
 
-/// Something that can be asked of the directory.
+/// A request that the directory serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Face {
-    /// The list of agents; publishing one.
+    /// The list of agents; publishing an agent.
     Agents,
     /// A structured search.
     Search,
-    /// From an intent to the agents that fit it.
+    /// The agents that fit an intent.
     Resolve,
-    /// From an `agent://` name to where it leads.
+    /// Resolution of an `agent://` name.
     Name,
-    /// One agent's document; changing and removing it.
+    /// The document of one agent; changing and removing it.
     Agent,
-    /// What happened to a document.
+    /// The history of a document.
     History,
-    /// One agent's descriptor in JSON-LD.
+    /// The descriptor of one agent in JSON-LD.
     Descriptor,
-    /// One agent's A2A card.
+    /// The A2A card of one agent.
     Card,
-    /// One agent's OpenAPI document.
+    /// The OpenAPI document of one agent.
     AgentApi,
-    /// Agent Framework's list.
+    /// The list of Agent Framework.
     Framework,
-    /// Agent Framework's document of one agent.
+    /// The document of one agent in Agent Framework.
     FrameworkAgent,
-    /// Where Agent Framework's list was.
+    /// The former path of Agent Framework's list.
     FrameworkMoved,
-    /// Where Agent Framework's document of one agent was.
+    /// The former path of Agent Framework's document of one agent.
     FrameworkAgentMoved,
-    /// The map from names to descriptors.
+    /// The map from agents to their descriptors, `agents.json`.
     Map,
-    /// The gateway's own descriptor, or that of its only agent.
+    /// The gateway's own descriptor, or that of the only visible agent.
     HouseDescriptor,
-    /// The gateway's own card, or that of its only agent.
+    /// The gateway's own card, or that of the only visible agent.
     HouseCard,
     /// The keys that sign cards.
     Keys,
@@ -47,7 +47,7 @@ pub enum Face {
     Schema,
 }
 
-/// Where each face is, in the syntax of `matchit`. Aliases stand after the path that links use.
+/// The path of each request, in the syntax of `matchit`. Aliases follow the path that links use.
 pub const PATHS: &[(&str, Face)] = &[
     ("/agents", Face::Agents),
     ("/agents/search", Face::Search),
@@ -76,26 +76,26 @@ pub const PATHS: &[(&str, Face)] = &[
     ("/schemas/agent-metadata.json", Face::Schema),
 ];
 
-/// Where agents are called. The directory answers none of these: it only describes them.
+/// Paths that invoke agents. The directory does not serve them: it only describes them.
 pub const CALLS: &[&str] = &[
     "/agents/{id}/invoke",
     "/agents/{id}/invoke/{operation}",
     "/agents/{id}/{operation}",
-    // Where clients call that append to the address of the descriptor.
+    // For clients that append to the URL of the descriptor.
     "/agents/{id}/agent.json/{operation}",
 ];
 
-/// Where several agents are called, one after the other. The directory only describes it.
+/// Path that invokes several agents in sequence. The directory only describes it.
 pub const PIPELINES: &str = "/pipelines/invoke";
 
-/// Where tasks are, and the methods that they take. The directory answers none of these either.
+/// Paths of tasks, and their methods. The directory only describes them.
 pub const TASKS: &[(&str, &[Method])] =
     &[("/tasks/{task}", &[Method::GET, Method::HEAD, Method::DELETE]), ("/tasks/{task}/events", &[Method::GET])];
 
 const READ: &[Method] = &[Method::GET, Method::HEAD];
 
 impl Face {
-    /// The methods that it takes.
+    /// Returns the allowed methods.
     pub fn methods(self) -> &'static [Method] {
         match self {
             Self::Agents => &[Method::GET, Method::HEAD, Method::POST],
@@ -105,23 +105,23 @@ impl Face {
         }
     }
 
-    /// The same as `Allow` has them.
+    /// Returns the allowed methods as the value of `Allow`.
     pub fn allow(self) -> String {
         let names: Vec<&str> = self.methods().iter().map(Method::as_str).collect();
         names.join(", ")
     }
 
-    /// Whether what is asked changes what is published.
+    /// Whether the request changes published documents.
     pub fn writes(self, method: &Method) -> bool {
         matches!(self, Self::Agents | Self::Agent) && !READ.contains(method)
     }
 
-    /// Whether the answer may take asking places of the caller's choosing: that is done for nobody who is not known.
+    /// Whether the response may need fetches from hosts that the caller chooses, which anonymous callers may not cause.
     pub fn asks_elsewhere(self) -> bool {
         self == Self::Name
     }
 
-    /// Whether what is asked is a search, which costs more than reading and has a rate of its own (R5).
+    /// Whether the request is a search, which costs more than reading and has a rate limit of its own (R5).
     pub fn is_search(self, query: Option<&str>) -> bool {
         match self {
             Self::Search | Self::Resolve | Self::Name => true,

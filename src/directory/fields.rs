@@ -1,4 +1,4 @@
-//! An object on its way into a document, member by member.
+//! Builder of a JSON object.
 
 use serde_json::{Map, Value};
 
@@ -12,19 +12,19 @@ impl Fields {
         self.0.insert(name.to_owned(), value);
     }
 
-    /// Sets a member, where there is something to say.
+    /// Sets a member if `value` is present.
     pub(super) fn maybe(&mut self, name: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.set(name, value.into());
         }
     }
 
-    /// The object.
+    /// Returns the object as a value.
     pub(super) fn done(self) -> Value {
         Value::Object(self.0)
     }
 
-    /// Its members.
+    /// Returns the members.
     pub(super) fn into_map(self) -> Map<String, Value> {
         self.0
     }

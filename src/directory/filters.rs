@@ -1,4 +1,4 @@
-//! Filters, in every spelling in which they come: plural, singular, one value or several (R21, R22).
+//! Search filters in queries and bodies, in all their spellings: plural, singular, one value or several (R21, R22).
 
 use super::{
     body::{Members, Wrong},
@@ -9,7 +9,7 @@ use crate::{
     search::{Filters, Word},
 };
 
-/// The names of each filter, the usual one first.
+/// Names of each filter, the canonical one first.
 pub(super) const CAPABILITIES: &[&str] = &["capabilities", "capability"];
 pub(super) const TAGS: &[&str] = &["tags", "tag"];
 pub(super) const LANGUAGES: &[&str] = &["supported_languages", "supported_language", "languages", "language"];
@@ -17,14 +17,14 @@ pub(super) const STATUS: &[&str] = &["status", "statuses"];
 
 const WORDS: &str = "must be active, inactive, deprecated or all";
 
-/// The filters of a query.
+/// Parses the filters of a query.
 ///
 /// # Errors
 /// `InvalidInput` that names the parameter.
 pub(super) fn of_query(params: &Params) -> Result<Filters> {
     let mut status = Vec::new();
     for text in params.list(STATUS)? {
-        status.extend(words(&text).ok_or_else(|| Fault::new(Code::InvalidInput, format!("status {WORDS}")))?);
+        status.extend(words(&text).ok_or_else(|| Fault::new(Code::InvalidInput, format!("The status {WORDS}")))?);
     }
     Ok(Filters {
         capabilities: params.list(CAPABILITIES)?,
@@ -34,19 +34,19 @@ pub(super) fn of_query(params: &Params) -> Result<Filters> {
     })
 }
 
-/// The filters that stand in an object of a body.
-pub(super) fn of_members(members: &Members<'_>, wrong: &mut Wrong) -> Filters {
+/// Parses the filters in an object of a body.
+pub(super) fn of_members(members: &Members<'_>, violations: &mut Wrong) -> Filters {
     let mut status = Vec::new();
-    for text in members.words(STATUS, wrong) {
+    for text in members.words(STATUS, violations) {
         match words(&text) {
             Some(words) => status.extend(words),
-            None => wrong.say(members.pointer("status"), WORDS),
+            None => violations.say(members.pointer("status"), WORDS),
         }
     }
     Filters {
-        capabilities: members.words(CAPABILITIES, wrong),
-        tags: members.words(TAGS, wrong),
-        languages: members.words(LANGUAGES, wrong),
+        capabilities: members.words(CAPABILITIES, violations),
+        tags: members.words(TAGS, violations),
+        languages: members.words(LANGUAGES, violations),
         status,
     }
 }

@@ -1,5 +1,5 @@
-//! Agent Framework's discovery (R135–R150): the list and the document of one agent, under the well-known prefix and
-//! its alias, and the way there from where it once was.
+//! Discovery API of Agent Framework (R135–R150): the list and the document of one agent, under the well-known prefix
+//! and its alias, and redirects from the former paths.
 
 use super::{
     Answer, Ask, Directory, Face,
@@ -23,10 +23,10 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 const LIST: &str = "/.well-known/agentframework/v1/agents";
 const USUAL: usize = 100;
 const MOST: usize = 1_000;
-/// Whole documents on one page.
+/// Maximum number of full documents on one page.
 const MOST_WHOLE: usize = 50;
 
-/// How much of an agent is asked for.
+/// The parts of an agent that the caller requests.
 #[derive(Clone, Copy, Debug)]
 struct View {
     full: bool,
@@ -35,13 +35,13 @@ struct View {
 }
 
 impl View {
-    /// `view` and `include`; groups that are not known are left alone, because later versions may have more of them.
+    /// Parses `view` and `include`; unknown groups are ignored, because later versions may add some.
     fn read(params: &Params, usual: bool) -> Result<Self> {
         let full = match params.one(&["view"])? {
             None => usual,
             Some("full") => true,
             Some("summary") => false,
-            Some(_) => return Err(Fault::new(Code::InvalidInput, "view must be summary or full")),
+            Some(_) => return Err(Fault::new(Code::InvalidInput, "The parameter view must be summary or full")),
         };
         let groups = params.list(&["include"])?;
         let asks = |group: &str| groups.iter().any(|asked| asked == group);
@@ -51,67 +51,67 @@ impl View {
 
 impl Directory {
     /// The list.
-    pub(super) fn framework(&self, ask: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(ask.headers, DOCUMENT)?;
-        let params = Params::read(ask.query)?;
+    pub(super) fn framework(&self, call: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(call.headers, DOCUMENT)?;
+        let params = Params::read(call.query)?;
         let view = View::read(&params, false)?;
         let filters = Filters { tags: params.list(filters::TAGS)?, ..Filters::default() };
         let text = params.one(&["q", "query"])?.unwrap_or_default();
         let mut pages = Pages::read(&params, USUAL, MOST)?;
         if view.full {
-            // Whole documents are large: fewer of them stand on a page, whatever was asked for.
+            // Full documents are large: a page has fewer of them, whatever the caller requests.
             pages.per_page = pages.per_page.min(MOST_WHOLE);
         }
-        let found = self.find(ask, filters, text, (pages.skip(), pages.per_page));
-        let agents: Vec<Value> = found.hits.iter().map(|hit| self.metadata(ask, &hit.agent, view)).collect();
-        let next = found.more.then(|| pages.next(&format!("{}{LIST}", ask.base), &params));
+        let found = self.find(call, filters, text, (pages.skip(), pages.per_page));
+        let agents: Vec<Value> = found.hits.iter().map(|hit| self.metadata(call, &hit.agent, view)).collect();
+        let next = found.more.then(|| pages.next(&format!("{}{LIST}", call.base), &params));
         Ok(Page::json(media, &json!({"agents": agents}))?.next(next))
     }
 
-    /// One agent.
-    pub(super) fn framework_agent(&self, ask: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(ask.headers, DOCUMENT)?;
-        let view = View::read(&Params::read(ask.query)?, true)?;
-        let agent = self.seen(ask)?;
-        Page::json(media, &self.metadata(ask, &agent, view))
+    /// The document of one agent.
+    pub(super) fn framework_agent(&self, call: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(call.headers, DOCUMENT)?;
+        let view = View::read(&Params::read(call.query)?, true)?;
+        let agent = self.seen(call)?;
+        Page::json(media, &self.metadata(call, &agent, view))
     }
 
-    /// From where it was to where it is (R137), whatever stands there.
-    pub(super) fn framework_moved(&self, ask: &Ask<'_>) -> Answer {
-        let mut place = format!("{}{LIST}", ask.base);
-        if ask.face == Face::FrameworkAgentMoved {
+    /// Redirects a former path to the current one (R137), without checking that the agent exists.
+    pub(super) fn framework_moved(&self, call: &Ask<'_>) -> Answer {
+        let mut place = format!("{}{LIST}", call.base);
+        if call.face == Face::FrameworkAgentMoved {
             place.push('/');
-            place.push_str(ask.id);
+            place.push_str(call.id);
         }
-        if let Some(query) = ask.query {
+        if let Some(query) = call.query {
             place.push('?');
             place.push_str(query);
         }
         Answer::written(StatusCode::PERMANENT_REDIRECT, Vec::new()).with(header::LOCATION, &place)
     }
 
-    fn metadata(&self, ask: &Ask<'_>, agent: &Agent, view: View) -> Value {
-        let veil = Veil::over(agent, ask.base, self.config.endpoints);
-        let description = veil.text(&agent.description);
+    fn metadata(&self, call: &Ask<'_>, agent: &Agent, view: View) -> Value {
+        let redactor = Veil::over(agent, call.base, self.config.advertised_endpoints);
+        let description = redactor.text(&agent.description);
         let mut fields = Fields::default();
         fields.set("id", agent.id.as_str().into());
-        fields.set("name", veil.text(&agent.name).into());
+        fields.set("name", redactor.text(&agent.name).into());
         fields.set("summary", first_sentence(&description).into());
         if let Some(version) = &agent.version {
             fields.set("version", version.as_str().into());
         }
         fields.set("tags", agent.tags.iter().map(|tag| &**tag).collect());
         if view.capabilities {
-            // Empty in this version of the format (R142): what an agent can do stands in its metadata.
+            // Empty in this version of the format (R142): the agent's capabilities are in its metadata.
             fields.set("capabilities", json!({}));
         }
         if view.endpoints {
-            fields.set("endpoints", endpoints(agent, &veil));
+            fields.set("endpoints", endpoints(agent, &redactor));
         }
         if view.full {
-            let doc = Doc::of(agent, &veil);
+            let doc = Doc::of(agent, &redactor);
             fields.set("description", description.into());
-            for (name, value) in [("owner", owner(agent, &doc, &veil)), ("metadata", Some(metadata(agent, &doc)))] {
+            for (name, value) in [("owner", owner(agent, &doc, &redactor)), ("metadata", Some(metadata(agent, &doc)))] {
                 fields.maybe(name, value);
             }
             for name in ["created_at", "updated_at"] {
@@ -122,11 +122,11 @@ impl Directory {
     }
 }
 
-/// Paths on the gateway (R143): first the agent, then each operation that has a name.
-fn endpoints(agent: &Agent, veil: &Veil<'_>) -> Value {
+/// Builds the endpoints, as paths on the gateway (R143): the agent's first, then those of named operations.
+fn endpoints(agent: &Agent, redactor: &Veil<'_>) -> Value {
     let entry = |path: String, description: &str| match description.is_empty() {
         true => json!({"method": "POST", "path": path}),
-        false => json!({"method": "POST", "path": path, "description": veil.text(description)}),
+        false => json!({"method": "POST", "path": path, "description": redactor.text(description)}),
     };
     let whole = entry(format!("/agents/{}/invoke", agent.id), first_sentence(&agent.description));
     let named = agent.operations.iter().filter(|operation| !operation.name.is_empty());
@@ -136,11 +136,11 @@ fn endpoints(agent: &Agent, veil: &Veil<'_>) -> Value {
     std::iter::once(whole).chain(each).collect()
 }
 
-/// `owner` as the document has it, else the publisher's name.
-fn owner(agent: &Agent, doc: &Doc, veil: &Veil<'_>) -> Option<Value> {
+/// Returns `owner` of the document, else one with the publisher's name.
+fn owner(agent: &Agent, doc: &Doc, redactor: &Veil<'_>) -> Option<Value> {
     let given = doc.get("owner").and_then(Value::as_object);
     let text = |name: &str| given?.get(name)?.as_str().map(str::to_owned);
-    let publisher = || agent.publisher.as_deref().map(|name| veil.text(name).into_owned());
+    let publisher = || agent.publisher.as_deref().map(|name| redactor.text(name).into_owned());
     let mut owner = Fields::default();
     owner.set("name", text("name").or_else(publisher)?.into());
     for name in ["email", "url"] {
@@ -149,7 +149,7 @@ fn owner(agent: &Agent, doc: &Doc, veil: &Veil<'_>) -> Option<Value> {
     Some(owner.done())
 }
 
-/// What the format has no field for. How callers prove who they are is no part of it (R141).
+/// Builds `metadata`, for what the format has no member for. It excludes authentication (R141).
 fn metadata(agent: &Agent, doc: &Doc) -> Value {
     let mut metadata = doc.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     metadata.insert("capabilities".to_owned(), agent.capabilities.iter().map(|word| &**word).collect());

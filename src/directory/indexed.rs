@@ -1,23 +1,23 @@
-//! How far the index follows the agents: whoever publishes one finds it as soon as it has the answer.
+//! Progress of the search index: lets a publisher find its agent as soon as it has the response.
 
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Counts the changes of the agents, and those that can be found.
+/// Counters of published changes, and of changes that are indexed.
 #[derive(Clone, Debug)]
 pub struct Indexed {
-    /// Changes that are in force.
+    /// Number of changes in force.
     pub changed: watch::Receiver<u64>,
-    /// Changes that the index has taken in.
+    /// Number of changes that the index contains.
     pub taken: watch::Receiver<u64>,
 }
 
 impl Indexed {
-    /// Waits until what is in force now can be found, but no longer than `most`.
+    /// Waits until all current changes are indexed, but no longer than `timeout`.
     pub async fn catch_up(&self, most: Duration) {
         let now = *self.changed.borrow();
         let mut taken = self.taken.clone();
-        // What takes longer is found later; an index that has ended has said so itself.
+        // A slower index is eventually consistent; a closed channel means that the index task has ended.
         drop(tokio::time::timeout(most, taken.wait_for(|taken| *taken >= now)).await);
     }
 }

@@ -1,19 +1,19 @@
-//! Media types: which of a document's forms the caller accepts (R75, R147), and whether a body is one that is read.
+//! Media types: negotiation by `Accept` (R75, R147), and checks of a body's `Content-Type`.
 
 use crate::fault::{Code, Fault, Result};
 use http::{HeaderMap, header};
 
-/// JSON, and nothing that says more.
+/// Plain JSON.
 pub(super) const JSON: &str = "application/json";
-/// Agent Framework's documents.
+/// Documents of Agent Framework.
 pub(super) const METADATA: &str = "application/agent-metadata+json;version=1";
-/// A change to a document (RFC 7396).
+/// Merge patches of a document (RFC 7396).
 pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The one of `offered` that `Accept` likes best; the earlier one where it likes two the same.
+/// Returns the type of `offered` that `Accept` prefers; the earlier one of equals.
 ///
 /// # Errors
-/// `NotAcceptable` that lists what is offered.
+/// `NotAcceptable` that lists the offered types.
 pub(super) fn choose(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str> {
     let ranges: Vec<Range<'_>> = headers
         .get_all(header::ACCEPT)
@@ -31,14 +31,11 @@ pub(super) fn choose(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'
         }
     }
     best.map(|(media, _)| media).ok_or_else(|| {
-        Fault::new(
-            Code::NotAcceptable,
-            format!("no format in Accept is offered here (offered: {})", offered.join(", ")),
-        )
+        Fault::new(Code::NotAcceptable, format!("Accept allows none of the available formats ({})", offered.join(", ")))
     })
 }
 
-/// One range of an `Accept`.
+/// A media range of `Accept`.
 struct Range<'a> {
     kind: &'a str,
     version: Option<&'a str>,
@@ -59,7 +56,7 @@ impl<'a> Range<'a> {
         range
     }
 
-    /// How closely it means `media`; 0 where it does not.
+    /// Returns how specifically the range matches `media`; 0 if it does not match.
     fn closeness(&self, media: &str) -> u8 {
         let (essence, parameters) = media.split_once(';').unwrap_or((media, ""));
         let version = parameters.strip_prefix("version=");
@@ -79,7 +76,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// The closest range decides.
+/// Returns the quality of `media` by the most specific range.
 fn quality(ranges: &[Range<'_>], media: &str) -> u16 {
     let close = ranges.iter().map(|range| (range.closeness(media), range.quality)).filter(|(close, _)| *close > 0);
     close.max_by_key(|(close, _)| *close).map_or(0, |(_, quality)| quality)
@@ -90,26 +87,26 @@ fn thousandths(text: &str) -> u16 {
     quality.map_or(0, |quality| (quality * 1_000.0).round() as u16)
 }
 
-/// Refuses a body that says it is none of `taken`, is compressed, or is not UTF-8. A body that says nothing passes:
-/// it is read as JSON and refused there.
+/// Refuses a body with another media type than `taken`, a content coding or another charset than UTF-8. A body without
+/// a media type passes: it is parsed as JSON, and refused there.
 ///
 /// # Errors
-/// `UnsupportedMediaType` that lists what is taken.
+/// `UnsupportedMediaType` that lists the supported types.
 pub(super) fn body(headers: &HeaderMap, taken: &[&'static str]) -> Result<()> {
     let refuse = |why: String| Err(Fault::new(Code::UnsupportedMediaType, why));
     let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
     if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
-        return refuse("the body must not be compressed (leave out Content-Encoding)".to_owned());
+        return refuse("The body must not be compressed (leave out Content-Encoding)".to_owned());
     }
     let Some(media) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let mut parts = media.to_str().unwrap_or_default().split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default();
     if !taken.iter().any(|media| essence.eq_ignore_ascii_case(media)) {
-        return refuse(format!("the body must be JSON (Content-Type: {})", taken.join(" or ")));
+        return refuse(format!("The body must be JSON (Content-Type: {})", taken.join(" or ")));
     }
     let charset = parts.filter_map(|part| part.split_once('=')).find(|(name, _)| name.eq_ignore_ascii_case("charset"));
     match charset.map(|(_, charset)| charset.trim_matches('"')) {
-        Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => refuse("the body must be UTF-8".to_owned()),
+        Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => refuse("The body must be UTF-8".to_owned()),
         _ => Ok(()),
     }
 }

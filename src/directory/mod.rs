@@ -1,6 +1,6 @@
-//! The faces of discovery: what the gateway says of its agents, and how they are published, in each of the forms that
-//! clients read. It renders answers; the session, the credentials and the errors' form are `gateway`'s. It shows a
-//! caller only what [`Sight`] shows.
+//! Directory of agents: discovery and publishing in each format that clients read. It builds responses; sessions,
+//! authentication and the format of errors belong to `gateway`. It shows a caller only the agents that
+//! [`AgentVisibility`] permits.
 
 mod address;
 mod body;
@@ -47,107 +47,107 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// How long a publisher waits until its agent can be found. It is kept, and may be called, before.
+/// How long a publisher waits until its agent is indexed. The agent is stored, and callable, before that.
 const FINDING: Duration = Duration::from_secs(1);
 
-/// What a caller may see of the agents, at one moment.
+/// The agents visible to one caller, at one moment.
 pub trait Sight: Send + Sync {
-    /// The agent called `id`, where this caller may see it.
+    /// Returns the agent `id` if it is visible to the caller.
     fn find(&self, id: &str) -> Option<Arc<Agent>>;
-    /// Whether this caller may see `agent`.
+    /// Whether `agent` is visible to the caller.
     fn sees(&self, agent: &Agent) -> bool;
-    /// When any agent last changed.
+    /// Returns when any agent last changed.
     fn changed(&self) -> SystemTime;
 }
 
-/// What is asked.
+/// A call to the directory.
 pub struct Ask<'a> {
-    /// Of what.
+    /// The request, by its path.
     pub face: Face,
-    /// The path's `{id}`; empty where the face has none.
+    /// `{id}` of the path; empty if the path has none.
     pub id: &'a str,
-    /// One of the face's methods.
+    /// One of the request's methods.
     pub method: &'a Method,
-    /// The query, without its question mark.
+    /// Query without its question mark.
     pub query: Option<&'a str>,
-    /// The request's fields.
+    /// Headers of the request.
     pub headers: &'a HeaderMap,
-    /// The body, whole; empty where there is none.
+    /// The whole body; empty if there is none.
     pub body: Bytes,
-    /// Who asks.
+    /// The caller.
     pub caller: &'a Caller,
-    /// What it may see.
+    /// The agents visible to the caller.
     pub sight: &'a dyn Sight,
-    /// The gateway as the caller knows it: `https://host[:port]`, without a slash at the end.
+    /// The gateway's URL as the caller knows it: `https://host[:port]`, without a trailing slash.
     pub base: &'a str,
 }
 
-/// What is answered.
+/// Response of the directory.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status.
+    /// Status.
     pub status: StatusCode,
-    /// The fields, without those of framing.
+    /// Headers, without those of framing.
     pub headers: HeaderMap,
-    /// The body, also where only the head is asked for.
+    /// Body, also for `HEAD`.
     pub body: Bytes,
 }
 
-/// Answers what is asked of the agents.
+/// Serves directory requests.
 #[derive(Debug)]
 pub struct Directory {
-    /// Finds them.
+    /// Search index of the agents.
     pub index: Arc<search::Index>,
-    /// How far the index follows; none where nothing waits for it.
+    /// Progress of the index; `None` if nothing waits for it.
     pub indexed: Option<Indexed>,
-    /// Where they are published; none where nothing can be.
+    /// Registry that stores published agents; `None` if publishing is disabled.
     pub registry: Option<Arc<Registry>>,
-    /// Signs cards; none where there is no key.
+    /// Key that signs cards; `None` if cards are unsigned.
     pub signer: Option<Arc<seal::Signer>>,
-    /// The kinds of credential that count, for the documents that say how agents are called.
+    /// Kinds of credential that the gateway accepts, for the documents that describe calls.
     pub credentials: Credentials,
-    /// The JSON Schema of agents' documents, which is published; none where there is none.
+    /// JSON Schema of agents' documents; `None` if it is not published.
     pub metadata: Option<Arc<Value>>,
-    /// Resolves `agent://` names; none where nobody does.
+    /// Resolver of `agent://` names; `None` if it is disabled.
     pub names: Option<Arc<Resolver>>,
-    /// The settings.
+    /// Configuration.
     pub config: Config,
 }
 
 impl Directory {
-    /// Agents that anyone may discover, also without a credential.
+    /// Returns the globs of agents that are discoverable without a credential.
     pub fn public(&self) -> &[Glob] {
-        &self.config.public
+        &self.config.public_agents
     }
 
-    /// How the gateway is addressed, where that is configured.
+    /// Returns the configured base URL of the gateway.
     pub fn base(&self) -> Option<&str> {
-        self.config.url.as_deref()
+        self.config.external_url.as_deref()
     }
 
-    /// Answers.
+    /// Serves a call.
     ///
     /// # Errors
-    /// Whatever the caller has to read instead.
-    pub async fn answer(&self, ask: Ask<'_>) -> Result<Answer> {
-        if !ask.face.methods().contains(ask.method) {
-            let message = format!("the method is not taken here (taken: {})", ask.face.allow());
-            return Err(Fault::new(Code::MethodNotAllowed, message).header("Allow", ask.face.allow()));
+    /// The fault to respond with.
+    pub async fn answer(&self, call: Ask<'_>) -> Result<Answer> {
+        if !call.face.methods().contains(call.method) {
+            let message = format!("The method is not allowed here (allowed: {})", call.face.allow());
+            return Err(Fault::new(Code::MethodNotAllowed, message).header("Allow", call.face.allow()));
         }
-        match ask.face {
-            Face::Agents if !reads(ask.method) => self.findable(self.publish(&ask).await?).await,
-            Face::Agent if !reads(ask.method) => self.findable(self.change(&ask).await?).await,
-            Face::Agent => self.document(&ask).await,
-            Face::History => self.history(&ask).await,
-            Face::Search => self.search(&ask),
-            Face::Resolve => self.resolve(&ask),
-            Face::Name => self.resolve_name(&ask).await,
-            Face::FrameworkMoved | Face::FrameworkAgentMoved => Ok(self.framework_moved(&ask)),
-            _ => Ok(self.give(&ask, self.page(&ask)?)),
+        match call.face {
+            Face::Agents if !reads(call.method) => self.findable(self.publish(&call).await?).await,
+            Face::Agent if !reads(call.method) => self.findable(self.change(&call).await?).await,
+            Face::Agent => self.document(&call).await,
+            Face::History => self.history(&call).await,
+            Face::Search => self.search(&call),
+            Face::Resolve => self.resolve(&call),
+            Face::Name => self.resolve_name(&call).await,
+            Face::FrameworkMoved | Face::FrameworkAgentMoved => Ok(self.framework_moved(&call)),
+            _ => Ok(self.give(&call, self.page(&call)?)),
         }
     }
 
-    /// The answer to a write, once what was written can be found.
+    /// Returns the response to a write, once the index contains the change.
     async fn findable(&self, answer: Answer) -> Result<Answer> {
         if let Some(indexed) = &self.indexed {
             indexed.catch_up(FINDING).await;
@@ -155,39 +155,39 @@ impl Directory {
         Ok(answer)
     }
 
-    /// The faces that are only read.
-    fn page(&self, ask: &Ask<'_>) -> Result<Page> {
-        match ask.face {
-            Face::Agents => self.list(ask),
-            Face::Map => self.map(ask),
-            // Whoever names a version of A2A means its card, which once had this path.
-            Face::Descriptor if ask.headers.contains_key(caching::A2A_VERSION) => self.card(ask),
-            Face::HouseDescriptor if ask.headers.contains_key(caching::A2A_VERSION) => self.house_card(ask),
-            Face::Descriptor => self.descriptor(ask),
-            Face::HouseDescriptor => self.house_descriptor(ask),
-            Face::Card => self.card(ask),
-            Face::HouseCard => self.house_card(ask),
-            Face::AgentApi => self.agent_api(ask),
-            Face::HouseApi => self.house_api(ask),
-            Face::Framework => self.framework(ask),
-            Face::FrameworkAgent => self.framework_agent(ask),
-            Face::Keys => self.keys(ask),
-            Face::Schema => self.schema(ask),
-            _ => Err(Fault::new(Code::NotFound, "there is nothing at this path")),
+    /// Builds the representation for a request that only reads.
+    fn page(&self, call: &Ask<'_>) -> Result<Page> {
+        match call.face {
+            Face::Agents => self.list(call),
+            Face::Map => self.map(call),
+            // A client that states a version of A2A wants its card, which once had this path.
+            Face::Descriptor if call.headers.contains_key(caching::A2A_VERSION) => self.card(call),
+            Face::HouseDescriptor if call.headers.contains_key(caching::A2A_VERSION) => self.house_card(call),
+            Face::Descriptor => self.descriptor(call),
+            Face::HouseDescriptor => self.house_descriptor(call),
+            Face::Card => self.card(call),
+            Face::HouseCard => self.house_card(call),
+            Face::AgentApi => self.agent_api(call),
+            Face::HouseApi => self.house_api(call),
+            Face::Framework => self.framework(call),
+            Face::FrameworkAgent => self.framework_agent(call),
+            Face::Keys => self.keys(call),
+            Face::Schema => self.schema(call),
+            _ => Err(Fault::new(Code::NotFound, "There is nothing at this path")),
         }
     }
 
-    /// The keys that sign cards; an empty set where none are signed.
-    fn keys(&self, ask: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(ask.headers, &["application/jwk-set+json", media::JSON])?;
+    /// Returns the keys that sign cards; an empty set if cards are unsigned.
+    fn keys(&self, call: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(call.headers, &["application/jwk-set+json", media::JSON])?;
         let keys = self.signer.as_ref().map_or_else(|| serde_json::json!({"keys": []}), |signer| signer.jwks());
         Page::json(media, &keys)
     }
 
-    /// The schema of documents.
-    fn schema(&self, ask: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(ask.headers, &["application/schema+json", media::JSON])?;
-        let none = || Fault::new(Code::NotFound, "no schema of documents is published here");
+    /// Returns the JSON Schema of agents' documents.
+    fn schema(&self, call: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(call.headers, &["application/schema+json", media::JSON])?;
+        let none = || Fault::new(Code::NotFound, "The schema of agent documents is not published here");
         Page::json(media, &**self.metadata.as_ref().ok_or_else(none)?)
     }
 }

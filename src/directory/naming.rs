@@ -1,5 +1,5 @@
-//! `POST /resolve` (R52–R64): where an `agent://` name leads, and how that was found. Names of the gateway's own host
-//! are its own agents, as far as the caller may see them; everything else is the resolver's.
+//! `POST /resolve` (R52–R64): resolution of `agent://` names. Names under the gateway's own host are its visible
+//! agents; the resolver handles all others.
 
 use super::{
     Answer, Ask, Directory,
@@ -16,22 +16,22 @@ use crate::{
 };
 use http::{StatusCode, Uri};
 
-/// Bytes of a body.
+/// Maximum size of a body in bytes.
 const LARGEST: usize = 32 << 10;
-/// Path segments under an agent that are not its operations.
+/// Path segments under an agent that are not operations.
 const FACES: &[&str] = &["invoke", "agent.json", ".well-known", "agent-card.json"];
 
 impl Directory {
     /// `POST /resolve`.
-    pub(super) async fn resolve_name(&self, ask: &Ask<'_>) -> Result<Answer> {
-        media::choose(ask.headers, &[media::JSON])?;
-        let (uri, version) = read(ask)?;
-        let resolved = match is_own(&uri, ask.base) {
-            true => own(ask, &uri, version.as_deref())?,
+    pub(super) async fn resolve_name(&self, call: &Ask<'_>) -> Result<Answer> {
+        media::choose(call.headers, &[media::JSON])?;
+        let (uri, version) = read(call)?;
+        let resolved = match is_own(&uri, call.base) {
+            true => own(call, &uri, version.as_deref())?,
             false => {
                 let names = self.names.as_ref();
-                let names = names.ok_or_else(|| Fault::new(Code::NotFound, "names are not resolved here"))?;
-                names.resolve(&uri, version.as_deref(), &ask.caller.id).await?
+                let names = names.ok_or_else(|| Fault::new(Code::NotFound, "Name resolution is not enabled here"))?;
+                names.resolve(&uri, version.as_deref(), &call.caller.id).await?
             }
         };
         let page = Page::json(media::JSON, &resolved.public())?;
@@ -39,22 +39,22 @@ impl Directory {
     }
 }
 
-/// The name, and the version that is asked for beside it.
-fn read(ask: &Ask<'_>) -> Result<(AgentUri, Option<String>)> {
-    let body = body::json(ask, &[media::JSON], LARGEST, 8)?;
-    let mut wrong = Wrong::default();
-    let members = Members::of(&body, &mut wrong);
-    let uri = members.text(&["uri", "url", "name"], LONGEST_URI, &mut wrong);
-    let version = members.text(&["version"], 64, &mut wrong).filter(|version| !version.trim().is_empty());
-    wrong.none("the request cannot be read")?;
-    let missing = || Fault::new(Code::InvalidInput, "the body has no member 'uri' (an agent:// name)");
+/// Parses the name and the requested version.
+fn read(call: &Ask<'_>) -> Result<(AgentUri, Option<String>)> {
+    let body = body::json(call, &[media::JSON], LARGEST, 8)?;
+    let mut violations = Wrong::default();
+    let members = Members::of(&body, &mut violations);
+    let uri = members.text(&["uri", "url", "name"], LONGEST_URI, &mut violations);
+    let version = members.text(&["version"], 64, &mut violations).filter(|version| !version.trim().is_empty());
+    violations.none("The request is not valid")?;
+    let missing = || Fault::new(Code::InvalidInput, "The body has no member 'uri' (an agent:// name)");
     let uri = AgentUri::read(uri.ok_or_else(missing)?).map_err(|why| {
         let violation = Violation { pointer: "/uri".to_owned(), message: why.to_string() };
-        Fault::new(Code::InvalidInput, format!("the uri is no agent:// name ({why})")).violations(vec![violation])
+        Fault::new(Code::InvalidInput, format!("The uri is not an agent:// name ({why})")).violations(vec![violation])
     })?;
     let broken = |why| {
         let violation = Violation { pointer: "/uri".to_owned(), message: why };
-        Fault::new(Code::InvalidInput, "the uri's query cannot be read").violations(vec![violation])
+        Fault::new(Code::InvalidInput, "The query of the uri is not valid").violations(vec![violation])
     };
     uri.input().map_err(|why| broken(why.to_owned()))?;
     Ok((uri, version.map(str::to_owned)))
@@ -69,25 +69,25 @@ fn is_own(uri: &AgentUri, base: &str) -> bool {
     same && port.is_none_or(|port| port == base.port_u16().unwrap_or(usual))
 }
 
-/// `agent://{here}/[agents/]{id}[@version][/operation]`: in the same words whether there is none, or none to be seen.
-fn own(ask: &Ask<'_>, uri: &AgentUri, version: Option<&str>) -> Result<Resolved> {
+/// Resolves `agent://{gateway}/[agents/]{id}[@version][/operation]`; unknown and invisible agents give the same fault.
+fn own(call: &Ask<'_>, uri: &AgentUri, version: Option<&str>) -> Result<Resolved> {
     let mut segments = uri.segments().filter(|part| !FACES.contains(part)).peekable();
     segments.next_if_eq(&"agents");
     let named = segments.next().ok_or_else(no_agent)?;
     let (id, within) = named.split_once('@').map_or((named, None), |(id, version)| (id, Some(version)));
-    let agent = ask.sight.find(id).ok_or_else(no_agent)?;
+    let agent = call.sight.find(id).ok_or_else(no_agent)?;
     let operation = segments.next();
     if segments.next().is_some() || operation.is_some_and(|name| agent.operation(name).is_none()) {
-        return Err(Fault::new(Code::CapabilityNotFound, "the agent has no such operation"));
+        return Err(Fault::new(Code::CapabilityNotFound, "The agent has no such operation"));
     }
     let declared = match operation.and_then(|name| agent.operation(name)) {
         Some((_, operation)) => operation.takes_version(),
         None => agent.operations.iter().any(Operation::takes_version),
     };
-    // Those that calls reach, and no others.
+    // Only versions that calls can reach.
     let reached = |place: &str| version_place(&agent.endpoint, place).is_some();
     let versions = agent.versions.only(|served| served.place.as_deref().is_none_or(reached));
-    // As for calls: what the agent reads itself is none of ours, and is left where it is.
+    // As for calls: a version parameter that the agent declares as its input is passed through.
     let ours = !declared && !versions.is_empty();
     let in_query = || ours.then(|| uri.parameter("version")).flatten();
     let asked = version.map(str::to_owned).or_else(|| within.and_then(segment)).or_else(in_query);
@@ -100,14 +100,14 @@ fn own(ask: &Ask<'_>, uri: &AgentUri, version: Option<&str>) -> Result<Resolved>
         Some(label) => format!("{id}@{label}"),
         None => id.to_owned(),
     };
-    // Said once, in the path: a second word for it would have to agree with the first.
+    // The version is in the path only: a second parameter would have to agree with it.
     let kept = |pair: &&str| !(ours && asked.is_some() && pair.starts_with("version="));
     let query: Vec<&str> = uri.query().into_iter().flat_map(|query| query.split('&')).filter(kept).collect();
     let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
-    let descriptor = format!("{}/agents/{id}/agent.json", ask.base);
+    let descriptor = format!("{}/agents/{id}/agent.json", call.base);
     Ok(Resolved {
         uri: uri.clone(),
-        endpoint: format!("{}{query}", invoke(ask.base, &addressed, operation.unwrap_or_default())),
+        endpoint: format!("{}{query}", invoke(call.base, &addressed, operation.unwrap_or_default())),
         version: label,
         versions: versions.iter().map(|served| served.label.to_string()).collect(),
         operation: None,
@@ -118,14 +118,14 @@ fn own(ask: &Ask<'_>, uri: &AgentUri, version: Option<&str>) -> Result<Resolved>
     })
 }
 
-/// No version is as asked for.
+/// Builds the fault for a version that is malformed or unknown.
 fn unmet(why: Unmet, versions: &Versions) -> Fault {
     match why {
         Unmet::Malformed => {
-            Fault::new(Code::InvalidInput, "that is no version (write one as 1.2.3, or a range such as ^1.2 or 1.x)")
+            Fault::new(Code::InvalidInput, "The version is not valid (write 1.2.3, or a range such as ^1.2 or 1.x)")
         }
         Unmet::Unknown => {
-            let message = format!("the agent has no such version (it has: {})", versions.labels());
+            let message = format!("The agent has no such version (it has: {})", versions.labels());
             Fault::new(Code::NotAcceptable, message)
         }
     }

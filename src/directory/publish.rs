@@ -1,5 +1,5 @@
-//! Publishing: `POST /agents`, `PUT`, `PATCH` and `DELETE /agents/{id}`, and a document's history (R17–R19). What may
-//! be written, and by whom, the registry decides; here requests become its questions and its answers become answers.
+//! Publishing: `POST /agents`, `PUT`, `PATCH` and `DELETE /agents/{id}`, and the history of a document (R17–R19). The
+//! registry decides who may write what; this file converts requests and responses.
 
 use super::{
     Answer, Ask, Directory, body,
@@ -19,83 +19,83 @@ use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 
-/// Bytes of one document.
+/// Maximum size of a document in bytes.
 const LARGEST: usize = 1 << 20;
-/// What a document may be sent as.
+/// Media types of a document in a request.
 const DOCUMENT: &[&str] = &[media::JSON, "application/agent-metadata+json"];
-/// Entity tags in one precondition.
+/// Maximum number of entity tags in one precondition.
 const MOST_TAGS: usize = 20;
 
 impl Directory {
     /// `POST /agents`.
-    pub(super) async fn publish(&self, ask: &Ask<'_>) -> Result<Answer> {
-        let registry = self.writable(ask)?;
-        if ask.headers.contains_key(header::IF_MATCH) || ask.headers.contains_key(header::IF_NONE_MATCH) {
-            // To leave a guard out of account would be to write what was not to be written.
-            return Err(refuse("POST /agents takes no If-Match and no If-None-Match (PUT /agents/{id} does)"));
+    pub(super) async fn publish(&self, call: &Ask<'_>) -> Result<Answer> {
+        let registry = self.writable(call)?;
+        if call.headers.contains_key(header::IF_MATCH) || call.headers.contains_key(header::IF_NONE_MATCH) {
+            // Ignoring a precondition would perform a write that the caller wanted to prevent.
+            return Err(refuse("POST /agents supports neither If-Match nor If-None-Match (PUT /agents/{id} does)"));
         }
-        let document = read(ask, DOCUMENT)?;
-        Ok(saved(ask.base, registry.publish(publisher(ask), document).await?))
+        let document = read(call, DOCUMENT)?;
+        Ok(saved(call.base, registry.publish(publisher(call), document).await?))
     }
 
     /// `PUT`, `PATCH` and `DELETE /agents/{id}`.
-    pub(super) async fn change(&self, ask: &Ask<'_>) -> Result<Answer> {
-        let registry = self.writable(ask)?;
-        let id: AgentId = ask.id.parse().map_err(|why: String| Fault::new(Code::InvalidInput, why))?;
-        let (by, when) = (publisher(ask), when(ask.headers)?);
-        match *ask.method {
+    pub(super) async fn change(&self, call: &Ask<'_>) -> Result<Answer> {
+        let registry = self.writable(call)?;
+        let id: AgentId = call.id.parse().map_err(|why: String| Fault::new(Code::InvalidInput, why))?;
+        let (by, when) = (publisher(call), when(call.headers)?);
+        match *call.method {
             Method::PUT => {
-                let document = read(ask, DOCUMENT)?;
-                Ok(saved(ask.base, registry.put(by, &id, document, &when).await?))
+                let document = read(call, DOCUMENT)?;
+                Ok(saved(call.base, registry.put(by, &id, document, &when).await?))
             }
             Method::PATCH => {
-                let patch = read(ask, &[media::MERGE_PATCH, media::JSON]);
+                let patch = read(call, &[media::MERGE_PATCH, media::JSON]);
                 let patch = patch.map_err(|fault| fault.header("Accept-Patch", media::MERGE_PATCH))?;
                 let patched = registry.patch(by, &id, patch, &when).await;
-                Ok(stored(StatusCode::OK, &patched.map_err(|fault| unseen(ask, fault))?))
+                Ok(stored(StatusCode::OK, &patched.map_err(|fault| unseen(call, fault))?))
             }
             _ => {
-                registry.remove(by, &id, &when).await.map_err(|fault| unseen(ask, fault))?;
+                registry.remove(by, &id, &when).await.map_err(|fault| unseen(call, fault))?;
                 Ok(Answer::written(StatusCode::NO_CONTENT, Vec::new()))
             }
         }
     }
 
     /// `GET /agents/{id}/history`.
-    pub(super) async fn history(&self, ask: &Ask<'_>) -> Result<Answer> {
-        let media = media::choose(ask.headers, &[media::JSON])?;
-        let most = Params::read(ask.query)?.number(&["top", "limit"], 1..=100)?.unwrap_or(20);
-        let (Some(registry), Ok(id)) = (&self.registry, ask.id.parse::<AgentId>()) else { return Err(no_agent()) };
-        if !registry.admits(publisher(ask)) {
+    pub(super) async fn history(&self, call: &Ask<'_>) -> Result<Answer> {
+        let media = media::choose(call.headers, &[media::JSON])?;
+        let most = Params::read(call.query)?.number(&["top", "limit"], 1..=100)?.unwrap_or(20);
+        let (Some(registry), Ok(id)) = (&self.registry, call.id.parse::<AgentId>()) else { return Err(no_agent()) };
+        if !registry.admits(publisher(call)) {
             return Err(no_agent());
         }
-        let past = registry.history(publisher(ask), &id, most).await?;
+        let past = registry.history(publisher(call), &id, most).await?;
         let changes: Vec<Value> = past.iter().map(change).collect();
         let changed = past.first().map(|newest| newest.at);
         let page = Page::json(media, &json!({"id": id.as_str(), "changes": changes}))?;
-        Ok(self.give(ask, changed.map(Into::into).into_iter().fold(page, Page::changed)))
+        Ok(self.give(call, changed.map(Into::into).into_iter().fold(page, Page::changed)))
     }
 
-    /// The registry, where the caller may publish at all: asked before a body is read.
-    fn writable(&self, ask: &Ask<'_>) -> Result<&Registry> {
+    /// Returns the registry if the caller may publish at all; called before the body is read.
+    fn writable(&self, call: &Ask<'_>) -> Result<&Registry> {
         let Some(registry) = &self.registry else {
-            let message = "nothing can be published here (the gateway has no registry of its own)";
+            let message = "Publishing is disabled (the gateway has no registry of its own)";
             return Err(Fault::new(Code::MethodNotAllowed, message).header("Allow", "GET, HEAD"));
         };
-        match ask.caller.kind {
-            CallerKind::Anonymous => Err(Fault::new(Code::Unauthorized, "publishing needs a credential")),
-            _ if !registry.admits(publisher(ask)) => {
-                Err(Fault::new(Code::PermissionDenied, "this caller may not publish agents"))
+        match call.caller.kind {
+            CallerKind::Anonymous => Err(Fault::new(Code::Unauthorized, "Publishing requires a credential")),
+            _ if !registry.admits(publisher(call)) => {
+                Err(Fault::new(Code::PermissionDenied, "This caller may not publish agents"))
             }
             _ => Ok(registry),
         }
     }
 }
 
-/// The document or patch that was sent, as the registry reads it: it knows the mistakes that are usual (R74).
-fn read(ask: &Ask<'_>, taken: &[&'static str]) -> Result<Value> {
-    body::check(ask, taken, LARGEST)?;
-    Registry::read(ask.body.clone())
+/// Parses the document or patch through the registry, whose errors explain common mistakes (R74).
+fn read(call: &Ask<'_>, taken: &[&'static str]) -> Result<Value> {
+    body::check(call, taken, LARGEST)?;
+    Registry::read(call.body.clone())
 }
 
 pub(super) fn saved(base: &str, saved: Saved) -> Answer {
@@ -107,7 +107,7 @@ pub(super) fn saved(base: &str, saved: Saved) -> Answer {
     }
 }
 
-/// The stored document as it is, with the tag that guards the next write.
+/// Responds with the stored document, and with the tag that guards the next write.
 fn stored(status: StatusCode, stored: &Stored) -> Answer {
     let document = stored.document.as_bytes();
     Answer::written(status, document.to_vec()).with(header::ETAG, &etag(document))
@@ -123,10 +123,10 @@ pub(super) fn change(past: &Past) -> Value {
     })
 }
 
-/// What must hold for the write to happen.
+/// Parses the preconditions of a write.
 ///
 /// # Errors
-/// `InvalidInput` for a condition that is not read: it is never left out of account.
+/// `InvalidInput` for an invalid or unsupported precondition, which must never be ignored.
 pub(super) fn when(headers: &HeaderMap) -> Result<When> {
     let matches = tags(headers, &header::IF_MATCH)?;
     let absent = tags(headers, &header::IF_NONE_MATCH)?;
@@ -134,7 +134,7 @@ pub(super) fn when(headers: &HeaderMap) -> Result<When> {
         (None, None) => Ok(When::Always),
         (Some(_), Some(_)) => Err(refuse("If-Match and If-None-Match exclude each other")),
         (None, Some(tags)) if tags == ["*"] => Ok(When::Absent),
-        (None, Some(_)) => Err(refuse("If-None-Match guards a write only as '*' (there is no such document yet)")),
+        (None, Some(_)) => Err(refuse("If-None-Match of a write must be '*' (the document must not exist yet)")),
         // A weak tag never guards a write (RFC 9110 §13.1.1).
         (Some(tags), None) => Ok(When::Matches(tags.into_iter().filter(|tag| !tag.starts_with("W/")).collect())),
     }
@@ -168,10 +168,10 @@ fn refuse(why: &str) -> Fault {
     Fault::new(Code::InvalidInput, why.to_owned())
 }
 
-/// An agent that the caller may neither change nor see is no agent.
-fn unseen(ask: &Ask<'_>, fault: Fault) -> Fault {
+/// Hides an agent that the caller may neither change nor see: it is reported as unknown.
+fn unseen(call: &Ask<'_>, fault: Fault) -> Fault {
     match fault.code() {
-        Code::PermissionDenied if ask.sight.find(ask.id).is_none() => no_agent(),
+        Code::PermissionDenied if call.sight.find(call.id).is_none() => no_agent(),
         _ => fault,
     }
 }

@@ -1,5 +1,4 @@
-//! The query of a request: decoded strictly, counted, and asked for by name. Parameters that nobody asks for are
-//! left alone (R103).
+//! Query parameters: strict decoding, bounds, and access by name. Unknown parameters are ignored (R103).
 
 use crate::{
     fault::{Code, Fault, Result},
@@ -7,70 +6,70 @@ use crate::{
 };
 use std::{fmt::Write, ops::RangeInclusive};
 
-/// Bytes of one query.
+/// Maximum size of a query in bytes.
 const LONGEST: usize = 8 << 10;
-/// Parameters in one query.
+/// Maximum number of parameters in a query.
 const MOST: usize = 64;
-/// Values in one list.
+/// Maximum number of values in a list.
 pub(super) const MOST_VALUES: usize = 64;
-/// Characters of one value in a list.
+/// Maximum number of characters of a value in a list.
 pub(super) const LONGEST_VALUE: usize = 200;
 
-/// The parameters of a query, in their order.
+/// Parameters of a query, in order.
 #[derive(Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Reads a query without its question mark.
+    /// Parses a query without its question mark.
     ///
     /// # Errors
-    /// `InvalidInput` that names the parameter which cannot be read.
+    /// `InvalidInput` that names the invalid parameter.
     pub(super) fn read(query: Option<&str>) -> Result<Self> {
         let query = query.unwrap_or_default();
         if query.len() > LONGEST {
-            let why = format!("the query is too long (at most {LONGEST} bytes; POST /agents/search takes more)");
+            let why = format!("The query is too long (at most {LONGEST} bytes; POST /agents/search accepts more)");
             return Err(Fault::new(Code::InvalidInput, why).status(414));
         }
         let mut params = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             if params.len() == MOST {
-                return Err(refuse(format!("the query has more than {MOST} parameters")));
+                return Err(refuse(format!("The query has more than {MOST} parameters")));
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let broken = || refuse(format!("the parameter '{}' is not percent-encoded UTF-8", cut(name, 60)));
+            let broken = || refuse(format!("The parameter '{}' is not percent-encoded UTF-8", cut(name, 60)));
             params.push((decode(name).ok_or_else(broken)?, decode(value).ok_or_else(broken)?));
         }
         Ok(Self(params))
     }
 
-    /// Whether one of these parameters is there.
+    /// Whether one of these parameters is present.
     pub(super) fn names(&self, names: &[&str]) -> bool {
         self.0.iter().any(|(name, _)| names.contains(&name.as_str()))
     }
 
-    /// The one value of a parameter that may go by any of `names`; none where it is absent or empty.
+    /// Returns the value of a parameter with any of `names`; `None` if it is absent or empty.
     ///
     /// # Errors
-    /// `InvalidInput` where it stands twice: two readers could take two values.
+    /// `InvalidInput` if it appears twice: two readers could use different values.
     pub(super) fn one(&self, names: &[&str]) -> Result<Option<&str>> {
         let mut values = self.0.iter().filter(|(name, _)| names.contains(&name.as_str()));
         match (values.next(), values.next()) {
-            (Some((name, _)), Some(_)) => Err(refuse(format!("the parameter '{name}' stands twice"))),
+            (Some((name, _)), Some(_)) => Err(refuse(format!("The parameter '{name}' appears twice"))),
             (first, _) => Ok(first.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())),
         }
     }
 
-    /// Every value of a parameter that may be repeated, may hold a comma-separated list, and may go by any of `names`.
+    /// Returns all values of a parameter with any of `names`, which may be repeated or a comma-separated list.
     ///
     /// # Errors
-    /// `InvalidInput` where they are too many or too long.
+    /// `InvalidInput` if there are too many values, or one is too long.
     pub(super) fn list(&self, names: &[&str]) -> Result<Vec<String>> {
         let mut list = Vec::new();
         for (name, value) in self.0.iter().filter(|(name, _)| names.contains(&name.as_str())) {
             for value in value.split(',').map(str::trim).filter(|value| !value.is_empty()) {
                 if list.len() == MOST_VALUES || value.chars().count() > LONGEST_VALUE {
                     return Err(refuse(format!(
-                        "the parameter '{name}' is too long (at most {MOST_VALUES} values of {LONGEST_VALUE} characters)"
+                        "The parameter '{name}' is too long (at most {MOST_VALUES} values of {LONGEST_VALUE} characters)"
                     )));
                 }
                 list.push(value.to_owned());
@@ -79,20 +78,22 @@ impl Params {
         Ok(list)
     }
 
-    /// A whole number within `bounds`.
+    /// Returns a whole number within `bounds`.
     ///
     /// # Errors
-    /// `InvalidInput` that says the bounds.
+    /// `InvalidInput` that states the bounds.
     pub(super) fn number(&self, names: &[&str], bounds: RangeInclusive<usize>) -> Result<Option<usize>> {
         let Some(text) = self.one(names)? else { return Ok(None) };
         let plain = text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse().ok().filter(|number| plain && bounds.contains(number));
         let name = names.first().copied().unwrap_or_default();
-        let why = || refuse(format!("{name} must be a whole number from {} to {}", bounds.start(), bounds.end()));
+        let why = || {
+            refuse(format!("The parameter {name} must be a whole number from {} to {}", bounds.start(), bounds.end()))
+        };
         number.map(Some).ok_or_else(why)
     }
 
-    /// The same query for another page.
+    /// Returns the query for another page.
     fn for_page(&self, page: usize) -> String {
         let mut query = String::new();
         for (name, value) in self.0.iter().filter(|(name, _)| name != "page") {
@@ -106,37 +107,37 @@ impl Params {
     }
 }
 
-/// Which part of a list is asked for.
+/// The requested page of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pages {
     page: usize,
-    /// Entries of a page.
+    /// Number of entries on a page.
     pub(super) per_page: usize,
 }
 
 impl Pages {
-    /// Reads `page` (from 1) and `per_page`.
+    /// Parses `page` (from 1) and `per_page`.
     ///
     /// # Errors
-    /// `InvalidInput` where one is no number within its bounds.
+    /// `InvalidInput` if one is not a whole number within its bounds.
     pub(super) fn read(params: &Params, usual: usize, most: usize) -> Result<Self> {
         let page = params.number(&["page"], 1..=1_000_000)?.unwrap_or(1);
         let per_page = params.number(&["per_page"], 1..=most)?.unwrap_or(usual);
         Ok(Self { page, per_page })
     }
 
-    /// Entries before this page.
+    /// Returns the number of entries before this page.
     pub(super) fn skip(&self) -> usize {
         self.page.saturating_sub(1).saturating_mul(self.per_page)
     }
 
-    /// `Link` to the page after this one (RFC 8288); `url` is the list's without a query.
+    /// Builds the `Link` to the next page (RFC 8288); `url` is the list's URL without a query.
     pub(super) fn next(&self, url: &str, params: &Params) -> String {
         format!("<{url}?{}>; rel=\"next\"", params.for_page(self.page + 1))
     }
 }
 
-/// Percent-decoding in which `+` is a space, as forms write it; `None` for a broken escape or what is not UTF-8.
+/// Decodes percent-encoding, with `+` as a space; `None` for an invalid escape or invalid UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -1,4 +1,4 @@
-//! What a list says of an agent: enough to choose by, without its whole document (R22).
+//! Summary of an agent in lists: enough to choose by, without the whole document (R22).
 
 use super::address::Veil;
 use crate::agent::{Agent, Status};
@@ -21,20 +21,20 @@ pub(super) struct Summary<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     supported_languages: &'a [Arc<str>],
     status: &'static str,
-    /// Only where agents were ranked.
+    /// Present in ranked results only.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
 }
 
 impl<'a> Summary<'a> {
-    pub(super) fn of(agent: &'a Agent, veil: &Veil<'_>, score: Option<f32>) -> Self {
+    pub(super) fn of(agent: &'a Agent, redactor: &Veil<'_>, score: Option<f32>) -> Self {
         Self {
             id: agent.id.as_str(),
-            name: veil.text(&agent.name),
-            description: veil.text(cut_at(&agent.description, LONGEST)),
+            name: redactor.text(&agent.name),
+            description: redactor.text(cut_at(&agent.description, LONGEST)),
             version: agent.version.as_deref(),
-            publisher: agent.publisher.as_deref().map(|publisher| veil.text(publisher)),
-            endpoint: veil.endpoint().into_owned(),
+            publisher: agent.publisher.as_deref().map(|publisher| redactor.text(publisher)),
+            endpoint: redactor.endpoint().into_owned(),
             capabilities: &agent.capabilities,
             tags: &agent.tags,
             supported_languages: &agent.languages,
@@ -44,19 +44,19 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// Characters of a description in a summary; the document has all of it.
+/// Maximum number of characters of a description in a summary.
 const LONGEST: usize = 2_000;
 
 fn cut_at(text: &str, most: usize) -> &str {
     text.char_indices().nth(most).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
 }
 
-/// A score as it is shown: four digits are more than it means.
+/// Rounds a score to four digits.
 pub(super) fn rounded(score: f32) -> f64 {
     (f64::from(score) * 10_000.0).round() / 10_000.0
 }
 
-/// The status as documents have it.
+/// Returns the status as in documents.
 pub(super) fn status(agent: &Agent) -> &'static str {
     match agent.status {
         Status::Active => "active",
@@ -65,7 +65,7 @@ pub(super) fn status(agent: &Agent) -> &'static str {
     }
 }
 
-/// The first sentence of a description, or as much of it as is still short.
+/// Returns the first sentence of a description, up to a maximum length.
 pub(super) fn first_sentence(text: &str) -> &str {
     const LONGEST: usize = 200;
     let line = text.trim().lines().next().unwrap_or_default().trim();

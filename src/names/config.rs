@@ -1,4 +1,4 @@
-//! The settings of resolution. A value that cannot be used is told by its name; none is repaired.
+//! Configuration of the `agent://` resolver. An invalid value is reported by its key; none is corrected.
 
 use crate::{
     agent::AgentUri,
@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-/// Names in the map.
+/// Maximum number of entries of the map.
 const MOST: usize = 10_000;
 
 /// How `agent://` names are resolved.
@@ -17,48 +17,48 @@ const MOST: usize = 10_000;
 #[schemars(rename = "Names")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What names lead to, before anybody is asked: `agent://name` or `agent://name/path`, which counts for everything
-    /// below it, to an endpoint (https and the other kinds that agents may have), to another name, or to a descriptor
-    /// (a URL whose path ends in .json). At most 10,000. Whoever may resolve names is told what they lead to, and whoever
-    /// may publish agents can give them these names for endpoints. Default: none.
+    /// Targets of names, consulted before any network request: from `agent://name` or `agent://name/path`, which
+    /// includes every name below it, to an endpoint (https or another endpoint kind of agents), to another name, or to
+    /// a descriptor (a URL whose path ends in .json). At most 10,000 entries. Callers that may resolve names can read
+    /// the targets, and publishers of agents can use these names as endpoints. Default: none.
     pub map: BTreeMap<String, String>,
-    /// Whether a name for which nothing is published is called over https at its own host and path (R54).
+    /// Whether a name for which nothing is published resolves to https at its own host and path (R54).
     /// Default: true.
-    pub fallback: bool,
-    /// How long resolving one name may take, all fetches together; 100ms to 1m. Default 10s.
-    pub timeout: Span,
-    /// The largest document; 1KiB to 16MiB. Default 1MiB.
-    pub max_size: Size,
-    /// Names that are resolved at once for callers, of whom each has half of the places at most, and as many for agents
-    /// that have names; more are told to come back. 1 to 10,000. Default 64.
-    pub most_at_once: usize,
-    /// What is remembered of documents.
+    pub https_fallback: bool,
+    /// Time limit for resolving one name, all fetches together; 100ms to 1m. Default: 10s.
+    pub resolution_timeout: Span,
+    /// Maximum size of a fetched document; 1KiB to 16MiB. Default: 1MiB.
+    pub max_document_size: Size,
+    /// Maximum number of names resolved at once for callers, of which one caller may use half; agents whose endpoint
+    /// is a name have a separate limit of the same size. Calls beyond it get 503. 1 to 10,000. Default: 64.
+    pub max_concurrency: usize,
+    /// Cache of fetched documents.
     pub cache: Cache,
 }
 
-/// What is remembered of documents. Their own words (Cache-Control, Expires) count within these bounds.
+/// Cache of fetched documents. Their own freshness (Cache-Control, Expires) applies within these bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "NamesCache")]
 #[serde(deny_unknown_fields, default)]
 pub struct Cache {
-    /// Bytes of all documents together; 1MiB to 4GiB. Default 16MiB.
-    pub size: Size,
-    /// How long a document is used that does not say; 1s to 1d. Default 1m.
-    pub usual: Span,
-    /// The longest that any is used, whatever it says; 1s to 1d. Default 1h.
-    pub max: Span,
-    /// How long it is remembered that there is none, or none that can be used; 1s to 1h. Default 10s.
-    pub missing: Span,
+    /// Total size of the cached documents; 1MiB to 4GiB. Default: 16MiB.
+    pub max_size: Size,
+    /// Lifetime of a document that states none; 1s to 1d. Default: 1m.
+    pub default_ttl: Span,
+    /// Upper bound of a document's lifetime, whatever it states; 1s to 1d. Default: 1h.
+    pub max_ttl: Span,
+    /// How long a missing or unusable document is remembered as such; 1s to 1h. Default: 10s.
+    pub negative_ttl: Span,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             map: BTreeMap::new(),
-            fallback: true,
-            timeout: Span::secs(10),
-            max_size: Size::kib(1 << 10),
-            most_at_once: 64,
+            https_fallback: true,
+            resolution_timeout: Span::secs(10),
+            max_document_size: Size::kib(1 << 10),
+            max_concurrency: 64,
             cache: Cache::default(),
         }
     }
@@ -66,23 +66,28 @@ impl Default for Config {
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { size: Size::kib(16 << 10), usual: Span::secs(60), max: Span::secs(3_600), missing: Span::secs(10) }
+        Self {
+            max_size: Size::kib(16 << 10),
+            default_ttl: Span::secs(60),
+            max_ttl: Span::secs(3_600),
+            negative_ttl: Span::secs(10),
+        }
     }
 }
 
-/// What a name of the map leads to.
+/// Target of an entry of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The endpoint, as it is called.
+    /// Endpoint of the agent.
     Endpoint(String),
     /// Another name.
     Name(AgentUri),
-    /// A descriptor.
+    /// URL of a descriptor.
     Descriptor(Url),
 }
 
 impl Config {
-    /// Every value that cannot be used, by its path within this section.
+    /// Returns one message for each invalid value, by its key within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.read_map().err().unwrap_or_default();
         let mut spans = |name: &str, span: Span, bounds: RangeInclusive<Span>| {
@@ -90,31 +95,31 @@ impl Config {
                 problems.push(format!("{name}: must be {} to {}, not {span}", bounds.start(), bounds.end()));
             }
         };
-        spans("timeout", self.timeout, Span::millis(100)..=Span::secs(60));
-        spans("cache.usual", self.cache.usual, Span::secs(1)..=Span::secs(86_400));
-        spans("cache.max", self.cache.max, Span::secs(1)..=Span::secs(86_400));
-        spans("cache.missing", self.cache.missing, Span::secs(1)..=Span::secs(3_600));
+        spans("timeout", self.resolution_timeout, Span::millis(100)..=Span::secs(60));
+        spans("cache.usual", self.cache.default_ttl, Span::secs(1)..=Span::secs(86_400));
+        spans("cache.max", self.cache.max_ttl, Span::secs(1)..=Span::secs(86_400));
+        spans("cache.missing", self.cache.negative_ttl, Span::secs(1)..=Span::secs(3_600));
         let mut sizes = |name: &str, size: Size, bounds: RangeInclusive<usize>| {
             if !bounds.contains(&size.get()) {
                 let (least, most) = (bounds.start() >> 10, bounds.end() >> 10);
                 problems.push(format!("{name}: must be {least}KiB to {most}KiB, not {size}"));
             }
         };
-        sizes("max_size", self.max_size, 1 << 10..=16 << 20);
-        sizes("cache.size", self.cache.size, 1 << 20..=4 << 30);
-        if !(1..=10_000).contains(&self.most_at_once) {
-            problems.push(format!("most_at_once: must be 1 to 10000, not {}", self.most_at_once));
+        sizes("max_size", self.max_document_size, 1 << 10..=16 << 20);
+        sizes("cache.size", self.cache.max_size, 1 << 20..=4 << 30);
+        if !(1..=10_000).contains(&self.max_concurrency) {
+            problems.push(format!("most_at_once: must be 1 to 10000, not {}", self.max_concurrency));
         }
         problems
     }
 
-    /// The map, read.
+    /// Parses the map.
     ///
     /// # Errors
-    /// Every entry that cannot be used.
+    /// Returns one message for each invalid entry.
     pub(super) fn read_map(&self) -> Result<Vec<(AgentUri, Target)>, Vec<String>> {
         if self.map.len() > MOST {
-            return Err(vec![format!("map: has {} names (at most {MOST})", self.map.len())]);
+            return Err(vec![format!("map: has {} entries (at most {MOST})", self.map.len())]);
         }
         let (mut entries, mut problems) = (Vec::new(), Vec::new());
         for (name, target) in &self.map {
@@ -130,24 +135,24 @@ impl Config {
 fn entry(name: &str, target: &str) -> Result<(AgentUri, Target), String> {
     let name: AgentUri = name.parse()?;
     if name.protocol().is_some() || name.query().is_some() || name.fragment().is_some() {
-        return Err("must be agent:// with a host or DID, and a path at most".to_owned());
+        return Err("must be agent:// with a host or DID and an optional path".to_owned());
     }
     if target.len() > 2_048 {
-        return Err("leads to more than 2048 characters".to_owned());
+        return Err("target is longer than 2048 characters".to_owned());
     }
     let target = match target.split_once("://") {
         Some(("agent", _)) => Target::Name(target.parse()?),
         Some(("https" | "http", _)) => {
-            let url = Url::parse(target).map_err(|_| "leads to what is no URL".to_owned())?;
+            let url = Url::parse(target).map_err(|_| "target is not a URL".to_owned())?;
             let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
             match plain {
                 true if url.path().ends_with(".json") => Target::Descriptor(url),
                 true => Target::Endpoint(target.to_owned()),
-                false => return Err("leads to a URL with a user, a password or a fragment".to_owned()),
+                false => return Err("target URL has a user, a password or a fragment".to_owned()),
             }
         }
         Some(_) => Target::Endpoint(target.to_owned()),
-        None => return Err("must lead to a URL or to another name".to_owned()),
+        None => return Err("target must be a URL or another agent:// name".to_owned()),
     };
     Ok((name, target))
 }

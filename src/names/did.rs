@@ -1,5 +1,5 @@
-//! DIDs as authorities (R48, R63, R100): `did:web` documents over https, and the service in them that is the agent.
-//! Signatures over descriptors are not verified, and the answer says so where there are any.
+//! DIDs as authorities (R48, R63, R100): fetches `did:web` documents over https and finds the service that is the
+//! agent. Signatures over descriptors are not verified; the resolver's response says so.
 
 use super::{
     domain::{descriptor, reachable},
@@ -15,21 +15,21 @@ use crate::{
 };
 use serde_json::{Map, Value};
 
-/// Services of one document that are looked at.
+/// Maximum number of services considered in one document.
 const MOST: usize = 64;
 
-/// Where a `did:web` has its documents: its origin, and the path below which they are.
+/// Where a `did:web` publishes its documents: the origin, and the path below it.
 #[derive(Debug)]
 pub(super) struct Home {
     pub(super) root: Url,
     pub(super) path: Vec<String>,
 }
 
-/// The home of `did:web:host[%3Aport][:path]*`; `None` for other methods, and for hosts that are none.
+/// Returns the document root of `did:web:host[%3Aport][:path]*`; `None` for other methods and for invalid hosts.
 pub(super) fn home(did: &str) -> Option<Home> {
     let mut parts = did.strip_prefix("did:web:")?.split(':');
     let host = segment(parts.next()?)?;
-    // Read as a name's authority, so that no second way of writing hosts comes in here.
+    // Parsed as the authority of a name, so that hosts have one syntax only.
     let name = AgentUri::read(&format!("agent://{host}")).ok()?;
     let root = Url::parse(&format!("https://{}/", name.authority().host()?)).ok()?;
     let path: Vec<String> = parts.map(str::to_owned).collect();
@@ -37,13 +37,18 @@ pub(super) fn home(did: &str) -> Option<Home> {
     path.iter().all(plain).then_some(Home { root, path })
 }
 
-/// Where the document of the DID says that the agent is.
+/// Resolves the DID through the services of its document.
 ///
 /// # Errors
-/// What the caller has to read: a version that there is not.
-pub(super) async fn did(library: &Library, did: &str, asked: &Asked, trail: &mut Trail) -> Result<Option<Led>, Fault> {
+/// A fault for the caller: the agent lacks the requested version.
+pub(super) async fn did(
+    documents: &Library,
+    did: &str,
+    request: &Asked,
+    trace: &mut Trail,
+) -> Result<Option<Led>, Fault> {
     let Some(home) = home(did) else {
-        trail.explain("did", did, Outcome::Unusable, Some("only did:web is resolved".to_owned()));
+        trace.explain("did", did, Outcome::Unusable, Some("only did:web is supported".to_owned()));
         return Ok(None);
     };
     let path = match home.path.is_empty() {
@@ -51,66 +56,66 @@ pub(super) async fn did(library: &Library, did: &str, asked: &Asked, trail: &mut
         false => format!("/{}/did.json", home.path.join("/")),
     };
     let Ok(url) = home.root.join(&path) else { return Ok(None) };
-    let Some(document) = library.read(&url, "did", trail).await else { return Ok(None) };
-    let unusable = |trail: &mut Trail, why: String| {
-        trail.explain("did", &url, Outcome::Unusable, Some(why));
+    let Some(document) = documents.read(&url, "did", trace).await else { return Ok(None) };
+    let unusable = |trace: &mut Trail, why: String| {
+        trace.explain("did", &url, Outcome::Unusable, Some(why));
         Ok(None)
     };
-    // DID Core §3.2: a document speaks for its own subject only.
+    // DID Core §3.2: a document describes its own subject only.
     if document.value.get("id").and_then(Value::as_str) != Some(did) {
-        return unusable(trail, "is not about this DID".to_owned());
+        return unusable(trace, "id is not this DID".to_owned());
     }
     let Some((place, is_descriptor)) = service(&document) else {
-        return unusable(trail, "has no service that is an agent".to_owned());
+        return unusable(trace, "has no service of an agent".to_owned());
     };
     let (place, base) = (place.to_owned(), document.url.clone());
     drop(document);
     if let Some(hint) = place.strip_prefix("agent://") {
-        return match named(&format!("agent://{hint}"), asked, 0) {
+        return match named(&format!("agent://{hint}"), request, 0) {
             Ok(name) => {
-                trail.note("did", &url, Outcome::Found);
+                trace.note("did", &url, Outcome::Found);
                 Ok(Some(Led::Name(name)))
             }
-            Err(why) => unusable(trail, why),
+            Err(why) => unusable(trace, why),
         };
     }
     let endpoint = match onto(&place, &base) {
         Ok(endpoint) => endpoint,
-        Err(why) => return unusable(trail, why),
+        Err(why) => return unusable(trace, why),
     };
     match Url::parse(&endpoint) {
         Ok(to) if is_descriptor => {
-            trail.note("did", &url, Outcome::Found);
-            descriptor(library, &to, (asked, 0), trail).await
+            trace.note("did", &url, Outcome::Found);
+            descriptor(documents, &to, (request, 0), trace).await
         }
-        _ => to(library, &url, (asked, &endpoint, "did"), trail).await,
+        _ => to(documents, &url, (request, &endpoint, "did"), trace).await,
     }
 }
 
-/// The endpoint that a document at `from` names, with what is left of the name.
+/// Resolves to the endpoint that the document at `from` names, extended by the rest of the requested name.
 pub(super) async fn to(
-    library: &Library,
+    documents: &Library,
     from: &Url,
-    (asked, endpoint, kind): (&Asked, &str, &'static str),
-    trail: &mut Trail,
+    (request, endpoint, kind): (&Asked, &str, &'static str),
+    trace: &mut Trail,
 ) -> Result<Option<Led>, Fault> {
-    if let Err(why) = reachable(library, endpoint).await {
-        trail.explain(kind, from, Outcome::Unreachable, Some(why));
+    if let Err(why) = reachable(documents, endpoint).await {
+        trace.explain(kind, from, Outcome::Unreachable, Some(why));
         return Ok(None);
     }
-    match asked.behind(endpoint, 0) {
+    match request.behind(endpoint, 0) {
         Ok(endpoint) => {
-            trail.note(kind, from, Outcome::Found);
+            trace.note(kind, from, Outcome::Found);
             Ok(Some(Led::To(Box::new(Place { endpoint, ..Place::default() }))))
         }
         Err(why) => {
-            trail.explain(kind, from, Outcome::Unusable, Some(why));
+            trace.explain(kind, from, Outcome::Unusable, Some(why));
             Ok(None)
         }
     }
 }
 
-/// The first service whose type or id speaks of an agent, and whether it is a descriptor rather than the agent itself.
+/// Returns the endpoint of the first service whose type or id contains "agent", and whether it is a descriptor.
 fn service(document: &Document) -> Option<(&str, bool)> {
     let services = document.value.get("service")?.as_array()?.iter().take(MOST).filter_map(Value::as_object);
     services.filter(|service| speaks(service, "agent")).find_map(|service| {
@@ -131,7 +136,7 @@ fn speaks(service: &Map<String, Value>, word: &str) -> bool {
     types.into_iter().chain(id).any(|text| text.to_ascii_lowercase().contains(word))
 }
 
-/// A text, the first of a list, or the member `uri` of an object (DID Core §5.4).
+/// Reads a `serviceEndpoint`: a string, the first of an array, or the member `uri` of an object (DID Core §5.4).
 fn place(endpoint: &Value) -> Option<&str> {
     match endpoint {
         Value::String(text) => Some(text),

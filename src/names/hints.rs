@@ -1,11 +1,11 @@
-//! Where a descriptor says that its agent is called (R53, R59): agent:// descriptors, A2A cards of 0.3 and 1.0. One
-//! reading for catalogues and for resolution.
+//! Endpoint hints in descriptors (R53, R59): `agent://` descriptors and A2A cards of 0.3 and 1.0. Feeds and the
+//! resolver share this code.
 
 use super::members::{get, objects, quoted, text};
 use crate::net::Url;
 use serde_json::{Map, Value};
 
-/// Whether these are the members of an A2A card rather than of another kind of document.
+/// Whether the members are those of an A2A card rather than of another kind of document.
 pub fn is_card(members: &Map<String, Value>) -> bool {
     let plain = !members.contains_key("endpoint") && !members.contains_key("@context");
     let flags = !matches!(members.get("capabilities"), Some(Value::Array(_)));
@@ -16,7 +16,7 @@ pub fn is_card(members: &Map<String, Value>) -> bool {
     plain && flags && interfaces && known
 }
 
-/// R53: what a descriptor hints at, the plainest hint first; as it is written there.
+/// Returns the endpoint hint of a descriptor as written, the most explicit member first (R53).
 pub fn hint(descriptor: &Map<String, Value>) -> Option<&str> {
     let transport = get(descriptor, "transport").and_then(Value::as_object);
     let hints = [
@@ -28,11 +28,11 @@ pub fn hint(descriptor: &Map<String, Value>) -> Option<&str> {
     hints.into_iter().flatten().next()
 }
 
-/// The URL to post to of an A2A card: JSON-RPC where it is offered, else HTTP+JSON. The card's order decides among
-/// equals.
+/// Returns the URL of an A2A card's interface: JSON-RPC if offered, else HTTP+JSON. Among equals the card's order
+/// decides.
 ///
 /// # Errors
-/// The card offers neither, or a URL that is none.
+/// The card offers neither, or its URL is invalid.
 pub fn interface(card: &Map<String, Value>, base: &Url) -> Result<String, String> {
     let mut offered = Vec::new();
     for (_, each) in objects(card, "supportedInterfaces")? {
@@ -49,7 +49,7 @@ pub fn interface(card: &Map<String, Value>, base: &Url) -> Result<String, String
     };
     let url = find("JSONRPC").or_else(|| find("HTTP+JSON")).ok_or_else(|| {
         let bindings: Vec<&str> = offered.iter().filter_map(|(binding, _)| *binding).take(10).collect();
-        format!("it can be called by {} only (JSONRPC or HTTP+JSON is needed)", quoted(&bindings.join(", ")))
+        format!("it offers {} only (JSONRPC or HTTP+JSON is required)", quoted(&bindings.join(", ")))
     })?;
-    base.join(url).map(String::from).map_err(|_| format!("the interface's URL {} is none", quoted(url)))
+    base.join(url).map(String::from).map_err(|_| format!("the interface's URL {} is invalid", quoted(url)))
 }

@@ -1,5 +1,5 @@
-//! From a descriptor to where its agent is called (R53, R57, R67): its hints, the version that is asked for, and what
-//! of the name is left over. What a document says leads to places on the network only, never to this machine's own.
+//! One resolution step, from a descriptor to its agent's endpoint (R53, R57, R67): endpoint hints, the requested
+//! version, and the rest of the name. Documents can point to network addresses only, not to this machine's sockets.
 
 use super::{
     hints,
@@ -15,19 +15,19 @@ use crate::{
 };
 use serde_json::{Map, Value};
 
-/// What is asked for besides the name itself.
+/// What a name is resolved for: the name, its path and the requested version.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) uri: AgentUri,
-    /// The path's segments, without the version that one of them may name.
+    /// Path segments without the version suffix that one of them may have.
     pub(super) segments: Vec<String>,
-    /// The version, as the caller wrote it.
+    /// Requested version, as the caller wrote it.
     pub(super) version: Option<String>,
-    /// Whether the version was asked for beside the name: then it must be known.
+    /// Whether the version was requested apart from the name: the agent must then list its versions.
     pub(super) insists: bool,
 }
 
-/// Where a name leads.
+/// Result of one step.
 #[derive(Debug)]
 pub(super) enum Led {
     To(Box<Place>),
@@ -41,9 +41,9 @@ pub(super) struct Place {
     pub(super) descriptor: Option<Url>,
     pub(super) version: Option<String>,
     pub(super) versions: Vec<String>,
-    /// What of the path names an operation, where the endpoint has none of its own for it.
+    /// The operation that the rest of the path names, if the endpoint has no path for operations.
     pub(super) operation: Option<String>,
-    /// Whether the descriptor is signed.
+    /// Whether the descriptor has a signature.
     pub(super) signed: bool,
 }
 
@@ -65,18 +65,18 @@ impl Asked {
         Self { uri: uri.clone(), segments, version, insists }
     }
 
-    /// The segments from `at` on.
+    /// Returns the path segments from `at` on.
     pub(super) fn rest(&self, at: usize) -> Vec<&str> {
         self.segments.iter().skip(at).map(String::as_str).collect()
     }
 
-    /// `text` with what is left of the path from `at` on, and with the query.
+    /// Appends the path segments from `at` on, and the query, to `text`.
     pub(super) fn behind(&self, text: &str, at: usize) -> Result<String, String> {
         extended(text, &self.rest(at), self.uri.query())
     }
 }
 
-/// `planner@^1.2`: a segment that names a version, told from an `@` that means something else by how it goes on.
+/// Splits `planner@^1.2` into name and version. An `@` that no version follows belongs to the name.
 fn versioned(segment: &str) -> Option<(&str, String)> {
     let (before, version) = segment.split_once('@').filter(|(before, _)| !before.is_empty())?;
     let version = crate::agent::segment(version)?;
@@ -84,14 +84,15 @@ fn versioned(segment: &str) -> Option<(&str, String)> {
     (first.is_ascii_digit() || "^~<>=*".contains(first) || version == "latest").then_some((before, version))
 }
 
-/// Where the agent of `document` is called, where the name's segments from `at` on are not its own.
+/// Determines the endpoint of the agent that `document` describes, where the name's segments from `at` on are not part
+/// of the agent's own name.
 ///
 /// # Errors
-/// The outer one is the caller's to read: a version that there is not. The inner one says why the document leads
-/// nowhere.
-pub(super) fn led(document: &Document, asked: &Asked, at: usize) -> Result<Result<Led, String>, Fault> {
+/// The outer error is a fault for the caller: the agent lacks the requested version. The inner error says why the
+/// document has no usable endpoint.
+pub(super) fn led(document: &Document, request: &Asked, at: usize) -> Result<Result<Led, String>, Fault> {
     let Value::Object(members) = &document.value else {
-        return Ok(Err("is no object".to_owned()));
+        return Ok(Err("is not an object".to_owned()));
     };
     let base = &document.url;
     let is_card = hints::is_card(members);
@@ -104,23 +105,23 @@ pub(super) fn led(document: &Document, asked: &Asked, at: usize) -> Result<Resul
         Err(why) => return Ok(Err(why)),
     };
     if hint.starts_with("agent://") {
-        return Ok(named(&hint, asked, at).map(Led::Name));
+        return Ok(named(&hint, request, at).map(Led::Name));
     }
     let endpoint = match onto(&hint, base) {
         Ok(endpoint) => endpoint,
         Err(why) => return Ok(Err(why)),
     };
     let versions = Versions::read(text(members, "version"), members);
-    let (versioned, version) = versioned_endpoint(&endpoint, &versions, asked)?;
-    let rest = asked.rest(at);
-    // A capability's own endpoint is the agent's own version's; another version has only the place that it names.
+    let (versioned, version) = versioned_endpoint(&endpoint, &versions, request)?;
+    let rest = request.rest(at);
+    // A capability's own endpoint serves the agent's current version; another version is called at its place only.
     let own = versioned == endpoint && !is_card;
     let capability = capability(members, &rest).filter(|_| own).and_then(|own| onto(own, base).ok());
     let endpoint = versioned;
     let (endpoint, operation) = match (capability, is_card) {
-        (Some(own), _) => (extended(&own, &[], asked.uri.query()), None),
-        (None, true) => (extended(&endpoint, &[], asked.uri.query()), Some(rest.join("/"))),
-        (None, false) => (asked.behind(&endpoint, at), None),
+        (Some(own), _) => (extended(&own, &[], request.uri.query()), None),
+        (None, true) => (extended(&endpoint, &[], request.uri.query()), Some(rest.join("/"))),
+        (None, false) => (request.behind(&endpoint, at), None),
     };
     let versions = versions.iter().map(|served| served.label.to_string()).collect();
     let operation = operation.filter(|operation| !operation.is_empty());
@@ -129,46 +130,46 @@ pub(super) fn led(document: &Document, asked: &Asked, at: usize) -> Result<Resul
         .map(|endpoint| Led::To(Box::new(Place { endpoint, descriptor, version, versions, operation, signed: false }))))
 }
 
-/// The name that a hint is, with what is left of the asked one behind it.
-pub(super) fn named(hint: &str, asked: &Asked, at: usize) -> Result<AgentUri, String> {
+/// Returns the name that a hint gives, with the rest of the requested name appended.
+pub(super) fn named(hint: &str, request: &Asked, at: usize) -> Result<AgentUri, String> {
     let next: AgentUri = hint.parse()?;
     match next.fragment() {
-        None => extended(hint, &asked.rest(at), asked.uri.query())?.parse(),
-        Some(_) => Err("leads to a name with a fragment".to_owned()),
+        None => extended(hint, &request.rest(at), request.uri.query())?.parse(),
+        Some(_) => Err("names an agent:// name with a fragment".to_owned()),
     }
 }
 
-/// What a document may lead to, in the words that endpoints have.
+/// Validates a hint, and returns the endpoint that it gives, in the syntax of endpoints.
 pub(super) fn onto(hint: &str, base: &Url) -> Result<String, String> {
-    let refuse = |why: &str| Err(format!("leads to '{}', {why}", cut(hint, 100)));
+    let refuse = |why: &str| Err(format!("names '{}', {why}", cut(hint, 100)));
     if hint.len() > 2_048 || hint.contains('#') {
-        return refuse("which is too long or has a fragment");
+        return refuse("which is longer than 2048 characters or has a fragment");
     }
     match hint.split_once("://") {
         None => {
             let url = base.join(hint).ok().filter(|url| url.username().is_empty() && url.password().is_none());
             let url = url.filter(|url| matches!(url.scheme(), "https" | "http"));
-            url.map_or_else(|| refuse("which is no URL over HTTP"), |url| Ok(String::from(url)))
+            url.map_or_else(|| refuse("which is not an http(s) URL, or has a user"), |url| Ok(String::from(url)))
         }
         Some(("https" | "http" | "wss" | "ws" | "mqtts", _)) => {
             let url = Url::parse(hint).ok().filter(|url| url.username().is_empty() && url.password().is_none());
-            url.map_or_else(|| refuse("which is no URL, or has a user"), |_| Ok(hint.to_owned()))
+            url.map_or_else(|| refuse("which is not a URL, or has a user"), |_| Ok(hint.to_owned()))
         }
         Some(("agent+https", rest)) => onto(&format!("https://{rest}"), base),
         Some(("agent+wss", rest)) => onto(&format!("wss://{rest}"), base),
         Some(("agent+matrix", _)) => Ok(hint.to_owned()),
-        Some(_) => refuse("which a document elsewhere may not lead to"),
+        Some(_) => refuse("which has a scheme that documents may not use"),
     }
 }
 
-/// The endpoint of the version that is asked for, or of the latest, and what it is called.
-fn versioned_endpoint(endpoint: &str, versions: &Versions, asked: &Asked) -> Result<(String, Option<String>), Fault> {
+/// Returns the endpoint of the requested version, or of the latest one, and the version's label.
+fn versioned_endpoint(endpoint: &str, versions: &Versions, request: &Asked) -> Result<(String, Option<String>), Fault> {
     let parsed = Url::parse(endpoint).ok();
     let place = |reference: &str| on_origin(parsed.as_ref()?, reference).map(String::from);
     let usable = versions.only(|served| served.place.as_deref().is_none_or(|reference| place(reference).is_some()));
-    let at = match &asked.version {
+    let at = match &request.version {
         None => usable.latest().filter(|(_, itself)| !itself).map(|(at, _)| at),
-        Some(_) if usable.is_empty() && !asked.insists => None,
+        Some(_) if usable.is_empty() && !request.insists => None,
         Some(version) => Some(usable.pick(version).map_err(|why| unmet(why, version, &usable))?),
     };
     let chosen = at.or_else(|| usable.latest().map(|(at, _)| at)).and_then(|at| usable.iter().nth(at));
@@ -176,25 +177,25 @@ fn versioned_endpoint(endpoint: &str, versions: &Versions, asked: &Asked) -> Res
     Ok((moved.unwrap_or_else(|| endpoint.to_owned()), chosen.map(|served| served.label.to_string())))
 }
 
-/// No version is as asked for: which there are.
-fn unmet(why: Unmet, asked: &str, versions: &Versions) -> Fault {
-    let asked = cut(asked, 64);
+/// Reports that no version matches the request, and lists those that exist.
+fn unmet(why: Unmet, requested: &str, versions: &Versions) -> Fault {
+    let requested = cut(requested, 64);
     match why {
         Unmet::Malformed => Fault::new(
             Code::InvalidInput,
-            format!("'{asked}' is no version (write one as 1.2.3, or a range such as ^1.2 or 1.x)"),
+            format!("'{requested}' is not a version (write one as 1.2.3, or a range such as ^1.2 or 1.x)"),
         ),
         Unmet::Unknown if versions.is_empty() => {
-            Fault::new(Code::NotAcceptable, "the agent does not say which versions it has")
+            Fault::new(Code::NotAcceptable, "The agent does not list its versions")
         }
         Unmet::Unknown => Fault::new(
             Code::NotAcceptable,
-            format!("the agent has no version '{asked}' (it has: {})", versions.labels()),
+            format!("The agent has no version '{requested}' (it has: {})", versions.labels()),
         ),
     }
 }
 
-/// The endpoint of its own that a descriptor gives the one capability that is left of the name.
+/// Returns the endpoint that a descriptor declares for the one capability that is the rest of the name.
 fn capability<'a>(descriptor: &'a Map<String, Value>, rest: &[&str]) -> Option<&'a str> {
     let [wanted] = rest else { return None };
     let wanted = crate::agent::segment(wanted)?;

@@ -1,5 +1,5 @@
-//! Documents that names lead through: fetched once however many ask (single flight), kept as long as they say of
-//! themselves (RFC 9111), asked for again by their validators (RFC 9110 §13). That there is none is kept for a moment.
+//! Cache of the documents that the resolver reads: one fetch for concurrent readers (single flight), lifetimes of
+//! RFC 9111, revalidation of RFC 9110 §13, and negative entries of a short lifetime.
 
 use super::{
     config::Config,
@@ -18,18 +18,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nesting of a document.
+/// Maximum nesting of a document.
 const DEPTH: u16 = 32;
-/// What remembering one URL costs besides its document.
+/// Bytes that an entry costs besides its URL and document.
 const OVERHEAD: usize = 512;
-/// The longest validator that is sent back.
+/// Maximum length of a validator that is sent back.
 const LONGEST: usize = 1_024;
-/// How long a document is used at least: a domain that forbids keeping it is not asked more often.
+/// Minimum lifetime of a document: a domain that forbids storing it is not asked more often than that.
 const LEAST: Duration = Duration::from_secs(1);
-/// One fetch, redirects and all.
+/// Time limit of one fetch, including redirects.
 const FETCH: Span = Span::secs(5);
 
-/// What is known of a URL.
+/// Entry of one URL.
 #[derive(Clone, Debug)]
 struct Kept {
     until: Instant,
@@ -42,14 +42,14 @@ enum Found {
     None(Outcome, Arc<str>, bool),
 }
 
-/// A document, and where it was found after redirects.
+/// A document, and its URL after redirects.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) url: Url,
     pub(super) value: Value,
 }
 
-/// Every document that was fetched lately.
+/// Cache of recently fetched documents.
 #[derive(Debug)]
 pub(super) struct Library {
     client: Client,
@@ -61,7 +61,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    #[allow(clippy::borrowed_box, reason = "the cache hands out its keys as they are kept")]
+    #[allow(clippy::borrowed_box, reason = "the cache passes its keys by reference to their stored type")]
     pub(super) fn new(config: &Config, client: Client) -> Self {
         let weigh = |url: &str, kept: &Arc<Kept>| {
             let body = match &kept.found {
@@ -71,17 +71,17 @@ impl Library {
             u32::try_from(url.len() + body + OVERHEAD).unwrap_or(u32::MAX)
         };
         let shelf = Cache::builder()
-            .max_capacity(config.cache.size.get() as u64)
+            .max_capacity(config.cache.max_size.get() as u64)
             .weigher(move |url: &Box<str>, kept| weigh(url, kept))
-            .time_to_live(config.cache.max.get() * 2)
+            .time_to_live(config.cache.max_ttl.get() * 2)
             .build();
-        let time = config.timeout.min(FETCH);
+        let time = config.resolution_timeout.min(FETCH);
         Self {
             client,
-            bounds: Bounds { size: config.max_size, time },
-            usual: config.cache.usual.get(),
-            max: config.cache.max.get(),
-            missing: config.cache.missing.get(),
+            bounds: Bounds { size: config.max_document_size, time },
+            usual: config.cache.default_ttl.get(),
+            max: config.cache.max_ttl.get(),
+            missing: config.cache.negative_ttl.get(),
             shelf,
         }
     }
@@ -90,25 +90,25 @@ impl Library {
         &self.client
     }
 
-    /// The document at `url`, where there is one; the trail is told in any case, as of a step of this kind.
-    pub(super) async fn read(&self, url: &Url, kind: &'static str, trail: &mut Trail) -> Option<Document> {
-        if trail.knows_dead(url) {
+    /// Returns the document at `url` from the cache or the network. Records a trace entry of this kind on failure.
+    pub(super) async fn read(&self, url: &Url, kind: &'static str, trace: &mut Trail) -> Option<Document> {
+        if trace.knows_dead(url) {
             return None;
         }
         let kept = self.kept(url).await;
-        trail.holds(kept.until);
+        trace.holds(kept.until);
         match &kept.found {
             Found::None(outcome, why, dead) => {
                 if *dead {
-                    trail.is_dead(url);
+                    trace.is_dead(url);
                 }
-                trail.explain(kind, url, *outcome, Some(why.to_string()));
+                trace.explain(kind, url, *outcome, Some(why.to_string()));
                 None
             }
             Found::Text { url: at, body, .. } => match json::read(body, DEPTH) {
                 Ok(value) => Some(Document { url: at.clone(), value }),
                 Err(why) => {
-                    trail.explain(kind, url, Outcome::Unusable, Some(format!("is not JSON: {why}")));
+                    trace.explain(kind, url, Outcome::Unusable, Some(format!("invalid JSON: {why}")));
                     None
                 }
             },
@@ -123,7 +123,7 @@ impl Library {
         }
         let stale = |kept: &Arc<Kept>| kept.until <= now;
         let fetch = async { Arc::new(self.fetch(url, before.as_deref()).await) };
-        // Dropping this lets whoever else waits fetch in its stead.
+        // If this future is dropped, one of the other waiters fetches instead.
         self.shelf.entry(url.as_str().into()).or_insert_with_if(fetch, stale).await.into_value()
     }
 
@@ -154,7 +154,7 @@ impl Library {
 
     fn answered(&self, now: Instant, url: &Url, answer: Answer) -> Kept {
         let missing = |outcome, for_now: Duration| {
-            let why = format!("answers {}", answer.status).into();
+            let why = format!("responded {}", answer.status).into();
             Kept { until: now + for_now, found: Found::None(outcome, why, false) }
         };
         match answer.status {
@@ -165,7 +165,7 @@ impl Library {
                     Some((to, answer.headers.get(from).filter(|value| value.len() <= LONGEST)?.clone()))
                 };
                 let validators = pairs.into_iter().filter_map(validator).collect();
-                // Copied, so that what was read with it does not stay in memory.
+                // Copied, to release the larger buffer that it was read into.
                 let body = Bytes::copy_from_slice(&answer.body);
                 Kept { until, found: Found::Text { url: answer.url, body, validators } }
             }
@@ -186,7 +186,7 @@ impl Library {
         Kept { until: now + self.missing, found: Found::None(outcome, why.to_string().into(), dead) }
     }
 
-    /// How long an answer may be used: as it says, within the configured bounds.
+    /// Returns how long a response may be used: the lifetime that it states, within the configured bounds.
     fn life(&self, url: &Url, answer: &Answer) -> Duration {
         let says = [header::CACHE_CONTROL, header::EXPIRES, header::PRAGMA];
         let silent = !says.iter().any(|name| answer.headers.contains_key(name));

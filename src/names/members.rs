@@ -1,9 +1,10 @@
-//! Members of foreign documents: `camelCase` as A2A writes them, `snake_case` as some registries do.
+//! Members of JSON documents of other parties: in `camelCase` as A2A writes them, or in `snake_case` as some
+//! registries do.
 
 use crate::unit::json::{cut, kind};
 use serde_json::{Map, Value};
 
-/// A member by its name in camelCase, or by the same in snake_case; null is as if it were not there.
+/// Returns a member by its camelCase name, or by that name in snake_case; null counts as absent.
 pub fn get<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let found = members.get(name).or_else(|| {
         let snake = name.chars().flat_map(|letter| {
@@ -15,18 +16,18 @@ pub fn get<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value>
     found.filter(|value| !value.is_null())
 }
 
-/// A member that is a text and says something.
+/// Returns a member that is a non-empty string.
 pub fn text<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     get(members, name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// An object of an array, with its place there.
+/// An object of an array, with its index.
 pub type Placed<'a> = (usize, &'a Map<String, Value>);
 
-/// A member that is an array of objects, with the place of each.
+/// Returns a member that is an array of objects, with their indexes.
 ///
 /// # Errors
-/// It is something else.
+/// The member is not an array, or an item is not an object.
 pub fn objects<'a>(members: &'a Map<String, Value>, name: &str) -> Result<Vec<Placed<'a>>, String> {
     let items = match get(members, name) {
         None => return Ok(Vec::new()),
@@ -40,12 +41,12 @@ pub fn objects<'a>(members: &'a Map<String, Value>, name: &str) -> Result<Vec<Pl
     items.iter().enumerate().map(each).collect()
 }
 
-/// The texts of an array; what else stands there is passed over.
+/// Returns the strings of an array member; other items are skipped.
 pub fn words<'a>(members: &'a Map<String, Value>, name: &str) -> Vec<&'a str> {
     get(members, name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// A name as a message repeats it.
+/// Quotes a name for a message, cut to 100 characters.
 pub fn quoted(name: &str) -> String {
     format!("'{}'", cut(name, 100))
 }

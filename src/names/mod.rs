@@ -1,6 +1,6 @@
-//! `agent://` names resolved (R46–R64): from a name to where its agent is called, by what the operator wrote, what the
-//! domain publishes, and what the standards say where neither says anything. It calls no agent, and believes of a
-//! document only where it leads: everything is fetched in bounds, from addresses that anybody could reach.
+//! Resolver of `agent://` names (R46–R64): from a name to its agent's endpoint, through the operator's map, documents
+//! that the domain publishes, and https as the fallback. It calls no agent, and takes only addresses from documents:
+//! every fetch is bounded, and goes to public addresses.
 
 mod config;
 mod did;

@@ -1,17 +1,17 @@
-//! Addresses made of parts: what stands behind a name is put behind where the name leads.
+//! Joining of URLs: references on an origin, and the rest of a name appended to an endpoint.
 
 use super::members::quoted;
 use crate::{agent::Endpoint, net::Url};
 
-/// Where `reference` leads from `base`, if it stays on the same scheme, host and port (R67).
+/// Joins `reference` to `base`, if the result has the scheme, host and port of `base` (R67).
 pub fn on_origin(base: &Url, reference: &str) -> Option<Url> {
     let plain = reference.len() <= 2_048 && reference.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     let url = base.join(reference).ok().filter(|url| plain && url.origin() == base.origin())?;
     (url.username().is_empty() && url.password().is_none()).then_some(url)
 }
 
-/// Where a version's place leads from an agent's endpoint (R67). Where a name leads is not known before it is called:
-/// only whole paths count there; and what is not HTTP has no places.
+/// Joins the place of a version to an agent's endpoint (R67). An endpoint that is a name is resolved at call time: only
+/// absolute paths are valid there. Endpoints other than HTTP have no places.
 pub fn version_place(endpoint: &Endpoint, reference: &str) -> Option<Url> {
     let base = match endpoint {
         Endpoint::Http(uri) => uri.to_string(),
@@ -22,16 +22,16 @@ pub fn version_place(endpoint: &Endpoint, reference: &str) -> Option<Url> {
     on_origin(&Url::parse(&base).ok()?, reference)
 }
 
-/// `url` with these segments and this query behind it.
+/// Appends these path segments and this query to `text`.
 ///
 /// # Errors
-/// It has no path that could go on.
+/// The address has no path that can be extended.
 pub(super) fn extended(text: &str, rest: &[&str], query: Option<&str>) -> Result<String, String> {
     if rest.is_empty() && query.is_none() {
         return Ok(text.to_owned());
     }
-    // Only URLs have queries; the transports of other addresses say what theirs mean.
-    let lost = || format!("{} cannot be followed by a path", quoted(text));
+    // Only URLs have queries; other addresses have a syntax of their own.
+    let lost = || format!("no path can be appended to {}", quoted(text));
     let (before, own) = text.split_once('?').map_or((text, None), |(before, own)| (before, Some(own)));
     if before.contains('#') || !before.contains("://") {
         return Err(lost());

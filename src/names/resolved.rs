@@ -1,30 +1,30 @@
-//! What a name was found to lead to, and how.
+//! Result of resolving a name.
 
 use super::{led::Place, trail::Step};
 use crate::agent::AgentUri;
 use serde_json::{Map, Value, json};
 use std::time::Instant;
 
-/// Where an agent is called, and how that was found.
+/// Where an agent is called, and how the resolver found it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The name that was asked for.
+    /// The requested name.
     pub uri: AgentUri,
-    /// Where it is called, in the words that endpoints have: `https://…`, `wss://…`, `agent+unix://…`.
+    /// The agent's endpoint, in the syntax of endpoints: `https://…`, `wss://…`, `agent+unix://…`.
     pub endpoint: String,
-    /// The descriptor that said so, where there was one.
+    /// URL of the descriptor that gave the endpoint, if any.
     pub descriptor: Option<String>,
-    /// The version that is served there, where it is known (R68).
+    /// Version served at the endpoint, if known (R68).
     pub version: Option<String>,
-    /// Every version that the descriptor tells of (R67).
+    /// All versions that the descriptor declares (R67).
     pub versions: Vec<String>,
-    /// The operation that the name's path means, where the endpoint has no path of its own for it.
+    /// The operation that the name's path means, if the endpoint has no path for operations.
     pub operation: Option<String>,
-    /// Whether the descriptor is signed; its signature is not verified here (R100).
+    /// Whether the descriptor has a signature, which the resolver does not verify (R100).
     pub signed: bool,
-    /// What was tried, in order.
+    /// The steps that were tried, in order.
     pub how: Vec<Step>,
-    /// Until when this may be used without asking again; `None` where nothing had to be asked.
+    /// When this result expires; `None` if no document was fetched.
     pub until: Option<Instant>,
 }
 
@@ -43,18 +43,18 @@ impl Resolved {
         }
     }
 
-    /// How the endpoint is spoken to: `https`, `wss`, `unix`, …
+    /// Returns the transport of the endpoint: `https`, `wss`, `unix`, …
     pub fn transport(&self) -> &str {
         let scheme = self.endpoint.split_once("://").map_or("", |(scheme, _)| scheme);
         scheme.strip_prefix("agent+").unwrap_or(scheme)
     }
 
-    /// Whether nobody but the operator has said so: no document elsewhere had a word in it.
+    /// Whether the operator's configuration alone gave the result, without any remote document.
     pub fn is_operators_word(&self) -> bool {
         self.how.iter().all(|step| matches!(step.kind, "map" | "name"))
     }
 
-    /// As callers read it.
+    /// Returns the JSON that callers read.
     pub fn public(&self) -> Value {
         let mut members = Map::new();
         let mut put = |name: &str, value: Value| drop(members.insert(name.to_owned(), value));

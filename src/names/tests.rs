@@ -1,5 +1,5 @@
-//! What can be told without a network: how names are taken apart and put together, and which settings are refused.
-//! Resolution itself is tested against sites, in `tests/it/names.rs`.
+//! Tests without a network: splitting and joining of names, and validation of the configuration. `tests/it/names.rs`
+//! tests resolution against test sites.
 
 use super::{
     led::{Asked, Led, led},
@@ -15,7 +15,7 @@ use crate::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn asked(uri: &str, version: Option<&str>) -> Asked {
+fn request(uri: &str, version: Option<&str>) -> Asked {
     Asked::of(&AgentUri::read(uri).unwrap(), version)
 }
 
@@ -23,31 +23,31 @@ fn url(text: &str) -> Url {
     Url::parse(text).unwrap()
 }
 
-/// Where a descriptor at `https://a.example/p/agent.json` leads for `uri`, of which one segment is the agent's.
+/// Returns where a descriptor at `https://a.example/p/agent.json` leads for `uri`, whose first segment is the agent's.
 fn leads(descriptor: Value, uri: &str) -> Result<String, String> {
     let document = Document { url: url("https://a.example/p/agent.json"), value: descriptor };
-    match led(&document, &asked(uri, None), 1).map_err(|fault| fault.to_string())?? {
+    match led(&document, &request(uri, None), 1).map_err(|fault| fault.to_string())?? {
         Led::To(place) => Ok(place.endpoint),
         Led::Name(name) => Ok(name.to_string()),
     }
 }
 
 #[test]
-fn r68_a_version_in_a_path_is_told_from_what_only_has_an_at_sign() {
+fn r68_a_version_suffix_in_a_path_is_told_from_a_plain_at_sign() {
     let read = |uri: &str| {
-        let asked = asked(uri, None);
-        (asked.segments.join("/"), asked.version)
+        let request = request(uri, None);
+        (request.segments.join("/"), request.version)
     };
     assert_eq!(read("agent://a/planner@1.2/x"), ("planner/x".into(), Some("1.2".into())));
     assert_eq!(read("agent://a/planner@%5E1/x?version=2"), ("planner/x".into(), Some("^1".into())));
     assert_eq!(read("agent://a/planner@latest"), ("planner".into(), Some("latest".into())));
     assert_eq!(read("agent://a/me@example.com/x?version=2"), ("me@example.com/x".into(), Some("2".into())));
     assert_eq!(read("agent://a/@1/x@"), ("@1/x@".into(), None));
-    assert_eq!(asked("agent://a/p@1", Some("3")).version.as_deref(), Some("3"));
+    assert_eq!(request("agent://a/p@1", Some("3")).version.as_deref(), Some("3"));
 }
 
 #[test]
-fn r53_hints_of_every_kind_lead_where_they_say() {
+fn r53_endpoint_hints_of_every_kind_are_resolved() {
     for (hint, leads_to) in [
         (json!({"endpoint": "https://b.example/x"}), "https://b.example/x/do?q=1"),
         (json!({"endpoint": "/x/"}), "https://a.example/x/do?q=1"),
@@ -67,7 +67,7 @@ fn r53_hints_of_every_kind_lead_where_they_say() {
 }
 
 #[test]
-fn r67_a_capabilitys_own_endpoint_is_no_answer_to_who_asks_for_another_version() {
+fn r67_a_capabilitys_own_endpoint_does_not_serve_other_versions() {
     let descriptor = json!({"version": "2.0.0", "endpoint": "/agent", "supportedVersions": {"1.0.0": "/old"},
         "capabilities": [{"name": "do", "endpoint": "/fast/do"}]});
     for (uri, leads_to) in [
@@ -81,7 +81,7 @@ fn r67_a_capabilitys_own_endpoint_is_no_answer_to_who_asks_for_another_version()
 }
 
 #[test]
-fn addresses_are_put_together_without_losing_or_gaining_anything() {
+fn path_and_query_are_appended_to_urls_without_loss() {
     for (before, rest, query, after) in [
         ("https://a/x", vec!["y", "z"], None, "https://a/x/y/z"),
         ("https://a/x/", vec!["y"], Some("q"), "https://a/x/y?q"),
@@ -111,7 +111,7 @@ fn addresses_are_put_together_without_losing_or_gaining_anything() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_are_told_all_at_once() {
+fn invalid_settings_are_all_reported_at_once() {
     let mut config = Config::default();
     assert!(config.problems().is_empty());
     for (name, target) in [
@@ -124,17 +124,18 @@ fn settings_that_cannot_be_used_are_told_all_at_once() {
     ] {
         config.map.insert(name.to_owned(), target.to_owned());
     }
-    config.timeout = crate::unit::Span::secs(3_600);
-    config.most_at_once = 0;
-    config.cache.size = crate::unit::Size::kib(1);
+    config.resolution_timeout = crate::unit::Span::secs(3_600);
+    config.max_concurrency = 0;
+    config.cache.max_size = crate::unit::Size::kib(1);
     let problems = config.problems();
     assert_eq!(problems.len(), 9, "{problems:#?}");
     assert!(problems.iter().all(|problem| !problem.contains("u:p")), "{problems:#?}");
 }
 
 #[tokio::test]
-async fn maps_that_lead_in_a_circle_and_floods_of_names_are_refused() {
-    let mut config = Config { most_at_once: 1, timeout: crate::unit::Span::millis(200), ..Config::default() };
+async fn loops_in_the_map_and_too_many_concurrent_names_are_refused() {
+    let mut config =
+        Config { max_concurrency: 1, resolution_timeout: crate::unit::Span::millis(200), ..Config::default() };
     for (name, target) in [("agent://a.example", "agent://b.example"), ("agent://b.example", "agent://a.example")] {
         config.map.insert(name.to_owned(), target.to_owned());
     }
@@ -147,7 +148,7 @@ async fn maps_that_lead_in_a_circle_and_floods_of_names_are_refused() {
 }
 
 #[test]
-fn private_networks_are_outside_unless_they_are_listed() {
+fn private_networks_are_refused_unless_they_are_listed() {
     let policy = AddressPolicy::new(vec!["10.1.0.0/16".parse().unwrap()]);
     let outside = policy.public_only();
     for private in
@@ -160,12 +161,12 @@ fn private_networks_are_outside_unless_they_are_listed() {
     }
     assert!(!outside.permits("127.0.0.1".parse().unwrap()));
     policy.refuse_own(vec!["192.0.2.1:443".parse().unwrap()]);
-    assert!(!outside.permits_socket("192.0.2.1:443".parse().unwrap()), "the gateway's own listeners are known to both");
+    assert!(!outside.permits_socket("192.0.2.1:443".parse().unwrap()), "both policies refuse the gateway's listeners");
 }
 
 proptest! {
     #[test]
-    fn no_hint_of_a_document_leads_to_this_machines_own_places(
+    fn a_hint_of_a_document_never_leads_to_local_endpoints_of_this_machine(
         scheme in "(agent|agent\\+(unix|local|https|wss|matrix|x)|file|https?|HTTPS?|wss?|mqtts?|unix|javascript)?",
         rest in "(:)?/{0,3}[a-z0-9.@:#%/\\\\?\\[\\]_-]{0,40}",
         uri in "agent://a\\.example(/[a-z0-9@.~-]{1,6}){0,3}(\\?[a-z=&]{0,8})?",

@@ -1,29 +1,29 @@
-//! What was tried for a name, in order, and what came of it: told with every answer. Callers read outcomes in four
-//! words that say nothing of addresses; what exactly went wrong is for logs, and for whoever sits at the machine.
+//! Trace of a resolution: the steps tried for a name, in order, with their outcomes. Responses contain the outcomes in
+//! four words without internals; the reasons are for the log and the command line.
 
 use crate::net::Url;
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Steps that are told; resolution is bounded well below.
+/// Maximum number of recorded steps; the resolver is bounded well below.
 const MOST: usize = 64;
 
-/// What came of a step.
+/// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It led on.
+    /// The step had a result.
     Found,
-    /// There is nothing.
+    /// There is nothing at the address.
     Absent,
-    /// What is there cannot be used.
+    /// The document or entry is invalid.
     Unusable,
-    /// Nothing could be learnt: no connection, no answer in time, or an address that is not asked. These are one
-    /// word on purpose: what is refused must not be told from what is not there.
+    /// No connection, no response in time, or a forbidden address. These share one word on purpose: a caller must not
+    /// be able to tell a forbidden address from an absent host.
     Unreachable,
 }
 
 impl Outcome {
-    /// The word in answers.
+    /// Returns the word in responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Found => "found",
@@ -34,27 +34,27 @@ impl Outcome {
     }
 }
 
-/// One thing that was tried.
+/// One step that was tried.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What was tried: `map`, `explicit`, `agents.json`, `agent.json`, `did`, `webfinger`, `name`, `https`.
+    /// Kind: `map`, `explicit`, `agents.json`, `agent.json`, `did`, `webfinger`, `name`, `https`.
     pub kind: &'static str,
-    /// Where.
+    /// Name or URL that the step used.
     pub at: String,
-    /// What came of it.
+    /// Outcome of the step.
     pub outcome: Outcome,
-    /// More about it, for the log; it may name addresses.
+    /// Reason, for the log; it may contain addresses.
     pub why: Option<String>,
 }
 
 impl Step {
-    /// The step as callers read it.
+    /// Returns the step as JSON for callers.
     pub fn public(&self) -> Value {
         json!({"step": self.kind, "at": self.at, "outcome": self.outcome.as_str()})
     }
 }
 
-/// The steps so far, and how long what they say may be used.
+/// The steps so far, and how long their result is valid.
 #[derive(Debug, Default)]
 pub(super) struct Trail {
     steps: Vec<Step>,
@@ -73,12 +73,12 @@ impl Trail {
         }
     }
 
-    /// What was learnt holds until then, and so does everything that is made of it.
+    /// Limits the validity of the result to `until`.
     pub(super) fn holds(&mut self, until: Instant) {
         self.until = Some(self.until.map_or(until, |known| known.min(until)));
     }
 
-    /// The host of `url` does not answer: it is not waited for again.
+    /// Records that the host of `url` does not respond: later steps skip it.
     pub(super) fn is_dead(&mut self, url: &Url) {
         self.dead.push(url.origin().ascii_serialization());
     }
@@ -87,7 +87,7 @@ impl Trail {
         !self.dead.is_empty() && self.dead.contains(&url.origin().ascii_serialization())
     }
 
-    /// Whether something could not be learnt that might have led on.
+    /// Whether a step that might have had a result could not be completed.
     pub(super) fn is_unsure(&self) -> bool {
         self.steps.iter().any(|step| step.outcome == Outcome::Unreachable)
     }
@@ -104,7 +104,7 @@ impl Trail {
         self.steps
     }
 
-    /// One line for the log.
+    /// Formats the steps as one line for the log.
     pub(super) fn told(&self) -> String {
         let each = self.steps.iter().map(|step| {
             let why = step.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How many names are resolved at once, and of one asker at most half of them: nobody keeps all others waiting.
+//! Concurrency limit of the resolver, of which one caller may use half, so that no caller starves the others.
 
 use crate::fault::{Code, Fault, Result};
 use std::{
@@ -8,10 +8,10 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// How long a name waits for its turn.
+/// How long a request waits for a permit.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The places, and who has them.
+/// The limiter: permits in total and for each caller.
 #[derive(Debug)]
 pub(super) struct Turns {
     places: Semaphore,
@@ -19,7 +19,7 @@ pub(super) struct Turns {
     askers: Mutex<HashMap<Box<str>, Weak<Semaphore>>>,
 }
 
-/// A place, until this goes.
+/// A permit, released when dropped.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     _share: OwnedSemaphorePermit,
@@ -31,10 +31,10 @@ impl Turns {
         Self { places: Semaphore::new(places), share: places.div_ceil(2), askers: Mutex::default() }
     }
 
-    /// Waits a moment for a place.
+    /// Waits briefly for a permit.
     ///
     /// # Errors
-    /// `Overloaded`: there is none, or this asker has its share.
+    /// `Overloaded`: no permit is free, or the caller has its share.
     pub(super) async fn take(&self, whose: &str) -> Result<Turn<'_>> {
         let share = self.share_of(whose);
         let turn = async {
@@ -49,7 +49,7 @@ impl Turns {
         if let Some(share) = askers.get(whose).and_then(Weak::upgrade) {
             return share;
         }
-        // Whoever neither has nor awaits a place is forgotten, so that these are never more than are asking.
+        // Callers that neither hold nor await a permit are removed: the map never exceeds the active callers.
         askers.retain(|_, share| share.strong_count() > 0);
         let share = Arc::new(Semaphore::new(self.share));
         askers.insert(whose.into(), Arc::downgrade(&share));
@@ -59,7 +59,7 @@ impl Turns {
 
 #[cold]
 fn busy() -> Fault {
-    Fault::new(Code::Overloaded, "too many names are being resolved").retry_after(WAIT)
+    Fault::new(Code::Overloaded, "Too many names are being resolved").retry_after(WAIT)
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn one_asker_leaves_half_of_the_places_to_others_and_is_forgotten() {
+    async fn one_caller_leaves_half_of_the_permits_to_others_and_is_forgotten() {
         let turns = Turns::new(4);
         let mine = [turns.take("a").await.unwrap(), turns.take("a").await.unwrap()];
         assert_eq!(turns.take("a").await.unwrap_err().code(), Code::Overloaded);

@@ -1,23 +1,23 @@
-//! The bytes that a signature over an agent card covers (A2A 1.0 §8.4.1): the card without its signatures, in RFC
-//! 8785's canonical form.
+//! Canonical forms of an agent card, which are the bytes that a signature covers (A2A 1.0 §8.4.1): the card without
+//! its signatures in RFC 8785's canonical form.
 //!
-//! The text wants defaults left out by the field's presence; the SDKs for Python and JavaScript leave out every empty
-//! value and every field that they do not know, and Python writes other than ASCII as escapes. A signature is looked
-//! for under each of these forms, and made under each that differs. What an SDK's form leaves out it does not protect:
-//! an unknown field is then taken out of the card that is believed, and an empty value means nothing to the reader.
+//! The specification omits defaults by field presence. The SDKs for Python and JavaScript omit every empty value and
+//! every unknown field, and Python escapes non-ASCII characters. Verification tries each of these forms, and signing
+//! makes a signature for each that differs. A form does not protect what it omits: unknown fields are then removed from
+//! the verified card, and readers must treat empty values as absent.
 
 use super::schema::{CARD, Field, Kind};
 use serde_json::{Map, Value};
 
-/// One reading of a card, as bytes to sign.
+/// One canonical form of a card.
 #[derive(Debug, PartialEq)]
 pub(super) struct Form {
     pub(super) bytes: Vec<u8>,
-    /// Whether fields that A2A 1.0 does not know are covered.
+    /// Whether the form covers fields unknown to A2A 1.0.
     pub(super) foreign: bool,
 }
 
-/// Every form under which a card may have been signed, the one that covers most first.
+/// Returns every form that may have been signed, the one that covers most first.
 pub(super) fn accepted(card: &Map<String, Value>) -> Vec<Form> {
     let known = shape(card, CARD, true);
     let sparse = [clean_members(card), clean_members(&known)];
@@ -33,7 +33,7 @@ pub(super) fn accepted(card: &Map<String, Value>) -> Vec<Form> {
     distinct(found)
 }
 
-/// The forms that a card is signed under: one for a reader of the text, one for each kind of SDK.
+/// Returns the forms to sign: one for readers of the specification, and one for each kind of SDK.
 pub(super) fn signed(card: &Map<String, Value>) -> Vec<Form> {
     let sparse = clean_members(&shape(card, CARD, true));
     let mut found: Vec<Form> = Vec::new();
@@ -46,17 +46,17 @@ pub(super) fn signed(card: &Map<String, Value>) -> Vec<Form> {
     distinct(found)
 }
 
-/// The card without what A2A 1.0 does not know.
+/// Removes the fields unknown to A2A 1.0.
 pub(super) fn known(card: &Map<String, Value>) -> Map<String, Value> {
     let mut known = shape(card, CARD, true);
-    // What was dropped as a default is the reader's default too.
+    // An omitted default is the reader's default too.
     if let Some(signatures) = card.get("signatures") {
         known.insert("signatures".to_owned(), signatures.clone());
     }
     known
 }
 
-/// RFC 8785.
+/// Serializes members in the canonical form of RFC 8785, without signatures.
 pub(super) fn canonical(members: &Map<String, Value>) -> Option<Vec<u8>> {
     let mut members = members.clone();
     members.remove("signatures");
@@ -73,8 +73,7 @@ fn distinct(forms: Vec<Form>) -> Vec<Form> {
     kept
 }
 
-/// Leaves out what is at its default and neither required nor of explicit presence; `strict` leaves out unknown
-/// fields too.
+/// Omits defaults of fields that are neither required nor of explicit presence; with `strict`, unknown fields too.
 fn shape(members: &Map<String, Value>, fields: &[Field], strict: bool) -> Map<String, Value> {
     let mut shaped = Map::new();
     for (name, value) in members {
@@ -104,7 +103,7 @@ fn shape_value(value: &Value, kind: &Kind, strict: bool) -> Value {
     }
 }
 
-/// A message that is there and empty is there: only lists, maps and plain values have defaults.
+/// Whether a value is its field's default. An empty message is not: only lists, maps and scalars have defaults.
 fn is_default(value: &Value, kind: &Kind) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -115,7 +114,7 @@ fn is_default(value: &Value, kind: &Kind) -> bool {
     }
 }
 
-/// What the SDKs do: null, empty texts, lists and objects go, and whatever is empty thereby.
+/// Omits null and empty strings, lists and objects recursively, as the SDKs do.
 fn clean_members(members: &Map<String, Value>) -> Map<String, Value> {
     let kept = members.iter().filter(|(name, _)| *name != "signatures");
     kept.filter_map(|(name, value)| Some((name.clone(), clean(value)?))).collect()
@@ -138,13 +137,13 @@ fn clean(value: &Value) -> Option<Value> {
     }
 }
 
-/// As Python's encoder writes it: everything beyond ASCII as UTF-16 escapes.
+/// Escapes non-ASCII characters as UTF-16 units, as Python's encoder does.
 fn escaped(bytes: &[u8]) -> Vec<u8> {
     let mut ascii = Vec::with_capacity(bytes.len());
     let text = String::from_utf8_lossy(bytes);
     for letter in text.chars() {
         match u8::try_from(letter) {
-            // Python escapes the delete character no more than RFC 8785 does.
+            // Neither Python nor RFC 8785 escapes the delete character.
             Ok(byte) if byte.is_ascii() => ascii.push(byte),
             _ => {
                 let mut units = [0; 2];

@@ -1,5 +1,5 @@
-//! Public keys in JWK (RFC 7517, 7518, 8037), and what each may have signed. The key decides the algorithm; a
-//! signature's header can only agree with it.
+//! Public keys as JWK (RFC 7517, 7518, 8037), and verification with them. The key determines the algorithm; a
+//! signature's header must match it.
 
 use aws_lc_rs::{
     digest::{SHA256, digest},
@@ -10,10 +10,10 @@ use aws_lc_rs::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-/// Keys of one set that are looked at.
+/// Maximum number of keys in a set.
 const MOST: usize = 100;
 
-/// A public key that signatures are checked with.
+/// Public key for verifying signatures.
 #[derive(Debug)]
 pub(super) struct Key {
     kid: Option<Box<str>>,
@@ -23,7 +23,7 @@ pub(super) struct Key {
 
 #[derive(Debug)]
 pub(super) enum Material {
-    /// A point on P-256, uncompressed.
+    /// Uncompressed point on P-256.
     P256(Vec<u8>),
     Ed25519(Vec<u8>),
     Rsa {
@@ -32,14 +32,14 @@ pub(super) enum Material {
     },
 }
 
-/// The keys of a JWK Set that can be used.
+/// Returns the usable keys of a JWK Set.
 ///
 /// # Errors
-/// That it is no set, or that none of its keys can be used, and why.
+/// The value is not a JWK Set, or none of its keys is usable.
 pub(super) fn set(set: &Value) -> Result<Vec<Key>, String> {
-    let keys = set.get("keys").and_then(Value::as_array).ok_or("it is no JWK Set (an object with an array 'keys')")?;
+    let keys = set.get("keys").and_then(Value::as_array).ok_or("is not a JWK Set (an object with an array 'keys')")?;
     if keys.len() > MOST {
-        return Err(format!("it holds {} keys (at most {MOST})", keys.len()));
+        return Err(format!("has {} keys (at most {MOST})", keys.len()));
     }
     let (mut usable, mut reasons) = (Vec::new(), Vec::new());
     for (at, key) in keys.iter().enumerate() {
@@ -49,7 +49,7 @@ pub(super) fn set(set: &Value) -> Result<Vec<Key>, String> {
         }
     }
     match usable.is_empty() {
-        true if reasons.is_empty() => Err("it holds no key".to_owned()),
+        true if reasons.is_empty() => Err("has no key".to_owned()),
         true => Err(reasons.join("; ")),
         false => Ok(usable),
     }
@@ -59,16 +59,16 @@ impl Key {
     fn read(jwk: &Value) -> Result<Self, String> {
         let text = |name: &str| jwk.get(name).and_then(Value::as_str);
         if text("use").is_some_and(|usage| usage != "sig") {
-            return Err("is not for signatures (use: sig)".to_owned());
+            return Err("use: must be sig".to_owned());
         }
         let operations = jwk.get("key_ops").and_then(Value::as_array);
         if operations.is_some_and(|operations| !operations.iter().any(|each| each == "verify")) {
-            return Err("is not for verifying (key_ops: verify)".to_owned());
+            return Err("key_ops: must include verify".to_owned());
         }
         let part = |name: &str, size: Option<usize>| {
             let bytes = text(name).and_then(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok());
             let bytes = bytes.filter(|bytes| size.is_none_or(|size| bytes.len() == size));
-            bytes.ok_or_else(|| format!("{name}: is missing or not what such a key has"))
+            bytes.ok_or_else(|| format!("{name}: is missing or invalid for this kind of key"))
         };
         let material = match (text("kty"), text("crv")) {
             (Some("EC"), Some("P-256")) => {
@@ -76,16 +76,18 @@ impl Key {
             }
             (Some("OKP"), Some("Ed25519")) => Material::Ed25519(part("x", Some(32))?),
             (Some("RSA"), _) => rsa(part("n", None)?, part("e", None)?)?,
-            _ => return Err("is of no kind that is believed (EC on P-256, OKP with Ed25519, RSA)".to_owned()),
+            _ => return Err("is of an unsupported kind (EC on P-256, OKP with Ed25519 or RSA is required)".to_owned()),
         };
         let key = Self { kid: text("kid").map(Into::into), thumbprint: thumbprint(&material), material };
         match text("alg") {
-            Some(other) if !key.fits(other, None) => Err(format!("alg: '{other}' is not {}", key.algorithm())),
+            Some(other) if !key.fits(other, None) => {
+                Err(format!("alg: '{other}' does not match the key ({})", key.algorithm()))
+            }
             _ => Ok(key),
         }
     }
 
-    /// The name of the algorithm that this key signs with (RFC 7518 §3.1, RFC 8037 §3.1).
+    /// Returns the name of the key's algorithm (RFC 7518 §3.1, RFC 8037 §3.1).
     pub(super) fn algorithm(&self) -> &'static str {
         match self.material {
             Material::P256(_) => "ES256",
@@ -94,9 +96,9 @@ impl Key {
         }
     }
 
-    /// Whether a signature that names this algorithm and key can be by this key.
+    /// Whether a signature with this algorithm and key id may be by this key.
     pub(super) fn fits(&self, algorithm: &str, kid: Option<&str>) -> bool {
-        // RFC 9864 gives EdDSA over Ed25519 a second name.
+        // RFC 9864 adds a second name for EdDSA over Ed25519.
         let same = algorithm == self.algorithm() || (algorithm == "Ed25519" && self.algorithm() == "EdDSA");
         let named = kid.is_none_or(|kid| kid == self.thumbprint || self.kid.as_deref().is_none_or(|own| own == kid));
         same && named
@@ -114,18 +116,18 @@ impl Key {
     }
 }
 
-/// RFC 7518 §3.3 asks for 2048 bits or more; beyond 8192 a check would cost too much.
+/// Validates an RSA key. RFC 7518 §3.3 requires at least 2048 bits; above 8192 verification costs too much.
 fn rsa(n: Vec<u8>, e: Vec<u8>) -> Result<Material, String> {
     let strip = |bytes: Vec<u8>| -> Vec<u8> { bytes.into_iter().skip_while(|byte| *byte == 0).collect() };
     let (n, e) = (strip(n), strip(e));
     let bits = n.len() * 8 - n.first().map_or(0, |first| first.leading_zeros() as usize);
     match (2048..=8192).contains(&bits) && !e.is_empty() {
         true => Ok(Material::Rsa { n, e }),
-        false => Err(format!("has {bits} bits (2048 to 8192)")),
+        false => Err(format!("has {bits} bits (must be 2048 to 8192)")),
     }
 }
 
-/// The members of a key that RFC 7638 §3.2 counts as required, and no others.
+/// Returns the required members of a key (RFC 7638 §3.2), and no others.
 pub(super) fn required(material: &Material) -> Value {
     let write = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
     match material {
@@ -138,7 +140,7 @@ pub(super) fn required(material: &Material) -> Value {
     }
 }
 
-/// RFC 7638 §3: over the required members, in order, without space.
+/// Computes the thumbprint (RFC 7638 §3) over the required members in order, without whitespace.
 pub(super) fn thumbprint(material: &Material) -> String {
     let text = serde_json_canonicalizer::to_vec(&required(material)).unwrap_or_default();
     URL_SAFE_NO_PAD.encode(digest(&SHA256, &text))

@@ -1,7 +1,7 @@
-//! Signatures over JSON documents (JWS, RFC 7515, over RFC 8785's canonical form) and over claims (JWT): others' are
-//! verified, and the gateway's own are made, with keys that are published.
-//! It fetches no key that a document names (`jku`): whoever writes a document would choose its judge. A signature says
-//! nothing of time: a publisher's older card stays signed until its key is no longer believed.
+//! Signing: signatures over JSON documents (JWS, RFC 7515, over RFC 8785's canonical form) and over claims (JWT). It
+//! verifies those of others, and makes the gateway's own, with keys that are published.
+//! It never fetches a key that a document names (`jku`): the author of a document must not choose its verifier. A
+//! signature has no time: an older card of a publisher stays valid until its key is no longer trusted.
 
 mod forms;
 mod jwk;
@@ -19,12 +19,12 @@ use jwk::{Key, Material};
 use rustls_pki_types::{PrivateKeyDer, pem::PemObject};
 use serde_json::{Map, Value, json};
 
-/// Signatures on one card that are looked at.
+/// Maximum number of signatures on one card.
 const MOST_SIGNATURES: usize = 8;
-/// Characters of one member of a signature.
+/// Maximum number of characters of a signature's member.
 const LONGEST_MEMBER: usize = 8_192;
 
-/// The gateway's own key.
+/// The gateway's own signing key.
 pub struct Signer {
     pair: Pair,
     public: Material,
@@ -39,18 +39,18 @@ enum Pair {
 
 impl std::fmt::Debug for Signer {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("Signer").field("kid", &self.kid).finish_non_exhaustive()
+        to.debug_struct("SigningKey").field("kid", &self.kid).finish_non_exhaustive()
     }
 }
 
 impl Signer {
-    /// Reads the private key in PEM (P-256 or Ed25519).
+    /// Parses the private key in PEM (P-256 or Ed25519).
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The key is invalid or of another kind.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
-            .map_err(|_| "it holds no private key in PEM (-----BEGIN PRIVATE KEY-----)".to_owned())?;
+            .map_err(|_| "must be a private key in PEM (-----BEGIN PRIVATE KEY-----)".to_owned())?;
         let der = key.secret_der();
         let (pair, public) = if let Ok(pair) = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der)
         {
@@ -60,15 +60,15 @@ impl Signer {
             let public = Material::Ed25519(pair.public_key().as_ref().to_vec());
             (Pair::Ed25519(pair), public)
         } else {
-            return Err("the key cannot sign cards (a key on P-256 or of Ed25519 is needed)".to_owned());
+            return Err("must be a key on P-256 or of Ed25519".to_owned());
         };
         let kid = jwk::thumbprint(&public);
         Ok(Self { pair, public, kid, random: SystemRandom::new() })
     }
 
-    /// Signs `card` as A2A 1.0 has it: its `signatures` are replaced by the gateway's, one for each canonical form
-    /// that readers of it make (see `forms.rs`; mostly these are one). `keys` is the URL under which [`Signer::jwks`]
-    /// is served. What is no object is left as it is.
+    /// Signs `card` as A2A 1.0 defines it: replaces its `signatures` by the gateway's, one for each canonical form
+    /// that readers build (see `canonical_forms`; they are mostly equal). `jwks_url` is the URL that serves
+    /// [`SigningKey::jwks`]. A value other than an object stays unchanged.
     pub fn sign_card(&self, card: &mut Value, keys: &str) {
         let Value::Object(members) = card else { return };
         let header = json!({"alg": self.algorithm(), "jku": keys, "kid": self.kid, "typ": "JOSE"});
@@ -82,7 +82,7 @@ impl Signer {
         members.insert("signatures".to_owned(), Value::Array(signatures));
     }
 
-    /// The public key as a JWK Set (RFC 7517).
+    /// Returns the public key as a JWK Set (RFC 7517).
     pub fn jwks(&self) -> Value {
         let mut key = jwk::required(&self.public);
         if let Value::Object(members) = &mut key {
@@ -99,7 +99,7 @@ impl Signer {
         }
     }
 
-    /// `None` where the machine has no randomness: the card then goes unsigned rather than wrongly signed.
+    /// Signs `message`. Returns `None` if the machine has no randomness: the card then stays unsigned.
     fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
             Pair::P256(pair) => pair.sign(&self.random, message).ok().map(|signature| signature.as_ref().to_vec()),
@@ -108,39 +108,39 @@ impl Signer {
     }
 }
 
-/// Keys of publishers that are believed.
+/// Trusted public keys of publishers.
 #[derive(Debug)]
 pub struct Trusted {
     keys: Vec<Key>,
 }
 
 impl Trusted {
-    /// Reads a JWK Set. Keys of it that cannot be used are left out.
+    /// Parses a JWK Set. Unusable keys are skipped.
     ///
     /// # Errors
-    /// Why it cannot be used: it is no set, or none of its keys can be used.
+    /// The value is not a JWK Set, or none of its keys is usable.
     pub fn from_jwks(set: &Value) -> Result<Self, String> {
         jwk::set(set).map(|keys| Self { keys })
     }
 
-    /// Whether `card` has `signatures` of which at least one is by a key believed here, and covers the card as it is.
+    /// Verifies that one of the `signatures` of `card` is by a trusted key and covers the card as it is.
     ///
     /// # Errors
-    /// Why not: unsigned, an unknown key, or a signature that does not hold.
+    /// The card is unsigned, or no signature is valid: an unknown key, or changed content.
     pub fn verify_card(&self, card: &Value) -> Result<(), String> {
         self.believed(card).map(drop)
     }
 
-    /// As [`Trusted::verify_card`], and what of the card the signature covers: all of it, or, where it was made by an
-    /// SDK that signs only the fields of A2A 1.0, those.
+    /// As [`TrustedKeys::verify_card`]; returns the part of the card that the signature covers: all of it or, if the
+    /// signature is by an SDK that signs only the fields of A2A 1.0, those fields.
     ///
     /// # Errors
-    /// As [`Trusted::verify_card`].
+    /// As [`TrustedKeys::verify_card`].
     pub fn believed(&self, card: &Value) -> Result<Value, String> {
-        let members = card.as_object().ok_or("signatures: only an object is signed")?;
+        let members = card.as_object().ok_or("signatures: only an object can be signed")?;
         let signatures = match members.get("signatures") {
             Some(Value::Array(signatures)) if signatures.len() > MOST_SIGNATURES => {
-                return Err(format!("signatures: there are {} (at most {MOST_SIGNATURES})", signatures.len()));
+                return Err(format!("signatures: has {} (at most {MOST_SIGNATURES})", signatures.len()));
             }
             Some(Value::Array(signatures)) if !signatures.is_empty() => signatures,
             Some(Value::Array(_)) | None => return Err("signatures: the card is not signed".to_owned()),
@@ -158,7 +158,7 @@ impl Trusted {
         Err(reasons.join("; "))
     }
 
-    /// Which of the forms the signature holds for.
+    /// Returns the form that the signature covers.
     fn covers<'a>(&self, signature: &Value, forms: &'a [forms::Form]) -> Result<&'a forms::Form, String> {
         let member = |name: &str| {
             let text = signature.get(name).and_then(Value::as_str).filter(|text| text.len() <= LONGEST_MEMBER);
@@ -171,9 +171,7 @@ impl Trusted {
         let kid = header.get("kid").and_then(Value::as_str);
         let keys: Vec<&Key> = self.keys.iter().filter(|key| key.fits(algorithm, kid)).collect();
         if keys.is_empty() {
-            return Err(
-                "is by no key that is believed (the algorithm and the key's id must be the key's own)".to_owned()
-            );
+            return Err("is by no trusted key (alg and kid must match the key)".to_owned());
         }
         let inputs = forms.iter().map(|form| (form, signing_input(protected, &form.bytes)));
         for (form, input) in inputs {
@@ -181,23 +179,23 @@ impl Trusted {
                 return Ok(form);
             }
         }
-        Err("does not hold: the card or the signature was changed".to_owned())
+        Err("is invalid: the card or the signature was changed".to_owned())
     }
 }
 
-/// The protected header. An extension that must be understood is not (RFC 7515 §4.1.11).
+/// Decodes the protected header. Critical extensions are refused: none is supported (RFC 7515 §4.1.11).
 fn header(protected: &str) -> Result<Map<String, Value>, String> {
     let bytes = URL_SAFE_NO_PAD.decode(protected).map_err(|_| "protected: must be base64url")?;
     match crate::unit::json::read(&bytes, 8) {
         Ok(Value::Object(header)) if header.contains_key("crit") => {
-            Err("protected.crit: asks for an extension that is not understood".to_owned())
+            Err("protected.crit: names an extension that is not supported".to_owned())
         }
         Ok(Value::Object(header)) => Ok(header),
         _ => Err("protected: must be a JSON object in base64url".to_owned()),
     }
 }
 
-/// RFC 7515 §5.1.
+/// Builds the JWS signing input (RFC 7515 §5.1).
 fn signing_input(protected: &str, payload: &[u8]) -> String {
     format!("{protected}.{}", URL_SAFE_NO_PAD.encode(payload))
 }

@@ -1,21 +1,21 @@
-//! The fields of an agent card in A2A 1.0, as far as its canonical form asks: which there are, and which stand there
-//! even when empty.
+//! Fields of an agent card of A2A 1.0, as its canonical form needs them: the known fields, and those that are kept even
+//! when empty.
 
 /// One field of a message.
 pub(super) struct Field {
     pub(super) name: &'static str,
-    /// Required, or of explicit presence: what is written stands, empty or not.
+    /// Required, or of explicit presence: kept even when empty.
     pub(super) kept: bool,
     pub(super) kind: Kind,
 }
 
-/// What a field holds.
+/// Type of a field.
 pub(super) enum Kind {
-    /// A plain value, or a structure of its own that is never touched.
+    /// A scalar, or a structure that is kept unchanged.
     Plain,
     /// A message, or a list of them.
     Message(&'static [Field]),
-    /// Messages by name.
+    /// A map of messages.
     Map(&'static [Field]),
 }
 

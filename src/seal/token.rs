@@ -1,25 +1,25 @@
-//! Claims in the compact form (JWT, RFC 7519): signed by the gateway, and verified where their signer is believed.
-//! The type of a token is part of what is checked (RFC 8725 §3.11): a signature made for one use counts for no other.
-//! What the claims say, and whether their time is over, is the reader's to judge.
+//! Signed claims in the compact form (JWT, RFC 7519), made by the gateway and verified with trusted keys. The token's
+//! type is verified too (RFC 8725 §3.11): a signature for one use is not valid for another. The caller checks the
+//! claims, including their expiry.
 
 use super::{Signer, Trusted, header};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-/// Nested arrays and objects in claims.
+/// Maximum nesting of arrays and objects in claims.
 const DEEPEST: u16 = 8;
 
-/// Why a token is not believed.
+/// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is none, or none of this type.
+    /// It is not a token, or of another type.
     Malformed(&'static str),
-    /// No key that is believed has signed it.
+    /// No trusted key has signed it.
     Foreign,
 }
 
 impl Signer {
-    /// A token of the type `kind` with `claims`. `None` where the machine has no randomness.
+    /// Builds a signed token of the type `kind` with `claims`. `None` if the machine has no randomness.
     pub fn token(&self, kind: &str, claims: &Value) -> Option<String> {
         let header = json!({"alg": self.algorithm(), "kid": self.kid, "typ": kind});
         let mut token = URL_SAFE_NO_PAD.encode(header.to_string());
@@ -33,36 +33,37 @@ impl Signer {
 }
 
 impl Trusted {
-    /// The claims of a token of the type `kind`, signed by a key believed here, which it names. The reader bounds its
+    /// Returns the claims of a token of the type `kind`, signed by the trusted key that it names. The caller bounds its
     /// length.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// The token is malformed, or signed by no trusted key.
     pub fn claims(&self, kind: &str, token: &str) -> Result<Value, Refused> {
         let mut parts = token.split('.');
         let (Some(head), Some(claims), Some(signature), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(Refused::Malformed("it has not three parts"));
+            return Err(Refused::Malformed("it does not have three parts"));
         };
-        let read = header(head).map_err(|_| Refused::Malformed("its header cannot be read"))?;
+        let read = header(head).map_err(|_| Refused::Malformed("its header is invalid"))?;
         let text = |name: &str| read.get(name).and_then(Value::as_str);
         if text("typ").is_none_or(|typ| !typ.eq_ignore_ascii_case(kind)) {
             return Err(Refused::Malformed("it is of another type"));
         }
         let (Some(algorithm), Some(kid)) = (text("alg"), text("kid")) else {
-            return Err(Refused::Malformed("its header names no algorithm or no key"));
+            return Err(Refused::Malformed("its header has no algorithm or no key id"));
         };
-        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| Refused::Malformed("its signature is none"))?;
+        let signature =
+            URL_SAFE_NO_PAD.decode(signature).map_err(|_| Refused::Malformed("its signature is not base64url"))?;
         let signed = token.get(..head.len() + 1 + claims.len()).unwrap_or_default().as_bytes();
         let mut keys = self.keys.iter().filter(|key| key.fits(algorithm, Some(kid)));
         if !keys.any(|key| key.verifies(signed, &signature)) {
             return Err(Refused::Foreign);
         }
-        let claims = URL_SAFE_NO_PAD.decode(claims).map_err(|_| Refused::Malformed("its claims cannot be read"))?;
+        let claims = URL_SAFE_NO_PAD.decode(claims).map_err(|_| Refused::Malformed("its claims are not base64url"))?;
         match crate::unit::json::read(&claims, DEEPEST) {
             Ok(claims @ Value::Object(_)) => Ok(claims),
-            _ => Err(Refused::Malformed("its claims are no JSON object")),
+            _ => Err(Refused::Malformed("its claims are not a JSON object")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A set of slots, one bit each.
+//! Bitset of slots.
 
 /// A set of slots.
 #[derive(Clone, Debug, Default)]
@@ -7,26 +7,26 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// A set without members that has room for slots below `size`.
+    /// Creates an empty set with capacity for the slots below `size`.
     pub(super) fn empty(size: usize) -> Self {
         Self { words: vec![0; size.div_ceil(64)] }
     }
 
-    /// Takes `slot` in; one beyond the room is left out.
+    /// Inserts `slot`; a slot beyond the capacity is ignored.
     pub(super) fn insert(&mut self, slot: u32) {
         if let Some(word) = self.words.get_mut(slot as usize / 64) {
             *word |= 1 << (slot % 64);
         }
     }
 
-    /// Keeps what is in `other` too.
+    /// Intersects this set with `other`.
     pub(super) fn keep(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word &= other;
         }
     }
 
-    /// Takes in what is in `other`.
+    /// Adds the members of `other`.
     pub(super) fn join(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word |= other;
@@ -37,13 +37,13 @@ impl Bits {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// The members in order.
+    /// Iterates over the members in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
         (0u32..).zip(&self.words).flat_map(|(at, word)| Members(*word).map(move |bit| at * 64 + bit))
     }
 }
 
-/// The places of the bits that are set, the lowest first.
+/// Iterator over the set bits of a word, the lowest first.
 struct Members(u64);
 
 impl Iterator for Members {

@@ -1,37 +1,38 @@
-//! What the operator decides about finding: which model knows what words mean, and what ranks.
+//! Configuration of the search: the embedding model and the ranking.
 
 use crate::unit::FilePath;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// How agents are found.
+/// Search over agents.
 ///
-/// An agent whose text has forty different words costs about 370 bytes here, 132 of them for the built-in model; while a
-/// change is taken in, the old index and the new one stand side by side. No more than 16 KiB of an agent's text are read.
+/// An agent whose text has forty different words costs about 370 bytes here, 132 of them for the built-in model. During
+/// an update, the old index and the new one are both in memory. At most 16 KiB of an agent's text are indexed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Search")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The model that knows what words mean: `builtin` (default; English, 128 dimensions), `off`, or the folder of
-    /// another static model in the form of model2vec (config.json, tokenizer.json with WordPiece, model.safetensors
-    /// of at most 512MiB). It costs its own size in memory, and its dimensions plus four bytes for each agent.
+    /// Embedding model for semantic ranking: `builtin` (English, 128 dimensions), `off`, or the folder of another
+    /// static model in the format of model2vec (config.json, tokenizer.json with WordPiece, model.safetensors of at
+    /// most 512MiB). It costs its own size in memory, and its dimensions plus four bytes for each agent.
+    /// Default: `builtin`.
     #[schemars(with = "String")]
     pub model: Source,
-    /// What the order of agents found by words depends on; `auto` unless written.
+    /// Ranking of the agents that match a query's text. Default: `auto`.
     pub ranking: Ranking,
 }
 
-/// Where the model comes from.
+/// Where the embedding model comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
-    /// It is part of the program.
+    /// Compiled into the program.
     #[default]
     Builtin,
-    /// There is none.
+    /// No model.
     Off,
-    /// A folder.
+    /// The files of a folder.
     Folder(FilePath),
 }
 
@@ -40,7 +41,7 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => Err("say which model is used (builtin, off or the path of a folder)".to_owned()),
+            "" => Err("must be builtin, off or the path of a folder".to_owned()),
             "builtin" => Ok(Self::Builtin),
             "off" => Ok(Self::Off),
             path => path.parse().map(Self::Folder),
@@ -66,17 +67,17 @@ impl From<Source> for String {
     }
 }
 
-/// What ranks.
+/// Ranking of search results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ranking {
-    /// What measures best: words and meaning together; words alone without a model.
+    /// The best by measurement: `hybrid` with a model, `text` without one.
     #[default]
     Auto,
-    /// Words that the query and the agent share (BM25).
+    /// Terms that the query and the agent share (BM25).
     Text,
-    /// What the words mean, as the model knows it.
+    /// Similarity of meaning by the embedding model.
     Semantic,
-    /// Both.
+    /// Both `text` and `semantic`.
     Hybrid,
 }

@@ -1,12 +1,12 @@
-//! Which agents have all that is asked for (R15, R22).
+//! Filters by capability, tag, language and status (R15, R22).
 
 use super::{Filters, Word, bits::Bits, read::start, state::State};
 use std::collections::BTreeSet;
 
-/// Bytes of a capability, tag or language that count; longer ones are alike from there on.
+/// Maximum length of a capability, tag or language in bytes; the rest is ignored.
 const LONGEST: usize = 256;
 
-/// What a filter's value is about.
+/// Property that a filter compares.
 #[derive(Clone, Copy)]
 pub(super) enum Facet {
     Capability,
@@ -14,7 +14,7 @@ pub(super) enum Facet {
     Language,
 }
 
-/// The term under which agents with this value stand in the lexicon. It begins with a character that no word has.
+/// Returns the index term of agents with this value. It starts with a character that no word contains.
 pub(super) fn facet(facet: Facet, value: &str) -> String {
     let mark = match facet {
         Facet::Capability => "\u{1}c",
@@ -28,7 +28,7 @@ pub(super) fn facet(facet: Facet, value: &str) -> String {
     }
 }
 
-/// The agents of `state` that `filters` let pass.
+/// Returns the slots of the agents in `snapshot` that match `filters`.
 pub(super) fn pass(state: &State, filters: &Filters) -> Bits {
     let mut wanted = with_status(state, &filters.status);
     let values = [(Facet::Capability, &filters.capabilities), (Facet::Tag, &filters.tags)];
@@ -66,7 +66,8 @@ fn with_status(state: &State, status: &[Word]) -> Bits {
     wanted
 }
 
-/// Basic filtering of RFC 4647: `zh` stands for `zh` and whatever begins with `zh-`. Who names no language has all.
+/// Basic filtering of RFC 4647: `zh` matches `zh` and every tag with the prefix `zh-`. Agents without languages match
+/// every range.
 fn speaking(state: &State, range: &str) -> Bits {
     let mut having = Bits::empty(state.agents.len());
     let exact = [range, &facet(Facet::Language, "")];

@@ -1,35 +1,35 @@
-//! Which term stands where: every term in order, and with each the slots of the agents that have it. Immutable; a
-//! change merges what stays with what is new, in one pass over both and without reading any agent again.
+//! Inverted index: every term in order, with the slots of the agents that have it. It is immutable; an update merges
+//! the remaining postings with the new ones, in one pass over both and without reading any agent again.
 
 use foldhash::fast::RandomState;
 use std::{cmp::Ordering, collections::HashMap, ops::Range};
 
-/// A slot in the map of a change: this agent is gone.
+/// Target slot of a removed agent in a slot map.
 pub(super) const GONE: u32 = u32::MAX;
 
 /// Terms and their postings.
 #[derive(Debug, Default)]
 pub(super) struct Lexicon {
-    /// Every term, in order, back to back.
+    /// All terms in order, concatenated.
     text: String,
-    /// Where each term ends in `text`.
+    /// End of each term in `term_text`.
     ends: Vec<usize>,
-    /// Where each term's postings end.
+    /// End of each term's postings.
     bounds: Vec<usize>,
     /// The slots of each term, ascending.
     slots: Vec<u32>,
-    /// How much the term weighs in that agent.
+    /// Weight of the term in the agent of the slot.
     weights: Vec<u8>,
 }
 
-/// Terms of new agents, collected before they are merged.
+/// Collects the terms of new agents before a merge.
 #[derive(Default)]
 pub(super) struct Fresh {
     terms: HashMap<Box<str>, Vec<(u32, u8)>, RandomState>,
 }
 
 impl Fresh {
-    /// Notes that the agent in `slot` has `term`. Slots come in ascending order.
+    /// Records that the agent in `slot` has `term`. Slots must come in ascending order.
     pub(super) fn note(&mut self, slot: u32, term: &str, weight: u8) {
         let Some(postings) = self.terms.get_mut(term) else {
             self.terms.insert(term.into(), vec![(slot, weight)]);
@@ -64,17 +64,17 @@ impl Postings<'_> {
 }
 
 impl Lexicon {
-    /// How many terms there are.
+    /// Returns the number of terms.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// The term at `at`; empty beyond the last.
+    /// Returns the term at `at`; empty beyond the last.
     pub(super) fn term(&self, at: usize) -> &str {
         self.ends.get(at).and_then(|end| self.text.get(start(&self.ends, at)..*end)).unwrap_or_default()
     }
 
-    /// The postings of the term at `at`.
+    /// Returns the postings of the term at `at`.
     pub(super) fn postings(&self, at: usize) -> Postings<'_> {
         let range = self.bounds.get(at).map(|end| start(&self.bounds, at)..*end).unwrap_or_default();
         Postings {
@@ -83,19 +83,19 @@ impl Lexicon {
         }
     }
 
-    /// Where `term` stands.
+    /// Returns the position of `term`.
     pub(super) fn find(&self, term: &str) -> Option<usize> {
         let at = self.first(|other| other >= term);
         (at < self.len() && self.term(at) == term).then_some(at)
     }
 
-    /// Where the terms that begin with `prefix` stand.
+    /// Returns the positions of the terms that start with `prefix`.
     pub(super) fn beginning(&self, prefix: &str) -> Range<usize> {
         let from = self.first(|term| term >= prefix);
         from..self.first(|term| term > prefix && !term.starts_with(prefix)).max(from)
     }
 
-    /// The first place whose term `is_there`, which holds for every later one too.
+    /// Returns the first position whose term satisfies `is_at_or_after`, which must hold for all later terms too.
     fn first(&self, is_there: impl Fn(&str) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -108,7 +108,7 @@ impl Lexicon {
         low
     }
 
-    /// What stays of this one, each slot moved to where `moved` says, with what is new. `moved` keeps the order.
+    /// Merges the remaining postings, mapped by `slot_map`, with the new ones. `slot_map` preserves the order.
     pub(super) fn merge(&self, moved: &[u32], fresh: Fresh) -> Self {
         let mut fresh: Vec<_> = fresh.terms.into_iter().collect();
         fresh.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
@@ -136,8 +136,8 @@ impl Lexicon {
         merged
     }
 
-    /// Appends a term with what stays of its old postings and the new ones, in the order of slots; a term that no
-    /// agent has any more is left out.
+    /// Appends a term with its remaining and its new postings, in the order of slots; a term without postings is
+    /// omitted.
     fn add(&mut self, term: &str, old: Postings<'_>, moved: &[u32], new: &[(u32, u8)]) {
         let mut new = new.iter().copied().peekable();
         let before = self.slots.len();
@@ -173,7 +173,7 @@ impl Lexicon {
     }
 }
 
-/// Where the part at `at` begins, given where each ends.
+/// Returns the start of the range at `at`, given the ends of all ranges.
 fn start(ends: &[usize], at: usize) -> usize {
     at.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0)
 }

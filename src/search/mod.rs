@@ -1,10 +1,10 @@
-//! Finding agents: filters, words and meaning over every agent that is served. It knows nothing of callers: whoever
-//! asks says which agents may be found.
+//! Search over the served agents: filters, BM25 ranking and semantic ranking. It knows nothing of callers: visibility
+//! to a caller is a predicate of each search.
 //!
-//! An update makes a new state beside the one that is searched, and swaps it in: no search waits for one, and each sees
-//! all of an update or nothing of it. The index is our own and not an engine's: filters, words and vectors share one
-//! numbering of agents, so that a change is one merge, a search three passes over arrays, and whoever asks is consulted
-//! only for the agents that would be shown.
+//! An update builds a new snapshot beside the current one, and swaps it in: searches never wait for an update, and each
+//! sees all of an update or none of it. The index is our own, not an engine: filters, terms and vectors share one
+//! numbering of agents, so that an update is one merge, a search is three passes over arrays, and the predicate runs
+//! only for the agents that a result page may contain.
 
 mod bits;
 mod config;
@@ -31,20 +31,20 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What an agent must have: all of it, and at least the listed values (R22).
+/// Filters of a search; an agent must match all of them (R22).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filters {
-    /// Capabilities; compared without regard to case.
+    /// Capabilities that the agent must have; compared case-insensitively.
     pub capabilities: Vec<String>,
-    /// Tags; likewise.
+    /// Tags that the agent must have; compared case-insensitively.
     pub tags: Vec<String>,
-    /// Languages; an agent that names none has all (R15).
+    /// Language ranges, all of which the agent must match; agents without languages match every range (R15).
     pub languages: Vec<String>,
-    /// `active`, `inactive`, `deprecated`; none stands for active and deprecated.
+    /// Statuses to include; empty means active and deprecated.
     pub status: Vec<Word>,
 }
 
-/// A status as a filter names it.
+/// A status in a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// `active`
@@ -55,54 +55,54 @@ pub enum Word {
     Deprecated,
 }
 
-/// What is looked for.
+/// A search request.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// What every agent found has.
+    /// Filters that every hit matches.
     pub filters: Filters,
-    /// What it should be about, in words; ranks what is found. Empty: in the order of ids, without scores.
+    /// Text that ranks the hits. If empty, hits are in the order of ids and have no scores.
     pub text: String,
-    /// Agents to leave out at the beginning.
+    /// Number of hits to skip.
     pub skip: usize,
-    /// Agents at most.
+    /// Maximum number of hits.
     pub top: usize,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The best first.
+    /// Hits, the best first.
     pub hits: Vec<Hit>,
-    /// Whether there are more after these.
+    /// Whether there are more hits after these.
     pub more: bool,
 }
 
-/// One agent that was found.
+/// One agent of a result.
 #[derive(Clone, Debug)]
 pub struct Hit {
     /// The agent.
     pub agent: Arc<Agent>,
-    /// How well it fits, 0 to 1; none where nothing was ranked.
+    /// Score, 0 to 1; `None` if the query has no text to rank by.
     pub score: Option<f32>,
 }
 
-/// Every agent, ready to be found. Searching waits for no update.
+/// Search index of all agents. Searches never wait for updates.
 ///
-/// [`Index::default`] has no model: it ranks by words.
+/// [`SearchIndex::default`] has no embedding model: it ranks by BM25.
 #[derive(Default)]
 pub struct Index {
     state: ArcSwap<State>,
-    /// Held by whoever makes the next state.
+    /// Serializes updates.
     updating: Mutex<()>,
     model: Option<Arc<Model>>,
     ranking: Ranking,
 }
 
 impl Index {
-    /// An index without agents.
+    /// Creates an index without agents.
     ///
     /// # Errors
-    /// Every value of `config` that cannot be used, by its path in that section.
+    /// Returns every invalid value of `config`, by its key in that section.
     pub fn new(config: &Config) -> Result<Self, Vec<String>> {
         let model = match &config.model {
             Source::Builtin => Model::builtin().map(Some),
@@ -111,7 +111,7 @@ impl Index {
         };
         let mut problems: Vec<String> = model.as_ref().err().map(|why| format!("model: {why}")).into_iter().collect();
         if config.model == Source::Off && matches!(config.ranking, Ranking::Semantic | Ranking::Hybrid) {
-            problems.push("ranking: needs a model (write auto or text, or model: builtin)".to_owned());
+            problems.push("ranking: needs a model (write auto or text, or set model: builtin)".to_owned());
         }
         match model {
             Ok(model) if problems.is_empty() => Ok(Self { model, ranking: config.ranking, ..Self::default() }),
@@ -119,18 +119,18 @@ impl Index {
         }
     }
 
-    /// Takes in that these are the agents now; what did not change costs next to nothing. It may take long, and belongs
-    /// on a thread that may block.
+    /// Replaces the indexed agents; unchanged agents cost next to nothing. This may take long: call it on a thread that
+    /// may block.
     pub fn update(&self, agents: Vec<Arc<Agent>>) {
         let _alone = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.state.load_full().next(agents, self.model.as_deref());
         self.state.store(Arc::new(next));
     }
 
-    /// What fits `query` among the agents that `visible` lets be found. Without a text that could rank, that is every
-    /// agent that the filters let pass; with one, only those that share a word or a meaning with it.
+    /// Returns the agents that match `query` and satisfy `visible`. Without a text to rank by, these are all agents
+    /// that match the filters; with a text, only those that share a term or a meaning with it.
     ///
-    /// `visible` is asked about the best agents only, and about each agent at most once.
+    /// `visible` is called for the best agents only, and at most once for each agent.
     pub fn search(&self, query: &Query, visible: &dyn Fn(&Agent) -> bool) -> Found {
         let state = self.state.load_full();
         let wanted = filter::pass(&state, &query.filters);
@@ -156,7 +156,7 @@ impl Index {
 }
 
 impl Found {
-    /// Of hits that may be more than `top`.
+    /// Takes the first `top` hits.
     fn of(hits: impl Iterator<Item = Hit>, top: usize) -> Self {
         let mut hits: Vec<Hit> = hits.take(top.saturating_add(1)).collect();
         let more = hits.len() > top;
@@ -165,7 +165,7 @@ impl Found {
     }
 }
 
-/// The best `count` that can be seen, the best first.
+/// Returns the best `count` visible slots, the best first.
 fn best(fits: Vec<Fit>, count: usize, seen: &dyn Fn(u32) -> bool) -> Vec<Fit> {
     let (mut heap, mut best) = (BinaryHeap::from(fits), Vec::new());
     let mut tries = count.saturating_mul(4).max(256);
@@ -174,7 +174,7 @@ fn best(fits: Vec<Fit>, count: usize, seen: &dyn Fn(u32) -> bool) -> Vec<Fit> {
         tries -= 1;
         best.extend(seen(fit.slot()).then_some(fit));
     }
-    // Whoever sees few of them would have all of them put in order: who is seen is settled first.
+    // If few agents are visible, popping would sort all of them: filter by visibility first.
     if best.len() < count {
         heap.retain(|fit| seen(fit.slot()));
         best.extend(iter::from_fn(|| heap.pop()).take(count - best.len()));
@@ -185,7 +185,7 @@ fn best(fits: Vec<Fit>, count: usize, seen: &dyn Fn(u32) -> bool) -> Vec<Fit> {
 impl fmt::Debug for Index {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let agents = self.state.load().agents.len();
-        to.debug_struct("Index").field("agents", &agents).field("ranking", &self.ranking).finish_non_exhaustive()
+        to.debug_struct("SearchIndex").field("agents", &agents).field("ranking", &self.ranking).finish_non_exhaustive()
     }
 }
 

@@ -1,13 +1,13 @@
-//! Terms that are spelled nearly as one that no agent has: a slip of the finger, or a word that is not finished.
+//! Fuzzy matching of terms that no agent has: misspelled words, and words that are not complete.
 
 use super::lexicon::Lexicon;
 
-/// Terms that are compared, at most; words that begin like a common one may have more.
+/// Maximum number of terms compared; more may share the first letter of a common word.
 const MOST_COMPARED: usize = 20_000;
-/// Terms that one word may stand for.
+/// Maximum number of terms that one word may match.
 const MOST: usize = 4;
 
-/// Where the terms stand that `term` may have meant, the likeliest first, and how likely each is.
+/// Returns the positions of the terms most similar to `term`, the likeliest first, each with its likelihood.
 pub(super) fn near(lexicon: &Lexicon, term: &str) -> Vec<(usize, f32)> {
     let letters: Vec<char> = term.chars().collect();
     let slips = match letters.len() {
@@ -17,7 +17,7 @@ pub(super) fn near(lexicon: &Lexicon, term: &str) -> Vec<(usize, f32)> {
         9..=20 => 2,
         _ => 0,
     };
-    // A number that is nearly right is wrong.
+    // A number must match exactly.
     let (Some(first), true) = (letters.first(), letters.iter().all(|c| c.is_alphabetic())) else { return Vec::new() };
     let range = lexicon.beginning(first.encode_utf8(&mut [0; 4]));
     let mut found: Vec<(usize, usize)> = range
@@ -33,8 +33,7 @@ pub(super) fn near(lexicon: &Lexicon, term: &str) -> Vec<(usize, f32)> {
     found.into_iter().map(|(cost, at)| (at, if cost <= 1 { 0.8 } else { 0.6 })).collect()
 }
 
-/// How many letters must be changed, added, left out or swapped with their neighbour to make `other`; none where that
-/// is more than `most`.
+/// Returns the edit distance to `other` (with swaps of neighbours); `None` if it exceeds `max_distance`.
 fn distance(letters: &[char], other: &str, most: usize) -> Option<usize> {
     if most == 0 || other.len() + most < letters.len() || other.len() > 4 * (letters.len() + most) {
         return None;
@@ -43,7 +42,7 @@ fn distance(letters: &[char], other: &str, most: usize) -> Option<usize> {
     if other.len().abs_diff(letters.len()) > most {
         return None;
     }
-    // Rows of the table of Damerau and Levenshtein: two before, one before, this one.
+    // Rows of the Damerau-Levenshtein table: two before, one before, the current one.
     let mut oldest = vec![usize::MAX; other.len() + 1];
     let mut older: Vec<usize> = (0..=other.len()).collect();
     let mut before = None;

@@ -1,5 +1,5 @@
-//! How well agents fit a text: by the words that they share (BM25), by what these mean, or by both. Every score lies
-//! between 0 and 1 and needs no other agent to be understood.
+//! Scoring of agents for a text: by shared terms (BM25), by similarity of meaning, or by both. Every score is between 0
+//! and 1 and independent of the other agents' scores.
 
 use super::{
     bits::Bits,
@@ -13,21 +13,21 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// Bytes of a query that are read.
+/// Maximum number of bytes read from a query.
 const LONGEST_QUERY: usize = 2_000;
-/// Different terms of a query that count.
+/// Maximum number of different terms in a query.
 const MOST_TERMS: usize = 64;
-/// Unknown terms for which similar ones are looked up: each costs a walk through a part of the lexicon.
+/// Maximum number of unknown terms looked up by similarity: each lookup scans a part of the index.
 const MOST_GUESSES: usize = 4;
 
-/// BM25: how fast a term's repetition stops to count, and how much a long text is held against its agent.
+/// BM25 parameters: saturation of term frequency (k1) and normalisation by length (b).
 const SATURATION: f32 = 1.2;
 const LENGTH: f32 = 0.75;
 
-/// Meanings less alike than this are not alike.
+/// Minimum cosine similarity of a semantic match.
 const LEAST_LIKENESS: f32 = 0.3;
 
-/// What ranks, once it is clear that it can.
+/// Scoring that is in force, given the configuration and the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Text,
@@ -35,18 +35,18 @@ pub(super) enum Rule {
     Hybrid,
 }
 
-/// The share of meaning in the score of a query whose words the model all knows. The more of them it has to guess at,
-/// the more the shared words count.
+/// Weight of the semantic score if the model knows all words of the query. It decreases with the share of unknown
+/// words, whose meaning is a guess.
 const MEANING: f32 = 0.7;
 
-/// An agent that fits: ordered by score, the best last, and among equals the first by id last.
+/// A scored slot. The order is by score, the best last; among equal scores the first id is last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fit(u64);
 
 impl Fit {
     fn new(score: f32, slot: u32) -> Self {
         let score = if score > 0.0 { score.min(1.0) } else { 0.0 };
-        // The bits of numbers that are not negative are in the order of the numbers.
+        // The bit patterns of non-negative floats have the order of the numbers.
         Self(u64::from(score.to_bits()) << 32 | u64::from(u32::MAX - slot))
     }
 
@@ -59,20 +59,20 @@ impl Fit {
     }
 }
 
-/// A query's text, taken apart.
+/// A parsed query text.
 pub(super) struct Asked {
     terms: Vec<String>,
     probe: Option<Probe>,
-    /// The share of meaning in the score.
+    /// Weight of the semantic score.
     meaning: f32,
 }
 
 impl Asked {
-    /// None where the text has nothing by which could be ranked.
+    /// Parses `text`. Returns `None` if it has nothing to rank by.
     pub(super) fn new(text: &str, model: Option<&Model>, rule: Rule) -> Option<Self> {
         let text = start(text, LONGEST_QUERY);
         let model = model.filter(|_| rule != Rule::Text && text.chars().any(char::is_alphanumeric));
-        // Of words that the model does not know at all it would make up a meaning: they can still be found as words.
+        // Without a known word the embedding would be arbitrary; such words can still match as terms.
         let direction = model.and_then(|model| model.direction(text)).filter(|direction| direction.known > 0.0);
         let terms = if rule == Rule::Semantic && direction.is_some() { Vec::new() } else { terms(text) };
         if terms.is_empty() && direction.is_none() {
@@ -85,7 +85,7 @@ impl Asked {
         Some(Self { terms, probe: direction.map(|direction| Probe::new(&direction.cells)), meaning })
     }
 
-    /// Those of `wanted` that fit, in no order.
+    /// Scores the slots of `matching`, and returns those that match, unordered.
     pub(super) fn fits(&self, state: &State, wanted: &Bits) -> Vec<Fit> {
         let words = if self.terms.is_empty() { Vec::new() } else { by_words(state, &self.terms) };
         let shared = |slot: u32| words.get(slot as usize).copied().unwrap_or_default();
@@ -102,7 +102,7 @@ impl Asked {
     }
 }
 
-/// The different terms of a query, in order.
+/// Returns the distinct terms of a query, in order.
 fn terms(text: &str) -> Vec<String> {
     let (mut terms, mut seen) = (Vec::new(), BTreeSet::new());
     Cutter::new(Side::Query).cut(text, &mut |term| {
@@ -113,7 +113,7 @@ fn terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// BM25 of every slot, as a share of what an agent could have at most.
+/// Returns the BM25 score of every slot, as a share of the maximum possible score.
 fn by_words(state: &State, terms: &[String]) -> Vec<f32> {
     let mut scores = vec![0.0f32; state.agents.len()];
     let count = state.agents.len() as f32;
@@ -141,7 +141,7 @@ fn by_words(state: &State, terms: &[String]) -> Vec<f32> {
     scores
 }
 
-/// Where `term` stands, or what it may have meant, and how likely that is.
+/// Returns the position of `term`, or of similar terms, each with its likelihood.
 fn meant(lexicon: &Lexicon, term: &str, guesses: &mut usize) -> Vec<(usize, f32)> {
     if let Some(at) = lexicon.find(term) {
         return vec![(at, 1.0)];

@@ -1,4 +1,4 @@
-//! What of an agent can be found: its words with their weights, its meaning's text, and the facets that filters name.
+//! Indexing of one agent: its terms with their weights, its text for the embedding, and its filter facets.
 
 use super::{
     filter::{Facet, facet},
@@ -7,17 +7,17 @@ use super::{
 };
 use crate::agent::Agent;
 
-/// Bytes of one agent's text that are read; what stands behind them is not found.
+/// Maximum number of bytes indexed of one agent's text; the rest cannot be found.
 const MOST_TEXT: usize = 16 << 10;
-/// Bytes of one description.
+/// Maximum number of bytes indexed of one field.
 const LONGEST_FIELD: usize = 4 << 10;
 
-/// What a word weighs where it stands.
+/// Weights of a term by the field that has it.
 const NAME: u8 = 3;
 const WORDS: u8 = 2;
 const PROSE: u8 = 1;
 
-/// Reads agents, one after another.
+/// Indexes agents, one after another.
 pub(super) struct Reader {
     cutter: Cutter,
     text: String,
@@ -30,7 +30,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Notes what is said of `agent`, and returns how much that is.
+    /// Records the terms of `agent` in `postings`, and returns the length of its text in weights.
     pub(super) fn read(&mut self, agent: &Agent, slot: u32, fresh: &mut Fresh) -> f32 {
         self.text.clear();
         let mut length = 0.0;
@@ -52,13 +52,13 @@ impl Reader {
             read(&operation.name, PROSE);
             read(&operation.description, PROSE);
         }
-        // An id is found by its words. It means nothing: that is the last thing that the model should read.
+        // An id is indexed as words only: it has no meaning, so the embedding excludes it.
         self.cutter.cut(agent.id.as_str(), &mut |term| fresh.note(slot, term, WORDS));
         facets(agent, |term| fresh.note(slot, term, 1));
         length
     }
 
-    /// What the agent that was read last says in words.
+    /// Returns the text of the agent that was indexed last.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -73,12 +73,12 @@ fn facets(agent: &Agent, mut take: impl FnMut(&str)) {
     }
 }
 
-/// `text` as far as it has room in `most` bytes.
+/// Truncates `text` to at most `max_bytes` bytes.
 pub(super) fn start(text: &str, most: usize) -> &str {
     text.split_at(text.floor_char_boundary(most)).0
 }
 
-/// Appends `field`, each part of `translateText` a word.
+/// Appends `field`, with camelCase words such as `translateText` split.
 fn apart(field: &str, text: &mut String) {
     let mut lower = false;
     for c in field.chars() {

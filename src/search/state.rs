@@ -1,5 +1,5 @@
-//! Every agent at one moment, ready to be found. Slots are in the order of ids, so that a slot decides between equals.
-//! What did not change is carried over from the state before: it is neither cut into words nor looked up in the model.
+//! Immutable snapshot of the indexed agents. Slots are in the order of ids, so that the slot breaks ties. Unchanged
+//! agents are copied from the previous snapshot, without tokenizing or embedding them again.
 
 use super::{
     bits::Bits,
@@ -11,25 +11,25 @@ use super::{
 use crate::agent::{Agent, Status};
 use std::sync::Arc;
 
-/// Every agent at one moment.
+/// Snapshot of the indexed agents.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// By slot.
+    /// Agents by slot.
     pub(super) agents: Vec<Arc<Agent>>,
-    /// What their texts say, and what can be filtered by.
+    /// Terms of their texts, and facets.
     pub(super) lexicon: Lexicon,
-    /// How much text each agent has, by slot, in the weight of its terms.
+    /// Length of each agent's text by slot, in the weight of its terms.
     pub(super) lengths: Vec<f32>,
-    /// What they mean; without rows where there is no model.
+    /// Embeddings by slot; without rows if there is no model.
     pub(super) vectors: Vectors,
-    /// Those in each status.
+    /// Slots of each status.
     pub(super) active: Bits,
     pub(super) inactive: Bits,
     pub(super) deprecated: Bits,
 }
 
 impl State {
-    /// The state in which these are the agents. Of two with the same id the first one counts.
+    /// Builds the snapshot of these agents. Of two agents with the same id the first one is kept.
     pub(super) fn next(&self, mut agents: Vec<Arc<Agent>>, model: Option<&Model>) -> Self {
         agents.sort_by(|one, other| one.id.cmp(&other.id));
         agents.dedup_by(|later, first| later.id == first.id);
@@ -58,7 +58,7 @@ impl State {
         next
     }
 
-    /// For each of `agents`, where the same document stands here.
+    /// Returns for each of `agents` its slot in this snapshot, if its document is unchanged.
     fn origins(&self, agents: &[Arc<Agent>]) -> Vec<Option<u32>> {
         let mut old = (0..).zip(&self.agents).peekable();
         let mut origin = |agent: &Arc<Agent>| {
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// The active, the inactive and the deprecated ones.
+/// Returns the slots of active, inactive and deprecated agents.
 fn by_status(agents: &[Arc<Agent>]) -> (Bits, Bits, Bits) {
     let empty = || Bits::empty(agents.len());
     let (mut active, mut inactive, mut deprecated) = (empty(), empty(), empty());

@@ -1,20 +1,20 @@
-//! What each agent means, as a direction: a row of small integers a slot, and how alike two of them are.
+//! Embeddings of agents, quantized to one byte for each component, and their cosine similarity to a query.
 
 use super::lexicon::GONE;
 
-/// A query's components, as integers of up to this size: sums over a thousand of them times 127 stay within 32 bits.
+/// Maximum magnitude of a quantized query component: a sum of a thousand of them times 127 fits in 32 bits.
 const FINEST: f32 = 8192.0;
 
-/// Directions of agents, by slot.
+/// Embeddings of agents, by slot.
 #[derive(Debug, Default)]
 pub(super) struct Vectors {
     dimensions: usize,
     cells: Vec<i8>,
-    /// What one step of the row's integers is worth; 0 for an agent without a meaning.
+    /// Scale of each row's integers; 0 for an agent without an embedding.
     steps: Vec<f32>,
 }
 
-/// A query's direction, ready to be compared.
+/// Quantized embedding of a query.
 pub(super) struct Probe {
     cells: Vec<i16>,
     step: f32,
@@ -33,7 +33,7 @@ impl Vectors {
         Self { dimensions, cells, steps }
     }
 
-    /// Puts a direction, or none, into the next slot.
+    /// Appends an embedding, or none, for the next slot.
     pub(super) fn push(&mut self, direction: Option<&[f32]>) {
         let direction = direction.unwrap_or_default();
         let step = largest(direction) / 127.0;
@@ -42,7 +42,7 @@ impl Vectors {
         self.steps.push(if step.is_normal() { step } else { 0.0 });
     }
 
-    /// Puts what stands in a slot of `other` into the next slot.
+    /// Appends the embedding of a slot of `other` for the next slot.
     pub(super) fn push_from(&mut self, other: &Self, slot: usize) {
         match (other.row(slot), other.steps.get(slot)) {
             (Some(row), Some(step)) if row.len() == self.dimensions => {
@@ -53,7 +53,7 @@ impl Vectors {
         }
     }
 
-    /// The cosine of the angle between what is in `slot` and the probe.
+    /// Returns the cosine similarity of the embedding in `slot` and the query.
     pub(super) fn likeness(&self, slot: u32, probe: &Probe) -> f32 {
         let (Some(row), Some(step)) = (self.row(slot as usize), self.steps.get(slot as usize)) else { return 0.0 };
         let sum: i32 = row.iter().zip(&probe.cells).map(|(x, y)| i32::from(*x) * i32::from(*y)).sum();
@@ -70,7 +70,7 @@ fn largest(direction: &[f32]) -> f32 {
     direction.iter().fold(0.0, |most, x| x.abs().max(most))
 }
 
-/// Where each old slot went, given which old slot each new one comes from.
+/// Returns the new slot of each old slot, given the old slot of each new one.
 pub(super) fn moves(origins: &[Option<u32>], before: usize) -> Vec<u32> {
     let mut moved = vec![GONE; before];
     for (slot, origin) in (0u32..).zip(origins) {

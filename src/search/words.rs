@@ -1,15 +1,15 @@
-//! From prose to terms: the same for agents and for queries. It knows no grammar but the English one, and cuts scripts
-//! that are written without spaces into pairs of characters.
+//! Tokenizer from text to index terms, for agents and for queries. It stems English only, and splits scripts without
+//! spaces into pairs of characters.
 
 use foldhash::fast::RandomState;
 use rust_stemmers::{Algorithm, Stemmer};
 use std::{borrow::Cow, collections::HashMap};
 use unicode_normalization::UnicodeNormalization;
 
-/// Characters of one term; what follows is ignored.
+/// Maximum number of characters of a term; the rest is ignored.
 const LONGEST_TERM: usize = 40;
 
-/// English words that say nothing of what an agent does.
+/// English stop words.
 const EMPTY: &[&str] = &[
     "a", "about", "all", "am", "an", "and", "any", "are", "as", "at", "be", "been", "being", "but", "by", "can",
     "could", "did", "do", "does", "every", "for", "from", "had", "has", "have", "he", "her", "here", "him", "his",
@@ -19,19 +19,19 @@ const EMPTY: &[&str] = &[
     "were", "what", "when", "where", "which", "who", "why", "will", "with", "would", "you", "your",
 ];
 
-/// Whose words are cut.
+/// Which text is tokenized.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// An agent's: every way in which a query may name it.
+    /// An agent's: every form by which a query may name it.
     Agent,
-    /// A query's: only the most exact one.
+    /// A query's: the most exact form only.
     Query,
 }
 
-/// Words whose terms are remembered. Agents repeat each other, and finding a stem takes longer than all else.
+/// Maximum number of words whose stems are cached. Agents share words, and stemming is the slowest part of indexing.
 const MOST_REMEMBERED: usize = 20_000;
 
-/// Cuts text into terms.
+/// Tokenizes text into terms.
 pub(super) struct Cutter {
     stemmer: Stemmer,
     side: Side,
@@ -43,7 +43,7 @@ impl Cutter {
         Self { stemmer: Stemmer::create(Algorithm::English), side, remembered: HashMap::default() }
     }
 
-    /// Hands each term of `text` to `take`, in order.
+    /// Passes each term of `text` to `take`, in order.
     pub(super) fn cut(&mut self, text: &str, take: &mut impl FnMut(&str)) {
         let plain = plain(text);
         for run in plain.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
@@ -54,7 +54,7 @@ impl Cutter {
         }
     }
 
-    /// `translateText` is a word, and on the agent's side `translate` and `text` too.
+    /// Emits `translateText` as one word, and for agents `translate` and `text` too.
     fn word_and_parts(&mut self, run: &str, take: &mut impl FnMut(&str)) {
         self.word(run, take);
         if self.side == Side::Query {
@@ -90,20 +90,20 @@ impl Cutter {
         }
     }
 
-    /// The term of a word; empty where that says nothing.
+    /// Returns the term of a word; empty for a stop word.
     fn term(&self, word: &str) -> Box<str> {
         let word = word.to_lowercase();
         if EMPTY.binary_search(&word.as_str()).is_ok() {
             return "".into();
         }
-        // The stemmer expects English; other words pass it the same way on both sides, so that no match is lost.
+        // The stemmer expects English; other words change equally in agents and queries, so that they still match.
         match word.bytes().all(|b| b.is_ascii_lowercase()) {
             true => self.stemmer.stem(&word).into(),
             false => word.into(),
         }
     }
 
-    /// Pairs of characters; single ones too on the agent's side, and where the query has no more.
+    /// Emits pairs of characters, and single characters for agents and for queries of one character.
     fn unspaced_run(&mut self, run: &str, take: &mut impl FnMut(&str)) {
         let mut rest = run;
         while let Some(first) = rest.chars().next() {
@@ -124,8 +124,8 @@ impl Cutter {
     }
 }
 
-/// Compatible forms made one (full width, ligatures), accents taken away. Other marks stay: in Japanese, Hindi or Thai
-/// they make another word.
+/// Normalizes compatibility forms (full width, ligatures) and removes accents. Other marks stay: in Japanese, Hindi or
+/// Thai they make another word.
 fn plain(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return text.into();
@@ -133,7 +133,7 @@ fn plain(text: &str) -> Cow<'_, str> {
     text.nfkd().filter(|c| !('\u{300}'..='\u{36f}').contains(c)).nfc().collect::<String>().into()
 }
 
-/// Whether `c` is of a script whose words are not set apart by spaces, or whose spaces say little.
+/// Whether `c` is of a script whose words are not separated by spaces, or whose spaces carry little meaning.
 fn unspaced(c: char) -> bool {
     matches!(u32::from(c),
         0x0e00..=0x0eff // Thai, Lao

@@ -1,4 +1,4 @@
-//! The gateway's own card: whose skills are the agents that the caller sees, with a pointer to all of them.
+//! The gateway's own card: its skills are the agents visible to the caller, with a link to the list of all of them.
 
 use super::{
     super::{Ask, Directory, address::Veil, summary::first_sentence},
@@ -10,20 +10,20 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// Agents on the gateway's own card.
+/// Maximum number of agents on the gateway's own card.
 const MOST: usize = 100;
 
 impl Directory {
-    /// The agents that the gateway's own documents name.
-    pub(in super::super) fn shown(&self, ask: &Ask<'_>) -> Found {
-        self.find(ask, Filters::default(), "", (0, MOST))
+    /// Returns the agents that the gateway's own documents list.
+    pub(in super::super) fn shown(&self, call: &Ask<'_>) -> Found {
+        self.find(call, Filters::default(), "", (0, MOST))
     }
 
     pub(super) fn own_card(&self, base: &str, found: &Found) -> Card {
-        // An extension is how a card says what the format has no member for.
+        // A2A has no member for this; an extension is its way to add one.
         let all = json!([{
             "uri": format!("{base}/.well-known/agents.json"),
-            "description": "The agents behind this gateway, each with its descriptor.",
+            "description": "List of all agents behind this gateway, with their descriptors.",
         }]);
         let mut card = Card {
             name: self.config.name.clone(),
@@ -45,14 +45,14 @@ impl Directory {
     }
 
     fn agent_skill(&self, base: &str, agent: &Agent) -> Skill {
-        let veil = Veil::over(agent, base, self.config.endpoints);
-        let description = veil.text(&agent.description);
+        let redactor = Veil::over(agent, base, self.config.advertised_endpoints);
+        let description = redactor.text(&agent.description);
         let description = first_sentence(&description);
         let tags: Vec<String> =
             agent.capabilities.iter().chain(&agent.tags).take(20).map(|word| word.to_string()).collect();
         Skill {
             id: agent.id.to_string(),
-            name: veil.text(&agent.name).into_owned(),
+            name: redactor.text(&agent.name).into_owned(),
             description: if description.is_empty() { agent.name.clone() } else { description.to_owned() },
             tags: if tags.is_empty() { vec![agent.id.to_string()] } else { tags },
             ..Skill::default()

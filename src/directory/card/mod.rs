@@ -1,8 +1,8 @@
-//! A2A agent cards (R59, R151, R153): an agent's own card where it brought one, else one made from its operations;
-//! in version 1.0, in 0.3, or in one document that readers of either understand.
+//! A2A agent cards (R59, R151, R153): the agent's own card if it published one, else a card built from its operations;
+//! in version 1.0, in 0.3, or in one document that readers of both understand.
 //!
-//! A client that fetches a card seldom says its version, so that the document without one has the members of both:
-//! each reader leaves the other's alone.
+//! Clients that fetch a card seldom state their version, so a card without a requested version has the members of both:
+//! readers ignore the members of the other version.
 
 mod house;
 mod read;
@@ -25,10 +25,10 @@ use crate::{
 use serde_json::{Map, Value};
 
 const FORMS: &[&str] = &[media::JSON, "application/a2a+json"];
-/// What agents that do not speak A2A are called by: a JSON body by POST, as AIDIP has it.
+/// Protocol binding of agents that do not speak A2A: a JSON body by POST, as AIDIP defines it.
 const PLAIN_POST: &str = "AIDIP";
 
-/// The version that a reader wants.
+/// The card version of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     V1,
@@ -36,13 +36,13 @@ enum Version {
     Either,
 }
 
-/// What both versions of a card say, in one form.
+/// A card, independent of the version.
 #[derive(Debug, Default)]
 struct Card {
     name: String,
     description: String,
     version: String,
-    /// Name and web page: readers require both.
+    /// Name and URL: readers require both.
     provider: Option<(String, String)>,
     documentation: Option<String>,
     icon: Option<String>,
@@ -54,7 +54,7 @@ struct Card {
     inputs: Vec<String>,
     outputs: Vec<String>,
     skills: Vec<Skill>,
-    /// Members of an agent's own card that neither version names.
+    /// Other members of an agent's own card.
     more: Map<String, Value>,
 }
 
@@ -77,30 +77,30 @@ struct Skill {
 }
 
 impl Directory {
-    /// One agent's card.
-    pub(super) fn card(&self, ask: &Ask<'_>) -> Result<Page> {
-        let (media, version) = (media::choose(ask.headers, FORMS)?, Self::version(ask)?);
-        Page::json(media, &self.card_of(ask.base, &*self.seen(ask)?, version))
+    /// `/agents/{id}/agent-card.json`: the card of one agent.
+    pub(super) fn card(&self, call: &Ask<'_>) -> Result<Page> {
+        let (media, version) = (media::choose(call.headers, FORMS)?, Self::version(call)?);
+        Page::json(media, &self.card_of(call.base, &*self.seen(call)?, version))
     }
 
-    /// The only agent's that the caller sees, or the gateway's own.
-    pub(super) fn house_card(&self, ask: &Ask<'_>) -> Result<Page> {
-        let (media, version) = (media::choose(ask.headers, FORMS)?, Self::version(ask)?);
-        let found = self.shown(ask);
+    /// `/.well-known/agent-card.json`: the card of the only visible agent, or the gateway's own.
+    pub(super) fn house_card(&self, call: &Ask<'_>) -> Result<Page> {
+        let (media, version) = (media::choose(call.headers, FORMS)?, Self::version(call)?);
+        let found = self.shown(call);
         match found.hits.as_slice() {
-            [only] if !found.more => Page::json(media, &self.card_of(ask.base, &only.agent, version)),
-            _ => Page::json(media, &self.written(ask.base, &self.own_card(ask.base, &found), version)),
+            [only] if !found.more => Page::json(media, &self.card_of(call.base, &only.agent, version)),
+            _ => Page::json(media, &self.written(call.base, &self.own_card(call.base, &found), version)),
         }
     }
 
     fn card_of(&self, base: &str, agent: &Agent, version: Version) -> Value {
-        let veil = Veil::over(agent, base, self.config.endpoints);
-        let doc = Doc::of(agent, &veil);
+        let redactor = Veil::over(agent, base, self.config.advertised_endpoints);
+        let doc = Doc::of(agent, &redactor);
         match doc.get("agent_card").filter(|card| card.is_object()) {
-            // What is shown as it was published keeps its publisher's signature.
-            Some(own) if veil.is_lifted() => own.clone(),
-            Some(own) => self.written(base, &self.read_card(agent, &veil, own), version),
-            None => self.written(base, &self.made_card(agent, &veil, &doc), version),
+            // A card shown unchanged keeps its publisher's signature.
+            Some(own) if redactor.is_lifted() => own.clone(),
+            Some(own) => self.written(base, &self.read_card(agent, &redactor, own), version),
+            None => self.written(base, &self.made_card(agent, &redactor, &doc), version),
         }
     }
 
@@ -120,14 +120,15 @@ impl Directory {
         written
     }
 
-    /// `?version=` or `A2A-Version`. In the query another version may be meant, the agent's own (R68): it is left alone.
-    fn version(ask: &Ask<'_>) -> Result<Version> {
-        let params = Params::read(ask.query)?;
+    /// Returns the requested version, `?version=` or `A2A-Version`. An unknown version in the query is ignored: it may
+    /// mean the agent's own version (R68).
+    fn version(call: &Ask<'_>) -> Result<Version> {
+        let params = Params::read(call.query)?;
         if let Some(version) = params.one(&["version"])?.and_then(named) {
             return Ok(version);
         }
-        let field = ask.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
-        let none = || Fault::new(Code::NotAcceptable, "cards are offered in A2A versions 1.0 and 0.3");
+        let field = call.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
+        let none = || Fault::new(Code::NotAcceptable, "Cards are available in A2A versions 1.0 and 0.3");
         field.filter(|text| !text.is_empty()).map_or(Ok(Version::Either), |text| named(text).ok_or_else(none))
     }
 }
@@ -140,7 +141,7 @@ fn named(text: &str) -> Option<Version> {
     }
 }
 
-/// The members of both. Where both have a member, one inside the other, 1.0 says the value.
+/// Merges the members of both versions, recursively. The value of 1.0 takes precedence.
 fn either(mut new: Map<String, Value>, old: Map<String, Value>) -> Map<String, Value> {
     for (name, value) in old {
         match (new.get_mut(&name), value) {

@@ -1,5 +1,5 @@
-//! Where a card comes from: the agent's own, in either version, with the gateway's address and the gateway's
-//! credentials in place of the agent's; or an agent's operations.
+//! Sources of a card: the agent's own card of either version, with the gateway's address and credentials instead of the
+//! agent's; or the agent's operations.
 
 use super::{
     super::{Directory, address::Veil, document::Doc},
@@ -8,8 +8,8 @@ use super::{
 use crate::agent::{Agent, Endpoint, Operation};
 use serde_json::{Map, Value};
 
-/// Members that are read here; every other one is kept as it is. Signatures are the publisher's over what is replaced
-/// here, and the extended card is behind a method that callers have not been given.
+/// Members that this file handles; others are copied. Signatures are invalid after the replacements here, and the
+/// extended card needs a method that callers cannot call.
 const READ: &[&str] = &[
     "name",
     "description",
@@ -32,15 +32,15 @@ const READ: &[&str] = &[
     "signatures",
     "supportsAuthenticatedExtendedCard",
 ];
-/// Flags and extensions of an agent that hold through the gateway too.
+/// Capabilities of an agent that apply through the gateway too.
 const KEPT: &[&str] = &["streaming", "pushNotifications", "stateTransitionHistory", "extensions"];
 const JSON: &str = "application/json";
-/// Skills, tags, examples and modes are lists of at most so many.
+/// Maximum number of skills, tags, examples and modes.
 const MOST: usize = 256;
 
 impl Directory {
-    /// The agent's own card, already under the veil.
-    pub(super) fn read_card(&self, agent: &Agent, veil: &Veil<'_>, own: &Value) -> Card {
+    /// Builds a card from the agent's own card `own`, which is redacted already.
+    pub(super) fn read_card(&self, agent: &Agent, redactor: &Veil<'_>, own: &Value) -> Card {
         let text =
             |name: &str| own.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
         let given = own.get("capabilities").and_then(Value::as_object);
@@ -50,12 +50,12 @@ impl Directory {
         let skills = own.get("skills").and_then(Value::as_array);
         let mut card = Card {
             name: text("name").unwrap_or_else(|| agent.name.clone()),
-            description: text("description").unwrap_or_else(|| veil.text(&agent.description).into_owned()),
+            description: text("description").unwrap_or_else(|| redactor.text(&agent.description).into_owned()),
             version: text("version").or_else(|| agent.version.clone()).unwrap_or_default(),
             provider: provider(own.get("provider")),
             documentation: text("documentationUrl"),
             icon: text("iconUrl"),
-            interfaces: interfaces(agent, veil, own),
+            interfaces: interfaces(agent, redactor, own),
             capabilities: kept.map(pairs).collect(),
             inputs: texts(own, "defaultInputModes"),
             outputs: texts(own, "defaultOutputModes"),
@@ -67,14 +67,17 @@ impl Directory {
         card
     }
 
-    /// A card made from what the agent says of itself.
-    pub(super) fn made_card(&self, agent: &Agent, veil: &Veil<'_>, doc: &Doc) -> Card {
-        let one = |(at, operation)| operation_skill(agent, veil, doc, (at, operation));
-        let interface =
-            Interface { url: veil.endpoint().into_owned(), binding: PLAIN_POST.to_owned(), version: "1.0".to_owned() };
+    /// Builds a card from the agent's document and operations.
+    pub(super) fn made_card(&self, agent: &Agent, redactor: &Veil<'_>, doc: &Doc) -> Card {
+        let one = |(at, operation)| operation_skill(agent, redactor, doc, (at, operation));
+        let interface = Interface {
+            url: redactor.endpoint().into_owned(),
+            binding: PLAIN_POST.to_owned(),
+            version: "1.0".to_owned(),
+        };
         let mut card = Card {
-            name: veil.text(&agent.name).into_owned(),
-            description: said(&[&agent.description, &agent.name], veil),
+            name: redactor.text(&agent.name).into_owned(),
+            description: said(&[&agent.description, &agent.name], redactor),
             version: agent.version.clone().unwrap_or_default(),
             provider: provider(doc.get("provider")),
             documentation: doc.text("documentationUrl").or(doc.text("documentation")).map(str::to_owned),
@@ -87,7 +90,7 @@ impl Directory {
         card
     }
 
-    /// What both need besides: the credentials that count, and the modes and the version that readers require.
+    /// Adds the accepted credentials, and defaults for the members that readers require.
     pub(super) fn guard(&self, card: &mut Card, agent: Option<&Agent>) {
         card.credentials = self.credentials.counting(agent);
         card.scopes = agent.map(|agent| agent.authentication.scopes.clone()).unwrap_or_default();
@@ -95,15 +98,15 @@ impl Directory {
             modes.push(JSON.to_owned());
         }
         if card.version.is_empty() {
-            // A2A requires one, and nobody told it.
+            // A2A requires a version, and none is known.
             card.version = "0.0.0".to_owned();
         }
     }
 }
 
-/// The interfaces at the one address that the gateway calls. Others cannot be reached through it.
-fn interfaces(agent: &Agent, veil: &Veil<'_>, own: &Value) -> Vec<Interface> {
-    // The addresses are compared as they were published; what is shown of them is the gateway's.
+/// Returns the interfaces at the agent's endpoint. Others cannot be reached through the gateway.
+fn interfaces(agent: &Agent, redactor: &Veil<'_>, own: &Value) -> Vec<Interface> {
+    // Compares the published addresses; the card shows the gateway's.
     let published: Value = serde_json::from_str(&agent.document).unwrap_or_default();
     let published = published.get("agent_card").unwrap_or(own);
     let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -113,7 +116,7 @@ fn interfaces(agent: &Agent, veil: &Veil<'_>, own: &Value) -> Vec<Interface> {
     let mut add = |url: Option<String>, binding: Option<String>, version: Option<String>| {
         let (Some(at), binding) = (url, binding.unwrap_or_else(|| "JSONRPC".to_owned())) else { return };
         let version = version.unwrap_or_else(|| "1.0".to_owned());
-        all.push((at, Interface { url: veil.endpoint().into_owned(), binding, version }));
+        all.push((at, Interface { url: redactor.endpoint().into_owned(), binding, version }));
     };
     for each in list("supportedInterfaces") {
         add(text(each, "url"), text(each, "protocolBinding"), text(each, "protocolVersion"));
@@ -130,30 +133,30 @@ fn interfaces(agent: &Agent, veil: &Veil<'_>, own: &Value) -> Vec<Interface> {
         }
     }
     match (kept.is_empty(), all.into_iter().next()) {
-        // The endpoint was chosen otherwise: what the card prefers is then the best that is known of it.
+        // No interface is at the endpoint: assume the one that the card prefers.
         (true, Some((_, first))) => vec![first],
         (true, None) => {
-            vec![Interface { url: veil.endpoint().into_owned(), binding: "JSONRPC".to_owned(), version: old }]
+            vec![Interface { url: redactor.endpoint().into_owned(), binding: "JSONRPC".to_owned(), version: old }]
         }
         (false, _) => kept,
     }
 }
 
-fn operation_skill(agent: &Agent, veil: &Veil<'_>, doc: &Doc, (at, operation): (usize, &Operation)) -> Skill {
+fn operation_skill(agent: &Agent, redactor: &Veil<'_>, doc: &Doc, (at, operation): (usize, &Operation)) -> Skill {
     let id = match operation.name.is_empty() {
         true => agent.id.as_str(),
         false => &operation.name,
     };
     let name = if operation.name.is_empty() { agent.name.as_str() } else { &operation.name };
-    // Never without a tag: readers require the list, and A2A's canonical form leaves empty ones out.
+    // Never without a tag: readers require the list, and A2A's canonical form omits empty lists.
     let tags = [&agent.tags, &agent.capabilities].into_iter().find(|words| !words.is_empty());
     let tags = tags.map(|words| words.iter().map(|word| word.to_string()).collect());
-    let examples = doc.operation(at).and_then(|told| told.get("examples")).and_then(Value::as_array);
+    let examples = doc.operation(at).and_then(|declared| declared.get("examples")).and_then(Value::as_array);
     let examples = examples.into_iter().flatten().take(3).filter_map(|example| Some(example.get("input")?.to_string()));
     Skill {
         id: id.to_owned(),
-        name: veil.text(name).into_owned(),
-        description: said(&[&operation.description, &agent.description, name], veil),
+        name: redactor.text(name).into_owned(),
+        description: said(&[&operation.description, &agent.description, name], redactor),
         tags: tags.unwrap_or_else(|| vec![id.to_owned()]),
         examples: examples.filter(|text| text.len() <= 1_000).collect(),
         ..Skill::default()
@@ -184,8 +187,8 @@ fn provider(given: Option<&Value>) -> Option<(String, String)> {
     Some((text("organization").or_else(|| text("name"))?, text("url")?))
 }
 
-/// The first that says something.
-fn said(texts: &[&str], veil: &Veil<'_>) -> String {
+/// Returns the first text that is not blank, redacted.
+fn said(texts: &[&str], redactor: &Veil<'_>) -> String {
     let first = texts.iter().find(|text| !text.trim().is_empty()).copied().unwrap_or_default();
-    veil.text(first).into_owned()
+    redactor.text(first).into_owned()
 }

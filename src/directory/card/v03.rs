@@ -1,4 +1,4 @@
-//! A card as A2A 0.3 writes it: one preferred address, and the others beside it.
+//! Serialization of a card as A2A 0.3: one preferred URL, and additional interfaces.
 
 use super::{
     super::{credentials::Credentials, fields::Fields},
@@ -12,7 +12,7 @@ pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value
     fields.set("name", card.name.as_str().into());
     fields.set("description", card.description.as_str().into());
     fields.set("version", card.version.as_str().into());
-    // An interface of that version first; a reader sees by `protocolVersion` where there is none.
+    // Prefer an interface of 0.3; else `protocolVersion` tells the reader which version it is.
     let old = |interface: &&Interface| interface.version.starts_with("0.");
     if let Some(first) = card.interfaces.iter().find(old).or(card.interfaces.first()) {
         let version = match first.version.as_str() {

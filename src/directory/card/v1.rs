@@ -1,4 +1,4 @@
-//! A card as A2A 1.0 writes it. Members with nothing in them are left out, as its canonical form has it.
+//! Serialization of a card as A2A 1.0. Empty members are omitted, as in its canonical form.
 
 use super::{
     super::{credentials::Credentials, fields::Fields},
@@ -46,7 +46,7 @@ pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value
     fields.into_map()
 }
 
-/// A skill; both versions write it alike.
+/// Serializes a skill, equally for both versions.
 pub(super) fn skill(skill: &Skill) -> Value {
     let mut fields = Fields::default();
     fields.set("id", skill.id.as_str().into());

@@ -1,5 +1,5 @@
-//! One agent's OpenAPI document: how its operations are called through the gateway, with the schemas that the gateway
-//! checks.
+//! OpenAPI document of one agent: how callers invoke its operations through the gateway, with the schemas that the
+//! gateway enforces.
 
 use super::{
     super::{Ask, Directory, address::Veil, caching::Page, document::Doc, fields::Fields, media},
@@ -12,16 +12,16 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// What a call may fail with.
+/// Statuses with which a call may fail.
 const FAILURES: &[u16] = &[400, 401, 403, 404, 406, 413, 415, 429, 502, 503, 504];
 
 impl Directory {
     /// `/agents/{id}/openapi.json`.
-    pub(in super::super) fn agent_api(&self, ask: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(ask.headers, FORMS)?;
-        let agent = self.seen(ask)?;
-        let veil = Veil::over(&agent, ask.base, self.config.endpoints);
-        let api = Api { agent: &agent, doc: Doc::of(&agent, &veil), veil };
+    pub(in super::super) fn agent_api(&self, call: &Ask<'_>) -> Result<Page> {
+        let media = media::choose(call.headers, FORMS)?;
+        let agent = self.seen(call)?;
+        let redactor = Veil::over(&agent, call.base, self.config.advertised_endpoints);
+        let api = Api { agent: &agent, doc: Doc::of(&agent, &redactor), redactor };
         let kinds = self.credentials.counting(Some(&agent));
         let (schemes, security) = parts::security(&self.credentials, &kinds, &agent.authentication.scopes);
         let (mut components, mut document) = (Fields::default(), Fields::default());
@@ -29,7 +29,7 @@ impl Directory {
         components.set("responses", parts::failures().into());
         document.set("openapi", "3.1.0".into());
         document.set("info", api.info());
-        document.set("servers", json!([{"url": ask.base}]));
+        document.set("servers", json!([{"url": call.base}]));
         document.set("paths", api.paths().into());
         if !kinds.is_empty() {
             components.set("securitySchemes", schemes);
@@ -40,20 +40,20 @@ impl Directory {
     }
 }
 
-/// An agent on its way into a document.
+/// Builder of an agent's document.
 struct Api<'a> {
     agent: &'a Agent,
     doc: Doc,
-    veil: Veil<'a>,
+    redactor: Veil<'a>,
 }
 
 impl Api<'_> {
     fn info(&self) -> Value {
         json!({
-            "title": self.veil.text(&self.agent.name),
-            // OpenAPI requires one, and nobody told it.
+            "title": self.redactor.text(&self.agent.name),
+            // OpenAPI requires a version; "0.0.0" stands for an unknown one.
             "version": self.agent.version.as_deref().unwrap_or("0.0.0"),
-            "description": self.veil.text(&self.agent.description),
+            "description": self.redactor.text(&self.agent.description),
         })
     }
 
@@ -64,7 +64,7 @@ impl Api<'_> {
                 let Some(schema) = schema else { continue };
                 let name = schema_name(operation, side);
                 let mut schema = Value::clone(schema);
-                self.veil.value(&mut schema);
+                self.redactor.value(&mut schema);
                 let place = format!("#/components/schemas/{name}");
                 let identity = format!("urn:agent:{}:{name}", self.agent.id);
                 schemas.insert(name, root::moved(schema, &place, &identity));
@@ -85,7 +85,7 @@ impl Api<'_> {
         paths
     }
 
-    /// A call of one of these operations.
+    /// Describes a call of one of these operations.
     fn call(&self, id: &str, operations: &[(usize, &Operation)]) -> Value {
         let description = match operations {
             [(_, only)] if !only.description.is_empty() => &only.description,
@@ -97,10 +97,10 @@ impl Api<'_> {
             body.insert("examples".to_owned(), examples.into());
         }
         let output = one_of(operations, "Output", |one| &one.outputs);
-        let good = json!({"description": "The agent's answer.", "content": {"application/json": {"schema": output}}});
+        let good = json!({"description": "The agent's response.", "content": {"application/json": {"schema": output}}});
         let mut call = Fields::default();
         call.set("operationId", id.into());
-        call.set("description", self.veil.text(description).into());
+        call.set("description", self.redactor.text(description).into());
         if let [_, _, ..] = operations {
             let names: Vec<&str> = operations.iter().map(|(_, operation)| &*operation.name).collect();
             call.set(
@@ -108,7 +108,7 @@ impl Api<'_> {
                 json!([{
                     "name": "X-Operation",
                     "in": "header",
-                    "description": "Which operation is meant; a member `operation` of the body may say it too.",
+                    "description": "The operation to invoke; the member `operation` of the body may name it instead.",
                     "schema": {"type": "string", "enum": names},
                 }]),
             );
@@ -128,7 +128,7 @@ impl Api<'_> {
     }
 }
 
-/// A name of `components/schemas`, made of what such names may hold.
+/// Returns the name of a schema in `components/schemas`.
 pub(in super::super) fn schema_name(operation: &Operation, side: &str) -> String {
     match operation.name.is_empty() {
         true => side.to_owned(),
@@ -136,7 +136,7 @@ pub(in super::super) fn schema_name(operation: &Operation, side: &str) -> String
     }
 }
 
-/// The schema of any of them; whatever JSON where one of them declares none.
+/// Returns a schema that any of the operations accepts; the empty schema if one of them declares none.
 fn one_of(operations: &[(usize, &Operation)], side: &str, of: fn(&Operation) -> &Option<Arc<Value>>) -> Value {
     let place = |one: &Operation| json!({"$ref": format!("#/components/schemas/{}", schema_name(one, side))});
     match operations {

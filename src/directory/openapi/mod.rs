@@ -1,5 +1,5 @@
-//! OpenAPI 3.1 documents: each agent's, made from its operations, and the gateway's own, made from the table of its
-//! paths. What both say of failures comes from the one table of codes.
+//! OpenAPI 3.1 documents: one for each agent, built from its operations, and the gateway's own, built from the table of
+//! its paths. Both describe failures by the one table of codes.
 
 mod agent;
 mod house;
@@ -8,5 +8,5 @@ mod root;
 
 pub(super) use agent::schema_name;
 
-/// The forms in which they are offered.
+/// Media types of OpenAPI documents.
 const FORMS: &[&str] = &[super::media::JSON, "application/vnd.oai.openapi+json;version=3.1"];

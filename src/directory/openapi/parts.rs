@@ -1,34 +1,34 @@
-//! What every OpenAPI document of the gateway has in common: its failures and its credentials.
+//! Components that all OpenAPI documents of the gateway share: failures and security schemes.
 
 use super::super::credentials::{Credentials, Kind};
 use crate::fault::Code;
 use serde_json::{Map, Value, json};
 
-/// The schemas of both forms of a failure (R36, R90), with the names of all codes.
+/// Builds the schemas of both formats of a failure (R36, R90), with the names of all codes.
 pub(super) fn failure_schemas() -> Map<String, Value> {
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.row().name).collect();
     let details = json!({
         "type": "array",
-        "description": "What was wrong with the request, and where.",
+        "description": "What is wrong with the request, by location.",
         "items": {
             "type": "object",
             "required": ["pointer", "message"],
             "properties": {
-                "pointer": {"type": "string", "description": "A JSON Pointer into the body; empty for all of it."},
+                "pointer": {"type": "string", "description": "JSON Pointer into the body; empty for the whole body."},
                 "message": {"type": "string"},
             },
         },
     });
     let code = json!({"type": "string", "enum": codes});
-    let retry = json!({"type": "integer", "minimum": 1, "description": "Seconds after which to try again."});
+    let retry = json!({"type": "integer", "minimum": 1, "description": "Seconds to wait before a retry."});
     let step = json!({
         "type": "object",
-        "description": "The step of a pipeline at which it failed.",
+        "description": "The step of a pipeline that failed.",
         "required": ["index", "agent", "steps_run"],
         "properties": {
-            "index": {"type": "integer", "minimum": 0, "description": "From 0."},
+            "index": {"type": "integer", "minimum": 0, "description": "Index of the step, from 0."},
             "agent": {"type": "string"},
-            "steps_run": {"type": "integer", "minimum": 0, "description": "How many steps before it have run."},
+            "steps_run": {"type": "integer", "minimum": 0, "description": "Number of steps that ran before it."},
         },
     });
     let error = json!({
@@ -66,7 +66,7 @@ pub(super) fn failure_schemas() -> Map<String, Value> {
     Map::from_iter([("Error".to_owned(), error), ("Problem".to_owned(), problem)])
 }
 
-/// One response for each status with which a code may leave, under `components/responses`.
+/// Builds one response for each status of the table of codes, for `components/responses`.
 pub(super) fn failures() -> Map<String, Value> {
     let mut statuses: Vec<(u16, Vec<&str>)> = Vec::new();
     for row in Code::ALL.iter().map(|code| code.row()) {
@@ -83,7 +83,7 @@ pub(super) fn failures() -> Map<String, Value> {
     statuses.iter().map(|(status, codes)| (format!("E{status}"), response(codes))).collect()
 }
 
-/// `responses` with the failures that may come instead.
+/// Adds references to the failures with these statuses to `responses`.
 pub(super) fn with_failures(mut responses: Map<String, Value>, statuses: &[u16]) -> Value {
     for status in statuses {
         responses.insert(status.to_string(), json!({"$ref": format!("#/components/responses/E{status}")}));
@@ -91,7 +91,7 @@ pub(super) fn with_failures(mut responses: Map<String, Value>, statuses: &[u16])
     Value::Object(responses)
 }
 
-/// `components/securitySchemes` and `security` for these kinds: any one of them is enough.
+/// Builds `components/securitySchemes` and `security` for these kinds, of which one suffices.
 pub(super) fn security(credentials: &Credentials, kinds: &[Kind], scopes: &[String]) -> (Value, Value) {
     let schemes = kinds.iter().map(|kind| (kind.name().to_owned(), credentials.scheme(*kind)));
     let one = |kind: &Kind| Value::from(Map::from_iter([(kind.name().to_owned(), scopes.into())]));

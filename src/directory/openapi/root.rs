@@ -1,20 +1,20 @@
-//! A schema moves into a larger document: its references, which began at its own root, begin where it now stands.
-//! Many readers of OpenAPI know neither anchors nor identities within a document, so that both become plain paths
-//! wherever they can.
+//! Relocation of a JSON Schema into a larger document: references relative to its root become references to its new
+//! location. Many OpenAPI readers support neither anchors nor `$id` within a document, so both become plain paths
+//! wherever possible.
 
 use crate::unit::json::push_segment;
 use serde_json::{Map, Value};
 use std::{collections::HashMap, fmt::Write};
 
-/// Keywords whose values are data, in which a member `$ref` means nothing.
+/// Keywords whose values are data, in which a member `$ref` has no meaning.
 const DATA: &[&str] = &["const", "enum", "default", "examples", "example"];
-/// Keywords whose members are schemas under names of their own.
+/// Keywords whose values map names to schemas.
 const NAMED: &[&str] = &["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
-/// Keywords with which a reference depends on more than a path.
+/// Keywords of dynamic references, which cannot become paths.
 const DYNAMIC: &[&str] = &["$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"];
 
-/// `schema` as it has to stand at `place` (such as `#/components/schemas/Name`). One whose references cannot become
-/// paths is a resource of its own there (JSON Schema 2020-12 §8.2.1), called `identity` where it has no name.
+/// Relocates `schema` to `place` (such as `#/components/schemas/Name`). A schema whose references cannot become paths
+/// stays a resource of its own (JSON Schema 2020-12 §8.2.1), with the `$id` `identity` if it has none.
 pub(super) fn moved(mut schema: Value, place: &str, identity: &str) -> Value {
     let Value::Object(members) = &mut schema else { return schema };
     let own = members.remove("$id");
@@ -32,16 +32,16 @@ pub(super) fn moved(mut schema: Value, place: &str, identity: &str) -> Value {
 
 struct Walk<'a> {
     place: &'a str,
-    /// The identity of the whole schema, by which it may refer to itself.
+    /// `$id` of the schema, by which it may reference itself.
     own: Option<&'a str>,
-    /// Where each anchor stands.
+    /// New location of each anchor.
     anchors: HashMap<String, String>,
     /// Whether every reference can become a path.
     free: bool,
 }
 
 impl Walk<'_> {
-    /// Finds the anchors, and whatever is bound to where it stands.
+    /// Collects the anchors, and detects what cannot be relocated.
     fn look(&mut self, schema: &Value, at: &str) {
         let members = match schema {
             Value::Object(members) => members,
@@ -95,7 +95,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Where a reference leads now; `None` where it leads out of the schema.
+    /// Returns the new location of a reference; `None` if it leaves the schema.
     fn target(&self, to: &str) -> Option<String> {
         let local = self.own.and_then(|own| to.strip_prefix(own)).unwrap_or(to);
         match local.strip_prefix('#') {
@@ -106,7 +106,7 @@ impl Walk<'_> {
     }
 }
 
-/// One segment further, as a fragment of a URI has it (RFC 6901 §6).
+/// Appends a segment to a JSON Pointer in a URI fragment (RFC 6901 §6).
 fn below(at: &str, name: &str) -> String {
     let (mut pointer, mut to) = (String::new(), at.to_owned());
     push_segment(&mut pointer, name);

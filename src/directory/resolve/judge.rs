@@ -1,5 +1,5 @@
-//! Whether an agent satisfies a policy, in words. What agents say of their quality is not standardised (R6): it is
-//! read in the forms that are usual, and what cannot be read satisfies nothing.
+//! Evaluation of an agent against a policy, with reasons. Quality members are not standardised (R6): common forms are
+//! recognised, and a value that cannot be parsed satisfies no condition.
 
 use super::{
     super::summary::status,
@@ -14,30 +14,30 @@ use semver::Version;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What there is to say of an agent.
+/// Result of the evaluation of one agent.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// Why it stands where it does.
-    pub(super) r#for: Vec<String>,
-    /// Why it is excluded; nothing where it fits.
+    /// Conditions that the agent satisfies.
+    pub(super) reasons: Vec<String>,
+    /// Conditions that the agent violates; empty if it fits.
     pub(super) against: Vec<String>,
-    /// 0 to 1, in the middle where it says nothing.
+    /// Quality, 0 to 1; 0.5 if the agent declares none.
     pub(super) quality: f64,
 }
 
 impl Verdict {
     fn say(&mut self, holds: bool, text: String) {
         match holds {
-            true => self.r#for.push(text),
+            true => self.reasons.push(text),
             false => self.against.push(text),
         }
     }
 
-    /// `found`, compared; where the agent says nothing it is excluded.
+    /// Compares `found` with a condition; an agent that declares nothing is excluded.
     fn compare<T>(&mut self, what: &str, found: Option<T>, judged: impl FnOnce(T) -> (bool, String)) {
         match found.map(judged) {
             Some((holds, text)) => self.say(holds, text),
-            None => self.against.push(format!("says nothing of its {what}, which the policy asks for")),
+            None => self.against.push(format!("does not declare {what}, which the policy requires")),
         }
     }
 }
@@ -49,41 +49,41 @@ pub(super) fn judge(policy: &Policy, agent: &Agent) -> Verdict {
     filtered(&policy.filters, agent, &mut verdict);
     if let Some(least) = policy.quality {
         verdict.compare("quality_score", quality, |found| {
-            (found >= least, format!("quality_score {found:.2} ({least:.2} or more is asked)"))
+            (found >= least, format!("quality_score {found:.2} (at least {least:.2} is required)"))
         });
     }
     if let Some(least) = policy.trust {
         let found = first(&doc, &["trust", "trust_score", "reputation"], |value| policy::share(scored(value)));
         verdict.compare("trust", found, |found| {
-            (found >= least, format!("trust {found:.2} ({least:.2} or more is asked)"))
+            (found >= least, format!("trust {found:.2} (at least {least:.2} is required)"))
         });
     }
     certified(policy, &doc, &mut verdict);
     if let Some(most) = policy.latency {
         let found = first(&doc, &["responseLatency", "response_latency", "latency_ms", "latency"], policy::latency);
         verdict.compare("responseLatency", found, |found| {
-            (found <= most, format!("latency {} (at most {} is asked)", millis(found), millis(most)))
+            (found <= most, format!("latency {} (at most {} is allowed)", millis(found), millis(most)))
         });
     }
     if let Some((most, currency)) = &policy.cost {
         let found = first(&doc, &["pricing", "price", "cost"], policy::cost);
         verdict.compare("pricing", found, |(found, of)| match (currency, of) {
             (Some(asked), Some(of)) if !asked.eq_ignore_ascii_case(&of) => {
-                (false, format!("is priced in {}, not in {asked}", cut(&of, 10)))
+                (false, format!("price is in {}, not in {asked}", cut(&of, 10)))
             }
-            _ => (found <= *most, format!("costs {found} a call (at most {most} is asked)")),
+            _ => (found <= *most, format!("costs {found} per call (at most {most} is allowed)")),
         });
     }
     if let Some(range) = &policy.versions {
         verdict.compare("version", agent.version.as_deref(), |text| match Version::parse(text) {
-            Ok(version) => (range.matches(&version), format!("version {version} ({range} is asked)")),
-            Err(_) => (false, format!("its version '{}' is not a semantic version", cut(text, 40))),
+            Ok(version) => (range.matches(&version), format!("version {version} ({range} is required)")),
+            Err(_) => (false, format!("version '{}' is not a semantic version", cut(text, 40))),
         });
     }
     verdict
 }
 
-/// The same that the search decides, so that an exclusion has its reason.
+/// Evaluates the filters as the search does, to give each exclusion its reason.
 fn filtered(filters: &Filters, agent: &Agent, verdict: &mut Verdict) {
     let status = status(agent);
     let asked = |word: &Word| match word {
@@ -104,13 +104,13 @@ fn filtered(filters: &Filters, agent: &Agent, verdict: &mut Verdict) {
         }
     }
     for language in &filters.languages {
-        // An agent that names no language is not to be filtered by it (R15).
+        // An agent without languages matches every language (R15).
         let holds = agent.languages.is_empty() || speaks(&agent.languages, language);
-        verdict.say(holds, format!("{} the language {language}", if holds { "handles" } else { "lacks" }));
+        verdict.say(holds, format!("{} the language {language}", if holds { "supports" } else { "lacks" }));
     }
 }
 
-/// `zh` is asked for, and `zh-CN` will do.
+/// Whether one of the languages matches: `zh-CN` matches `zh`.
 fn speaks(languages: &[Arc<str>], asked: &str) -> bool {
     languages.iter().any(|one| {
         let rest = one
@@ -133,7 +133,7 @@ fn certified(policy: &Policy, doc: &Value, verdict: &mut Verdict) {
     }
 }
 
-/// One name, several, or objects that have one.
+/// Parses certifications: one name, several, or objects that have one.
 fn certifications(value: &Value) -> Option<Vec<String>> {
     let one = |value: &Value| {
         let name = match value {
@@ -148,7 +148,7 @@ fn certifications(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// A share of one, or of a hundred.
+/// Parses a quality: a share of one or of a hundred.
 fn quality(value: &Value) -> Option<f64> {
     match scored(value).as_f64()? {
         number if (0.0..=1.0).contains(&number) => Some(number),
@@ -157,12 +157,12 @@ fn quality(value: &Value) -> Option<f64> {
     }
 }
 
-/// `{"score": 0.9, …}` is as good as `0.9`.
+/// Returns the value of `{"score": 0.9, …}`, which is equivalent to `0.9`.
 fn scored(value: &Value) -> &Value {
     value.get("score").or_else(|| value.get("value")).unwrap_or(value)
 }
 
-/// The first member that can be read.
+/// Returns the first member that can be parsed.
 fn first<T>(doc: &Value, names: &[&str], read: impl Fn(&Value) -> Option<T>) -> Option<T> {
     names.iter().find_map(|name| read(doc.get(name)?))
 }

@@ -1,13 +1,13 @@
-//! Which of an agent's operations an intent most likely means: the one that shares most words with it. The schema
-//! decides later whether the input fits.
+//! Selection of the operation that an intent most likely means: the one that shares most words with it. The schema is
+//! checked later, by the call.
 
 use crate::agent::{Agent, Operation};
 
-/// The operation that fits `intent` best; the usual one where none does.
+/// Returns the operation that fits `intent` best; the default operation if none fits.
 pub(super) fn fitting<'a>(agent: &'a Agent, intent: &str) -> Option<&'a Operation> {
     let wanted = words(intent);
     let shared = |operation: &&Operation| {
-        // A word of the name says more than one of the description.
+        // A word in the name weighs twice as much as one in the description.
         let share =
             |text: &str| words(text).iter().filter(|word| wanted.iter().any(|other| alike(word, other))).count();
         2 * share(&operation.name) + share(&operation.description)
@@ -18,7 +18,7 @@ pub(super) fn fitting<'a>(agent: &'a Agent, intent: &str) -> Option<&'a Operatio
     best.or(usual)
 }
 
-/// Words in small letters, without those that say nothing; `translateText` is two.
+/// Splits text into lower-case words without common ones; `translateText` is two words.
 fn words(text: &str) -> Vec<String> {
     const COMMON: &[&str] = &["the", "and", "for", "from", "with", "into", "this", "that", "need", "want", "please"];
     let mut words = vec![String::new()];
@@ -33,14 +33,14 @@ fn words(text: &str) -> Vec<String> {
         }
     }
     words.retain(|word| word.chars().count() > 2 && !COMMON.contains(&word.as_str()));
-    // The first ones count: each word of one text is compared with each of the other.
+    // Bounded: each word of one text is compared with each word of the other.
     words.truncate(64);
     words.sort_unstable();
     words.dedup();
     words
 }
 
-/// `summarize` and `summary`, `translation` and `translate`: the same beginning, as far as it goes.
+/// Whether two words share a prefix, as `summarize` and `summary`, or `translation` and `translate`.
 fn alike(one: &str, other: &str) -> bool {
     let same = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
     let shorter = one.chars().count().min(other.chars().count());

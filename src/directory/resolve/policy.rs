@@ -1,5 +1,5 @@
-//! What a candidate must satisfy. A member that is not known is refused, though elsewhere such are left alone: a
-//! condition that nobody checks would let in whom it was to keep out.
+//! Policy of a semantic resolution. Unknown members are refused, unlike elsewhere: ignoring a condition would admit
+//! agents that it should exclude.
 
 use super::super::{
     body::{Members, Wrong},
@@ -9,7 +9,7 @@ use crate::{search::Filters, unit::Span};
 use semver::VersionReq;
 use serde_json::Value;
 
-/// The names of each condition, the usual one first.
+/// Names of each condition, the canonical one first.
 const TRUST: &[&str] = &["trust", "min_trust", "reputation", "min_reputation"];
 const CERTIFICATION: &[&str] = &["certification", "certifications"];
 const QUALITY: &[&str] = &["min_quality", "quality_score", "min_quality_score", "quality"];
@@ -30,50 +30,50 @@ const ALL: &[&[&str]] = &[
     filters::LANGUAGES,
 ];
 
-/// The conditions.
+/// Conditions that a candidate must satisfy.
 #[derive(Debug, Default)]
 pub(super) struct Policy {
-    /// What the search itself can decide.
+    /// Conditions that the search evaluates.
     pub(super) filters: Filters,
-    /// At least so much, 0 to 1.
+    /// Minimum trust, 0 to 1.
     pub(super) trust: Option<f64>,
-    /// All of these.
+    /// Required certifications, all of them.
     pub(super) certifications: Vec<String>,
-    /// At least so much, 0 to 1.
+    /// Minimum quality, 0 to 1.
     pub(super) quality: Option<f64>,
-    /// Milliseconds at most.
+    /// Maximum latency in milliseconds.
     pub(super) latency: Option<f64>,
-    /// At most so much for a call, and in which currency.
+    /// Maximum cost of a call, and its currency.
     pub(super) cost: Option<(f64, Option<String>)>,
-    /// The versions that will do.
+    /// Accepted versions.
     pub(super) versions: Option<VersionReq>,
 }
 
 impl Policy {
-    pub(super) fn read(members: &Members<'_>, wrong: &mut Wrong) -> Self {
+    pub(super) fn read(members: &Members<'_>, violations: &mut Wrong) -> Self {
         for name in members.names().filter(|name| !ALL.iter().any(|names| names.contains(name))) {
             let known: Vec<&str> = ALL.iter().filter_map(|names| names.first().copied()).collect();
-            wrong.say(members.pointer(name), format!("is not a condition (known: {})", known.join(", ")));
+            violations.say(members.pointer(name), format!("is not a supported condition ({})", known.join(", ")));
         }
         Self {
-            filters: filters::of_members(members, wrong),
-            trust: read(members, TRUST, share, "must be 0 to 1, or low, medium or high", wrong),
-            certifications: members.words(CERTIFICATION, wrong),
-            quality: read(members, QUALITY, |value| value.as_f64().filter(in_share), "must be 0 to 1", wrong),
+            filters: filters::of_members(members, violations),
+            trust: read(members, TRUST, share, "must be 0 to 1, or low, medium or high", violations),
+            certifications: members.words(CERTIFICATION, violations),
+            quality: read(members, QUALITY, |value| value.as_f64().filter(in_share), "must be 0 to 1", violations),
             latency: read(
                 members,
                 LATENCY,
                 latency,
-                "must be low, medium, high, a number of milliseconds, or a span such as 500ms",
-                wrong,
+                "must be low, medium, high, a number of milliseconds, or a duration such as 500ms",
+                violations,
             ),
-            cost: read(members, COST, cost, "must be a number from 0, or {amount, currency}", wrong),
+            cost: read(members, COST, cost, "must be a number from 0, or {amount, currency}", violations),
             versions: read(
                 members,
                 VERSIONS,
                 |value| VersionReq::parse(value.as_str()?).ok(),
                 "must be a range of semantic versions, such as >=1.2, <3",
-                wrong,
+                violations,
             ),
         }
     }
@@ -84,17 +84,17 @@ fn read<T>(
     names: &[&str],
     value: impl Fn(&Value) -> Option<T>,
     what: &str,
-    wrong: &mut Wrong,
+    violations: &mut Wrong,
 ) -> Option<T> {
     let (at, given) = members.value(names)?;
     let read = value(given);
     if read.is_none() {
-        wrong.say(at, what);
+        violations.say(at, what);
     }
     read
 }
 
-/// A share of one: a number, or one of three words in the middle of its third.
+/// Parses a share of one: a number, or one of three words, each the middle of its third.
 pub(super) fn share(value: &Value) -> Option<f64> {
     match value {
         Value::String(word) => match word.to_ascii_lowercase().as_str() {
@@ -111,7 +111,7 @@ fn in_share(number: &f64) -> bool {
     (0.0..=1.0).contains(number)
 }
 
-/// Milliseconds. The words of R71 stand for what they promise at most; `high` promises nothing.
+/// Parses a latency in milliseconds. The words of R71 mean their upper bounds; `high` has none.
 pub(super) fn latency(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) => match text.to_ascii_lowercase().as_str() {
@@ -124,7 +124,7 @@ pub(super) fn latency(value: &Value) -> Option<f64> {
     }
 }
 
-/// What a call costs.
+/// Parses the cost of a call and its currency.
 pub(super) fn cost(value: &Value) -> Option<(f64, Option<String>)> {
     match value {
         Value::String(word) if word.eq_ignore_ascii_case("free") => Some((0.0, None)),

@@ -5,7 +5,7 @@ use super::*;
 const PLACE: &str = "/agents/translator/agent-card.json";
 const INVOKE: &str = "https://gw.example/agents/translator/invoke";
 
-/// An agent that brought a card of version 1.0, signed over what the gateway replaces.
+/// An agent with a card of version 1.0 of its own, signed over what the gateway replaces.
 fn ingested() -> Value {
     json!({
         "id": "planner", "name": "Planner", "endpoint": "https://planner.inside.example/a2a/jsonrpc",
@@ -31,7 +31,7 @@ fn ingested() -> Value {
 }
 
 #[tokio::test]
-async fn r59_a_card_is_made_from_an_agents_operations() {
+async fn r59_a_card_is_built_from_an_agents_operations() {
     let stand = stand(&[translator()]);
     let card = stand.ok(get(PLACE).field("a2a-version", "1.0")).await.json();
     assert_eq!(
@@ -57,7 +57,7 @@ async fn r59_a_card_is_made_from_an_agents_operations() {
 }
 
 #[tokio::test]
-async fn r153_a_caller_that_asks_for_version_0_3_gets_it() {
+async fn r153_a_client_that_requests_version_0_3_gets_it() {
     let stand = stand(&[translator()]);
     for request in [get(PLACE).field("a2a-version", "0.3"), get("/agents/translator/agent-card.json?version=0.3.0")] {
         let card = stand.ok(request).await.json();
@@ -72,7 +72,7 @@ async fn r153_a_caller_that_asks_for_version_0_3_gets_it() {
 }
 
 #[tokio::test]
-async fn without_a_version_one_document_has_the_members_of_both() {
+async fn without_a_version_the_card_has_the_members_of_both_versions() {
     let stand = stand(&[translator()]);
     let both = stand.read(PLACE).await;
     for version in ["0.3", "1.0"] {
@@ -87,19 +87,19 @@ async fn without_a_version_one_document_has_the_members_of_both() {
 }
 
 #[tokio::test]
-async fn a_version_that_there_is_not_is_refused() {
+async fn an_unknown_version_is_refused() {
     let stand = stand(&[translator()]);
     for version in ["2.0", "0.2", "one", "1.0.7"] {
         let fault = stand.refused(get(PLACE).field("a2a-version", version)).await;
         assert_eq!(fault.code(), Code::NotAcceptable, "{version}");
     }
     stand.ok(get(PLACE).field("a2a-version", "")).await;
-    // In a query it is the agent's own version that may be meant (R68).
+    // In the query, the version may be the agent's own (R68).
     stand.ok(get("/agents/translator/agent-card.json?version=3.1.4")).await;
 }
 
 #[tokio::test]
-async fn r153_a_card_that_an_agent_brought_is_shown_with_the_gateway_in_place_of_the_agent() {
+async fn r153_an_agents_own_card_names_the_gateway_instead_of_the_agent() {
     let stand = stand(&[ingested()]);
     let card = stand.ok(get("/agents/planner/agent-card.json?version=1.0")).await.json();
     let ours = "https://gw.example/agents/planner/invoke";
@@ -109,7 +109,7 @@ async fn r153_a_card_that_an_agent_brought_is_shown_with_the_gateway_in_place_of
             {"url": ours, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
             {"url": ours, "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
         ]),
-        "what the gateway does not call is not offered"
+        "interfaces that the gateway does not call are omitted"
     );
     assert_eq!(card["capabilities"], json!({"streaming": true, "extensions": [{"uri": "https://example.com/ext"}]}));
     assert_eq!(card["securitySchemes"], json!({"oauth2_bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}));
@@ -117,13 +117,13 @@ async fn r153_a_card_that_an_agent_brought_is_shown_with_the_gateway_in_place_of
     assert_eq!(card["provider"], ingested()["agent_card"]["provider"]);
     assert_eq!(card["skills"], ingested()["agent_card"]["skills"]);
     assert_eq!(card["custom"], json!({"see": ours}));
-    assert!(card.get("signatures").is_none(), "a signature over what was replaced holds no more");
+    assert!(card.get("signatures").is_none(), "a signature over replaced members is invalid");
     let old = stand.ok(get("/agents/planner/agent-card.json?version=0.3")).await.json();
     assert_eq!((&old["url"], &old["protocolVersion"]), (&json!(ours), &json!("0.3.0")));
 }
 
 #[tokio::test]
-async fn a_card_of_version_0_3_is_read_as_well() {
+async fn an_agents_own_card_of_version_0_3_is_converted() {
     let own = json!({
         "id": "old", "name": "Old", "endpoint": "https://old.inside.example/a2a",
         "agent_card": {
@@ -146,14 +146,14 @@ async fn a_card_of_version_0_3_is_read_as_well() {
 }
 
 #[tokio::test]
-async fn r4_where_documents_stay_as_they_are_a_card_keeps_its_publishers_signature() {
+async fn r4_with_direct_endpoints_a_card_keeps_its_publishers_signature() {
     let mut stand = stand(&[ingested()]);
-    stand.directory.config.endpoints = Endpoints::Direct;
+    stand.directory.config.advertised_endpoints = Endpoints::Direct;
     assert_eq!(stand.read("/agents/planner/agent-card.json").await, ingested()["agent_card"]);
 }
 
 #[tokio::test]
-async fn a_card_that_is_no_object_is_as_good_as_none() {
+async fn a_card_that_is_not_an_object_is_ignored() {
     for own in [json!(null), json!("https://planner.inside.example/card"), json!([])] {
         let mut document = ingested();
         document["agent_card"] = own;
@@ -163,17 +163,17 @@ async fn a_card_that_is_no_object_is_as_good_as_none() {
 }
 
 #[tokio::test]
-async fn r151_the_gateways_own_card_lists_the_agents_that_the_caller_sees() {
+async fn r151_the_gateways_own_card_lists_the_visible_agents() {
     let documents: Vec<Value> = (0..120).map(|number| plain(&format!("agent-{number:03}"))).collect();
     let mut stand = stand(&documents);
     stand.directory.config.provider =
         Some(Provider { organization: "Example".to_owned(), url: "https://example.com".to_owned() });
     stand.shelf.hidden = vec!["agent-000"];
-    let usual = stand.ok(get("/.well-known/agent-card.json")).await;
+    let canonical = stand.ok(get("/.well-known/agent-card.json")).await;
     for alias in ["/.well-known/agent-card", "/v1/card"] {
-        assert_eq!(stand.ok(get(alias)).await.body, usual.body, "{alias}");
+        assert_eq!(stand.ok(get(alias)).await.body, canonical.body, "{alias}");
     }
-    let card = usual.json();
+    let card = canonical.json();
     assert_eq!((&card["name"], &card["provider"]["organization"]), (&json!("Gatepost"), &json!("Example")));
     let skills = card["skills"].as_array().unwrap();
     assert_eq!((skills.len(), &skills[0]["id"]), (100, &json!("agent-001")));
@@ -181,7 +181,7 @@ async fn r151_the_gateways_own_card_lists_the_agents_that_the_caller_sees() {
 }
 
 #[tokio::test]
-async fn r58_a_caller_that_sees_one_agent_reads_its_card_at_the_gateways_own_path() {
+async fn r58_a_caller_that_sees_one_agent_gets_its_card_at_the_well_known_path() {
     let mut stand = stand(&[translator(), plain("b")]);
     stand.shelf.hidden = vec!["b"];
     let one = stand.ok(get(PLACE)).await;

@@ -1,78 +1,81 @@
-//! `agent.json`.
+//! Descriptors, `agent.json`.
 
 use super::*;
 
 const PLACE: &str = "/agents/translator/agent.json";
 
 #[tokio::test]
-async fn r65_a_descriptor_has_a_name_a_version_and_its_capabilities_with_their_schemas() {
-    let told = stand(&[translator()]).read(PLACE).await;
-    assert_eq!((&told["name"], &told["version"]), (&json!("Chinese-English Translator"), &json!("1.2.0")));
-    let first = &told["capabilities"][0];
+async fn r65_a_descriptor_has_a_name_a_version_and_capabilities_with_schemas() {
+    let descriptor = stand(&[translator()]).read(PLACE).await;
+    assert_eq!((&descriptor["name"], &descriptor["version"]), (&json!("Chinese-English Translator"), &json!("1.2.0")));
+    let first = &descriptor["capabilities"][0];
     assert_eq!(first["name"], "translateText");
     assert_eq!(first["endpoint"], "https://gw.example/agents/translator/invoke/translateText");
     assert_eq!(first["input"]["required"], json!(["text"]));
     assert_eq!(first["output"]["properties"]["translated_text"]["type"], "string");
     assert_eq!(first["contentTypes"]["inputFormat"], json!(["application/json"]));
-    assert_eq!(told["capabilities"][1]["name"], "detect");
-    assert_eq!(told["transport"]["endpoint"], "https://gw.example/agents/translator/invoke");
-    assert_eq!(told["provider"], json!({"organization": "ExampleAI Inc."}));
+    assert_eq!(descriptor["capabilities"][1]["name"], "detect");
+    assert_eq!(descriptor["transport"]["endpoint"], "https://gw.example/agents/translator/invoke");
+    assert_eq!(descriptor["provider"], json!({"organization": "ExampleAI Inc."}));
 }
 
 #[tokio::test]
-async fn r65_an_agent_that_says_next_to_nothing_still_has_one_capability_and_a_version() {
-    let told = stand(&[plain("b")]).read("/agents/b/agent.json").await;
-    assert_eq!(told["version"], "0.0.0");
-    assert_eq!(told["capabilities"][0]["name"], "invoke");
-    assert!(told.get("provider").is_none() && told.get("supportedVersions").is_none());
+async fn r65_a_minimal_agent_has_one_capability_and_a_default_version() {
+    let descriptor = stand(&[plain("b")]).read("/agents/b/agent.json").await;
+    assert_eq!(descriptor["version"], "0.0.0");
+    assert_eq!(descriptor["capabilities"][0]["name"], "invoke");
+    assert!(descriptor.get("provider").is_none() && descriptor.get("supportedVersions").is_none());
 }
 
 #[tokio::test]
-async fn r69_the_way_to_choose_a_version_is_documented_and_r67_the_versions_with_it() {
+async fn r69_r67_a_descriptor_describes_version_negotiation_and_lists_the_versions() {
     let mut document = translator();
     document["supportedVersions"] = json!({"1.1.0": "/v1.1/", "1.0.0": 7, "0.9.0": "https://b.example/", "a/b": "/x"});
-    let told = stand(&[document]).read(PLACE).await;
-    assert_eq!(told["versionNegotiation"]["header"], "X-Agent-Version");
+    let descriptor = stand(&[document]).read(PLACE).await;
+    assert_eq!(descriptor["versionNegotiation"]["header"], "X-Agent-Version");
     let place = |version: &str| format!("https://gw.example/agents/translator@{version}/invoke");
-    assert_eq!(told["supportedVersions"], json!({"1.2.0": place("1.2.0"), "1.1.0": place("1.1.0")}));
+    assert_eq!(descriptor["supportedVersions"], json!({"1.2.0": place("1.2.0"), "1.1.0": place("1.1.0")}));
 }
 
 #[tokio::test]
-async fn r71_behaviour_is_repeated_where_it_is_plain() {
+async fn r71_behaviour_is_copied_if_it_is_scalar() {
     let mut document = translator();
     document["isDeterministic"] = json!(false);
     document["responseLatency"] = json!({"@context": "https://evil.example/"});
     document["operations"][0]["requiresContext"] = json!(true);
     document["interactionModel"] = json!("agent2agent");
-    let told = stand(&[document]).read(PLACE).await;
-    assert_eq!((&told["isDeterministic"], &told["interactionModel"]), (&json!(false), &json!("agent2agent")));
-    assert!(told.get("responseLatency").is_none());
-    assert_eq!(told["capabilities"][0]["requiresContext"], true);
+    let descriptor = stand(&[document]).read(PLACE).await;
+    assert_eq!(
+        (&descriptor["isDeterministic"], &descriptor["interactionModel"]),
+        (&json!(false), &json!("agent2agent"))
+    );
+    assert!(descriptor.get("responseLatency").is_none());
+    assert_eq!(descriptor["capabilities"][0]["requiresContext"], true);
 }
 
 #[tokio::test]
-async fn r73_authentication_is_what_the_gateway_asks_for() {
+async fn r73_authentication_describes_what_the_gateway_requires() {
     let bearer = json!({"id": "b", "name": "B", "endpoint": "https://b.example/", "authentication": {"type": "oauth2_bearer", "scopes": ["read"]}});
     let stand = stand(&[translator(), bearer, plain("open")]);
-    let told = stand.read(PLACE).await;
+    let descriptor = stand.read(PLACE).await;
     assert_eq!(
-        told["authentication"],
+        descriptor["authentication"],
         json!({"type": "api_key", "schemes": ["ApiKey"], "instructions": "Ask at https://example.com/keys."})
     );
     assert_eq!(
         stand.read("/agents/b/agent.json").await["authentication"],
         json!({"type": "oauth2_bearer", "schemes": ["OAuth2"], "scopes": ["read"]})
     );
-    // Whatever the gateway knows will do.
+    // Any credential that the gateway accepts suffices.
     assert_eq!(stand.read("/agents/open/agent.json").await["authentication"]["schemes"], json!(["ApiKey", "OAuth2"]));
 }
 
 #[tokio::test]
-async fn r57_every_alias_is_the_same_document_in_the_form_that_is_asked_for() {
+async fn r57_every_alias_serves_the_same_document_in_the_requested_media_type() {
     let stand = stand(&[translator()]);
-    let usual = stand.ok(get(PLACE)).await;
+    let canonical = stand.ok(get(PLACE)).await;
     for alias in ["/agents/translator/.well-known/agent.json", "/.well-known/agent.json"] {
-        assert_eq!(stand.ok(get(alias)).await.body, usual.body, "{alias}");
+        assert_eq!(stand.ok(get(alias)).await.body, canonical.body, "{alias}");
     }
     for media in ["application/ld+json", "application/agent+json", "application/json"] {
         assert_eq!(stand.ok(get(PLACE).field("accept", media)).await.field("content-type"), media);
@@ -80,7 +83,7 @@ async fn r57_every_alias_is_the_same_document_in_the_form_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn r153_whoever_names_a_version_of_a2a_gets_the_card_that_once_had_this_path() {
+async fn r153_a_client_that_states_an_a2a_version_gets_the_card_at_this_path() {
     let stand = stand(&[translator()]);
     for target in [PLACE, "/.well-known/agent.json"] {
         let card = stand.ok(get(target).field("a2a-version", "0.3")).await.json();
@@ -89,7 +92,7 @@ async fn r153_whoever_names_a_version_of_a2a_gets_the_card_that_once_had_this_pa
 }
 
 #[tokio::test]
-async fn r58_the_gateway_describes_itself_where_the_caller_sees_several_agents() {
+async fn r58_the_gateway_describes_itself_if_the_caller_sees_several_agents() {
     let mut stand = stand(&[translator(), plain("b")]);
     let own = stand.read("/.well-known/agent.json").await;
     assert_eq!((&own["name"], &own["capabilities"][1]["name"]), (&json!("Gatepost"), &json!("translator")));

@@ -1,9 +1,9 @@
-//! One agent's document, and what callers keep of answers.
+//! The document of one agent, and conditional requests.
 
 use super::*;
 
 #[tokio::test]
-async fn r20_the_document_is_whole_and_names_the_gateway_wherever_it_named_the_agent() {
+async fn r20_the_document_names_the_gateway_wherever_it_named_the_agent() {
     let mut document = translator();
     document["mirrors"] =
         json!(["HTTP://10.0.0.7/a", "http://user:pw@10.0.0.7:9/b", "http://10.0.0.70/c", "http://x@[::1]:1/"]);
@@ -11,50 +11,54 @@ async fn r20_the_document_is_whole_and_names_the_gateway_wherever_it_named_the_a
     document["operations"][0]["inputs"]["$id"] = json!("http://10.0.0.7:8000/schemas/text");
     document["by_url"] =
         json!({"http://10.0.0.7:8000/x": ["//10.0.0.7/y", "// a comment", "https://a.example//10.0.0.7/"]});
-    let shown = stand(&[document]).read("/agents/translator").await;
+    let served = stand(&[document]).read("/agents/translator").await;
     let ours = "https://gw.example/agents/translator/invoke";
-    assert_eq!(shown["endpoint"], ours);
-    assert_eq!(shown["mirrors"], json!([ours, ours, "http://10.0.0.70/c", "http://x@[::1]:1/"]));
-    assert_eq!(shown["note"], format!("see ({ours}), then http://10.0.0.7.evil.example/ and 10.0.0.7"));
-    assert_eq!(shown["by_url"], json!({ours: [ours, "// a comment", "https://a.example//10.0.0.7/"]}));
-    // What identifies a schema still tells it from others.
-    assert_eq!(shown["operations"][0]["inputs"]["$id"], "https://gw.example/schemas/text");
-    assert_eq!(shown["documentation"], "https://example.com/docs");
-    assert_eq!(shown["authentication"], translator()["authentication"]);
+    assert_eq!(served["endpoint"], ours);
+    assert_eq!(served["mirrors"], json!([ours, ours, "http://10.0.0.70/c", "http://x@[::1]:1/"]));
+    assert_eq!(served["note"], format!("see ({ours}), then http://10.0.0.7.evil.example/ and 10.0.0.7"));
+    assert_eq!(served["by_url"], json!({ours: [ours, "// a comment", "https://a.example//10.0.0.7/"]}));
+    // The identity of a schema stays distinct from other identities.
+    assert_eq!(served["operations"][0]["inputs"]["$id"], "https://gw.example/schemas/text");
+    assert_eq!(served["documentation"], "https://example.com/docs");
+    assert_eq!(served["authentication"], translator()["authentication"]);
 }
 
 #[tokio::test]
-async fn a_signature_that_no_longer_holds_is_not_shown() {
+async fn an_invalidated_signature_is_removed() {
     let mut document = plain("signed");
     document["agent_card"] = json!({"url": "https://signed.inside.example/", "signatures": [{"protected": "e30"}]});
-    let shown = stand(&[document]).read("/agents/signed").await;
-    assert_eq!(shown["agent_card"], json!({"url": "https://gw.example/agents/signed/invoke"}));
+    let served = stand(&[document]).read("/agents/signed").await;
+    assert_eq!(served["agent_card"], json!({"url": "https://gw.example/agents/signed/invoke"}));
 }
 
 #[tokio::test]
-async fn an_address_of_ipv6_is_hidden_like_any_other() {
+async fn an_ipv6_address_is_redacted() {
     let document =
         json!({"id": "six", "name": "S", "endpoint": "http://[2001:db8::7]:80/x", "at": "http://[2001:DB8::7]/y"});
-    let shown = stand(&[document]).read("/agents/six").await;
-    assert_eq!(shown["at"], "https://gw.example/agents/six/invoke");
+    let served = stand(&[document]).read("/agents/six").await;
+    assert_eq!(served["at"], "https://gw.example/agents/six/invoke");
 }
 
 #[tokio::test]
-async fn of_a_name_its_addresses_are_hidden_and_not_every_text_with_the_word() {
+async fn urls_of_an_agent_name_are_redacted_but_not_every_text_with_the_word() {
     for at in ["agent://planner/x", "wss://planner/x"] {
         let document =
             json!({"id": "p", "name": "planner", "description": "The planner plans.", "url": at, "endpoint": at});
-        let shown = stand(&[document]).read("/agents/p").await;
-        assert_eq!((&shown["name"], &shown["description"]), (&json!("planner"), &json!("The planner plans.")), "{at}");
+        let served = stand(&[document]).read("/agents/p").await;
+        assert_eq!(
+            (&served["name"], &served["description"]),
+            (&json!("planner"), &json!("The planner plans.")),
+            "{at}"
+        );
         let ours = json!("https://gw.example/agents/p/invoke");
-        assert_eq!((&shown["url"], &shown["endpoint"]), (&ours, &ours), "{at}");
+        assert_eq!((&served["url"], &served["endpoint"]), (&ours, &ours), "{at}");
     }
     let did = json!({"id": "d", "name": "D", "note": "at did:web:inside.example:x", "endpoint": "agent://did:web:inside.example:x"});
     assert_eq!(stand(&[did]).read("/agents/d").await["note"], "https://gw.example/agents/d/invoke");
 }
 
 #[tokio::test]
-async fn an_id_that_none_can_have_is_not_found() {
+async fn an_invalid_id_is_not_found() {
     let stand = stand(&[translator()]);
     for target in ["/agents/%2e%2e", "/agents/a%2fb", "/agents/..", "/agents/TRANSLATOR", "/agents/translator%00"] {
         assert_eq!(stand.refused(get(target)).await.code(), Code::NotFound, "{target}");
@@ -62,7 +66,7 @@ async fn an_id_that_none_can_have_is_not_found() {
 }
 
 #[tokio::test]
-async fn r62_a_caller_that_has_the_document_gets_none() {
+async fn r62_a_caller_that_has_the_document_gets_304() {
     let stand = stand(&[translator()]);
     let tag = stand.ok(get("/agents/translator")).await.field("etag").to_owned();
     let weak = format!("W/{tag}");
@@ -90,14 +94,14 @@ async fn r62_a_caller_that_has_the_document_gets_none() {
         let answer = stand.ok(get("/agents/translator").field(name, value)).await;
         assert_eq!(answer.status, 200, "{name}: {value}");
     }
-    // The tag decides where there is one, whatever the date says.
+    // If-None-Match takes precedence over the date.
     let both = get("/agents/translator").field("if-none-match", "\"x\"");
     let both = both.field("if-modified-since", "Fri, 01 Jan 2027 00:00:00 GMT");
     assert_eq!(stand.ok(both).await.status, 200);
 }
 
 #[tokio::test]
-async fn r147_the_media_type_is_the_one_that_the_caller_likes_best() {
+async fn r147_the_media_type_is_the_one_that_accept_prefers() {
     let stand = stand(&[translator()]);
     for (accept, media) in [
         ("*/*", "application/json"),
@@ -125,7 +129,7 @@ async fn r147_the_media_type_is_the_one_that_the_caller_likes_best() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_not_configured_is_not_published_and_no_keys_are_an_empty_set() {
+async fn without_configuration_there_is_no_schema_and_an_empty_key_set() {
     let stand = stand(&[]);
     assert_eq!(stand.refused(get("/schemas/agent-metadata.json")).await.code(), Code::NotFound);
     assert_eq!(stand.read("/.well-known/jwks.json").await, json!({"keys": []}));

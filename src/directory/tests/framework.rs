@@ -1,4 +1,4 @@
-//! Agent Framework's discovery.
+//! Discovery API of Agent Framework.
 
 use super::*;
 
@@ -26,17 +26,17 @@ async fn r138_the_list_is_an_envelope_of_summaries() {
 }
 
 #[tokio::test]
-async fn r136_the_alias_answers_the_same() {
+async fn r136_the_alias_serves_the_same_documents() {
     let stand = stand(&[told(), translator()]);
     for rest in ["", "?include=endpoints", "/translator", "/told?view=summary"] {
-        let usual = stand.ok(get(&format!("{LIST}{rest}"))).await;
+        let canonical = stand.ok(get(&format!("{LIST}{rest}"))).await;
         let alias = stand.ok(get(&format!("/.agent-framework/v1/agents{rest}"))).await;
-        assert_eq!((usual.body, usual.headers), (alias.body, alias.headers), "{rest}");
+        assert_eq!((canonical.body, canonical.headers), (alias.body, alias.headers), "{rest}");
     }
 }
 
 #[tokio::test]
-async fn r137_where_it_once_was_is_a_308_that_keeps_the_query() {
+async fn r137_the_former_paths_redirect_with_308_and_keep_the_query() {
     let stand = stand(&[]);
     for (target, place) in [
         ("/v1/agents", "https://gw.example/.well-known/agentframework/v1/agents"),
@@ -49,13 +49,13 @@ async fn r137_where_it_once_was_is_a_308_that_keeps_the_query() {
 }
 
 #[tokio::test]
-async fn r140_the_document_is_full_unless_a_summary_is_asked_for() {
+async fn r140_the_document_is_full_unless_the_caller_requests_a_summary() {
     let stand = stand(&[told()]);
     let full = stand.read(&format!("{LIST}/told")).await;
     assert_eq!(full["owner"], json!({"name": "Vision Team", "email": "vision@example.com"}));
     assert_eq!(full["description"], "First sentence. Second one.");
     assert_eq!(full["created_at"], "2025-06-12T08:15:00Z");
-    assert!(full.get("updated_at").is_none(), "what is no moment is not told as one");
+    assert!(full.get("updated_at").is_none(), "an invalid timestamp is omitted");
     assert_eq!(full["metadata"], json!({"tier": "gold", "status": "active", "capabilities": []}));
     assert_eq!(full["capabilities"], json!({}));
     let summary = stand.read(&format!("{LIST}/told?view=summary&include=endpoints,later")).await;
@@ -65,7 +65,7 @@ async fn r140_the_document_is_full_unless_a_summary_is_asked_for() {
 }
 
 #[tokio::test]
-async fn r143_endpoints_are_paths_on_the_gateway_one_for_the_agent_and_one_for_each_operation() {
+async fn r143_endpoints_are_gateway_paths_of_the_agent_and_of_each_operation() {
     let stand = stand(&[translator(), plain("b")]);
     let agents = stand.read(&format!("{LIST}?include=endpoints")).await;
     assert_eq!(agents["agents"][0]["endpoints"], json!([{"method": "POST", "path": "/agents/b/invoke"}]));
@@ -80,14 +80,14 @@ async fn r143_endpoints_are_paths_on_the_gateway_one_for_the_agent_and_one_for_e
 }
 
 #[tokio::test]
-async fn r142_an_owner_is_who_publishes_and_is_left_out_where_nobody_knows() {
+async fn r142_the_owner_is_the_publisher_and_is_omitted_if_unknown() {
     let stand = stand(&[translator(), plain("b")]);
     assert_eq!(stand.read(&format!("{LIST}/translator")).await["owner"], json!({"name": "ExampleAI Inc."}));
     assert!(stand.read(&format!("{LIST}/b")).await.get("owner").is_none());
 }
 
 #[tokio::test]
-async fn r141_nothing_is_said_of_how_agents_are_authenticated() {
+async fn r141_authentication_is_not_part_of_the_document() {
     let stand = stand(&[translator()]);
     assert!(!stand.ok(get(&format!("{LIST}/translator"))).await.text().contains("authentication"));
 }
@@ -105,7 +105,7 @@ async fn r139_pages_are_bounded_and_linked() {
 }
 
 #[test]
-fn a_summary_is_the_first_sentence_and_never_long() {
+fn a_summary_is_the_first_sentence_up_to_a_maximum_length() {
     for (text, first) in [
         ("One. Two.", "One."),
         ("Version 1.5 is out! Really.", "Version 1.5 is out!"),

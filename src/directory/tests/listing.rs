@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn r22_the_list_is_a_bare_array_of_summaries_with_the_gateways_endpoints() {
+async fn r22_the_list_is_an_array_of_summaries_with_the_gateways_endpoints() {
     let stand = stand(&[translator(), plain("b")]);
     let list = stand.read("/agents").await;
     assert_eq!(ids(&list), ["b", "translator"]);
@@ -25,10 +25,10 @@ async fn r22_the_list_is_a_bare_array_of_summaries_with_the_gateways_endpoints()
 }
 
 #[tokio::test]
-async fn r11_documents_may_show_the_agents_own_endpoints_where_the_configuration_says_so() {
+async fn r11_with_direct_endpoints_documents_show_the_agents_own_endpoints() {
     let socket = json!({"id": "socket", "name": "S", "endpoint": "agent+unix:///run/s.sock"});
     let mut stand = stand(&[translator(), socket]);
-    stand.directory.config.endpoints = Endpoints::Direct;
+    stand.directory.config.advertised_endpoints = Endpoints::Direct;
     let list = stand.read("/agents").await;
     assert_eq!(list[1]["endpoint"], "http://10.0.0.7:8000/translate?key=internal");
     assert_eq!(list[0]["endpoint"], "https://gw.example/agents/socket/invoke", "a socket is of no use to a caller");
@@ -36,7 +36,7 @@ async fn r11_documents_may_show_the_agents_own_endpoints_where_the_configuration
 }
 
 #[tokio::test]
-async fn a_long_list_comes_in_pages_that_link_to_the_next_one() {
+async fn a_long_list_is_paginated_with_links_to_the_next_page() {
     let documents: Vec<Value> = (0..250).map(|number| plain(&format!("agent-{number:03}"))).collect();
     let stand = stand(&documents);
     let mut target = "/agents?tag=&per_page=100&q=".to_owned();
@@ -60,7 +60,7 @@ async fn a_long_list_comes_in_pages_that_link_to_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_link_repeats_the_query_without_what_could_end_it() {
+async fn a_link_repeats_the_query_with_delimiters_escaped() {
     let documents: Vec<Value> = (0..3).map(|number| plain(&format!("a{number}"))).collect();
     let answer = stand(&documents).ok(get("/agents?per_page=1&x=%3E%3B%20%22%0d%0aSet-Cookie:1&page=1")).await;
     assert_eq!(
@@ -70,7 +70,7 @@ async fn a_link_repeats_the_query_without_what_could_end_it() {
 }
 
 #[tokio::test]
-async fn r21_parameters_that_cannot_be_read_are_refused_by_name() {
+async fn r21_invalid_parameters_are_refused_by_name() {
     let stand = stand(&[translator()]);
     let long = format!("/agents?tags={}", "a,".repeat(65));
     let many = format!("/agents?{}", "a=1&".repeat(65));
@@ -84,7 +84,7 @@ async fn r21_parameters_that_cannot_be_read_are_refused_by_name() {
         ("/agents?per_page=1001", "per_page must be a whole number from 1 to 1000"),
         ("/agents?top=ten", "top"),
         ("/agents?status=asleep", "status must be active"),
-        ("/agents?q=a&query=b", "'q' stands twice"),
+        ("/agents?q=a&query=b", "'q' appears twice"),
         ("/agents?q=%", "'q' is not percent-encoded"),
         ("/agents?q=%zz", "'q'"),
         ("/agents?q=%ff", "'q'"),
@@ -103,7 +103,7 @@ async fn r21_parameters_that_cannot_be_read_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn r103_parameters_that_nobody_knows_are_left_alone() {
+async fn r103_unknown_parameters_are_ignored() {
     let stand = stand(&[translator()]);
     for target in ["/agents?utm_source=x&&=&a", "/agents?page=&top=", "/agents?capabilities=&tag=,,"] {
         assert_eq!(ids(&stand.read(target).await), ["translator"], "{target}");
@@ -111,7 +111,7 @@ async fn r103_parameters_that_nobody_knows_are_left_alone() {
 }
 
 #[test]
-fn r21_filters_are_understood_plural_singular_repeated_and_as_lists() {
+fn r21_filters_are_parsed_in_plural_singular_repeated_and_as_lists() {
     let read = |query: &str| filters::of_query(&query::Params::read(Some(query)).unwrap()).unwrap();
     for query in ["capabilities=a,b", "capability=a&capability=b", "capabilities=a&capability=b", "capabilities=a%2Cb"]
     {
@@ -126,7 +126,7 @@ fn r21_filters_are_understood_plural_singular_repeated_and_as_lists() {
 }
 
 #[tokio::test]
-async fn r60_the_map_names_each_agents_descriptor_and_comes_in_pages() {
+async fn r60_the_map_lists_each_agents_descriptor_and_is_paginated() {
     let stand = stand(&[translator(), plain("b"), plain("c")]);
     assert_eq!(
         stand.read("/.well-known/agents.json").await,

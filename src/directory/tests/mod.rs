@@ -1,4 +1,4 @@
-//! The faces of discovery, each asked at the path where it is, by a caller who may see some agents and not others.
+//! Directory requests at their routed paths, by a caller that sees some agents and not others.
 
 mod cards;
 mod descriptors;
@@ -23,7 +23,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 pub(super) const BASE: &str = "https://gw.example";
 
-/// What one caller sees: everything but what is hidden from it.
+/// Agents visible to one caller: all except the hidden ones.
 struct Shelf {
     agents: Vec<Arc<Agent>>,
     hidden: Vec<&'static str>,
@@ -44,7 +44,7 @@ impl Sight for Shelf {
     }
 }
 
-/// A directory with agents in it.
+/// A directory with agents.
 struct Stand {
     directory: Directory,
     shelf: Shelf,
@@ -73,7 +73,7 @@ fn stand(documents: &[Value]) -> Stand {
     Stand { directory, shelf: Shelf { agents, hidden: Vec::new() } }
 }
 
-/// AIDIP's own example, with an address that nobody outside should read.
+/// AIDIP's own example, with internal addresses.
 fn translator() -> Value {
     json!({
         "id": "translator",
@@ -110,7 +110,7 @@ fn plain(id: &str) -> Value {
     json!({"id": id, "name": format!("Agent {id}"), "endpoint": format!("https://{id}.inside.example/run")})
 }
 
-/// One request, at a path as the gateway routes it.
+/// One request, at a routed path.
 struct Request<'a> {
     method: Method,
     target: &'a str,
@@ -137,8 +137,8 @@ impl<'a> Request<'a> {
 impl Stand {
     async fn answer(&self, request: Request<'_>) -> Result<Answer> {
         let mut router = matchit::Router::new();
-        for (path, face) in PATHS {
-            router.insert(*path, *face).unwrap();
+        for (path, request) in PATHS {
+            router.insert(*path, *request).unwrap();
         }
         let (path, query) = match request.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
@@ -157,7 +157,7 @@ impl Stand {
             tier: None,
             grants: GrantSet::default(),
         };
-        let ask = Ask {
+        let call = Ask {
             face: *found.value,
             id: found.params.get("id").unwrap_or_default(),
             method: &request.method,
@@ -168,7 +168,7 @@ impl Stand {
             sight: &self.shelf,
             base: BASE,
         };
-        self.directory.answer(ask).await
+        self.directory.answer(call).await
     }
 
     async fn ok(&self, request: Request<'_>) -> Answer {
@@ -176,7 +176,7 @@ impl Stand {
         self.answer(request).await.unwrap_or_else(|fault| panic!("{target}: {fault} {:?}", fault.broken()))
     }
 
-    /// The JSON at `target`.
+    /// Returns the JSON at `target`.
     async fn read(&self, target: &str) -> Value {
         self.ok(get(target)).await.json()
     }
@@ -212,18 +212,18 @@ fn pointers(fault: &Fault) -> Vec<&str> {
     fault.broken().iter().map(|Violation { pointer, .. }| pointer.as_str()).collect()
 }
 
-/// Every path, with an id in place of `{id}`.
+/// Every path, with an id for `{id}`.
 fn every_target(id: &str) -> Vec<(String, Face)> {
-    PATHS.iter().map(|(path, face)| (path.replace("{id}", id), *face)).collect()
+    PATHS.iter().map(|(path, directory_request)| (path.replace("{id}", id), *directory_request)).collect()
 }
 
 #[tokio::test]
-async fn r149_every_face_that_is_read_has_validators_and_a_second_reading_costs_no_body() {
+async fn r149_every_read_request_has_validators_and_a_conditional_request_gets_no_body() {
     let mut stand = stand(&[translator(), plain("b")]);
     stand.directory.metadata = Some(Arc::new(json!({"type": "object"})));
-    for (target, face) in every_target("translator") {
-        if matches!(face, Face::History | Face::FrameworkMoved | Face::FrameworkAgentMoved)
-            || !face.methods().contains(&Method::GET)
+    for (target, directory_request) in every_target("translator") {
+        if matches!(directory_request, Face::History | Face::FrameworkMoved | Face::FrameworkAgentMoved)
+            || !directory_request.methods().contains(&Method::GET)
         {
             continue;
         }
@@ -244,13 +244,13 @@ async fn r149_every_face_that_is_read_has_validators_and_a_second_reading_costs_
 }
 
 #[tokio::test]
-async fn r147_no_face_answers_in_a_format_that_the_caller_does_not_accept() {
+async fn r147_no_request_is_answered_in_a_format_that_accept_excludes() {
     let stand = stand(&[translator()]);
-    for (target, face) in every_target("translator") {
-        if matches!(face, Face::FrameworkMoved | Face::FrameworkAgentMoved | Face::Schema) {
+    for (target, directory_request) in every_target("translator") {
+        if matches!(directory_request, Face::FrameworkMoved | Face::FrameworkAgentMoved | Face::Schema) {
             continue;
         }
-        let method = face.methods()[0].clone();
+        let method = directory_request.methods()[0].clone();
         for refused in ["text/html", "application/xml;q=1, text/*", "*/*;q=0", "application/json;q=0"] {
             let request = Request { method: method.clone(), body: "{}".to_owned(), ..get(&target) };
             let fault = stand.refused(request.field("accept", refused)).await;
@@ -260,11 +260,11 @@ async fn r147_no_face_answers_in_a_format_that_the_caller_does_not_accept() {
 }
 
 #[tokio::test]
-async fn r3_an_agent_that_is_not_seen_is_answered_like_one_that_does_not_exist() {
+async fn r3_an_invisible_agent_gets_the_same_response_as_an_unknown_one() {
     let mut stand = stand(&[translator(), plain("b")]);
     stand.shelf.hidden = vec!["translator"];
-    for (hidden, face) in every_target("translator") {
-        if !hidden.contains("translator") || face == Face::FrameworkAgentMoved {
+    for (hidden, directory_request) in every_target("translator") {
+        if !hidden.contains("translator") || directory_request == Face::FrameworkAgentMoved {
             continue;
         }
         let unknown = hidden.replace("translator", "nobody");
@@ -278,7 +278,7 @@ async fn r3_an_agent_that_is_not_seen_is_answered_like_one_that_does_not_exist()
 }
 
 #[tokio::test]
-async fn what_the_gateway_shows_of_an_agent_never_names_its_address() {
+async fn no_document_reveals_an_agents_address() {
     let with_card = json!({
         "id": "card", "name": "C", "endpoint": "http://10.0.0.7:8000/a2a",
         "agent_card": {"name": "C", "url": "http://10.0.0.7:8000/a2a", "version": "1", "skills": [], "homepage": "http://10.0.0.7/"},
@@ -286,8 +286,10 @@ async fn what_the_gateway_shows_of_an_agent_never_names_its_address() {
     let socket = json!({"id": "socket", "name": "S", "endpoint": "agent+unix:///run/private/s.sock", "note": "see /run/private/s.sock"});
     let stand = stand(&[translator(), with_card, socket]);
     for id in ["translator", "card", "socket"] {
-        for (target, face) in every_target(id) {
-            if !face.methods().contains(&Method::GET) || matches!(face, Face::History | Face::Schema) {
+        for (target, directory_request) in every_target(id) {
+            if !directory_request.methods().contains(&Method::GET)
+                || matches!(directory_request, Face::History | Face::Schema)
+            {
                 continue;
             }
             let answer = stand.ok(get(&target)).await;
@@ -299,12 +301,13 @@ async fn what_the_gateway_shows_of_an_agent_never_names_its_address() {
 }
 
 #[tokio::test]
-async fn a_method_that_a_face_does_not_take_is_refused_with_those_that_it_does() {
+async fn a_method_that_is_not_allowed_is_refused_with_the_allowed_ones() {
     let stand = stand(&[translator()]);
-    for (target, face) in every_target("translator") {
-        let other = [Method::DELETE, Method::OPTIONS].into_iter().find(|method| !face.methods().contains(method));
+    for (target, directory_request) in every_target("translator") {
+        let other =
+            [Method::DELETE, Method::OPTIONS].into_iter().find(|method| !directory_request.methods().contains(method));
         let fault = stand.refused(Request { method: other.unwrap(), ..get(&target) }).await;
         assert_eq!(fault.code(), Code::MethodNotAllowed, "{target}");
-        assert_eq!(fault.headers(), [("Allow", face.allow())], "{target}");
+        assert_eq!(fault.headers(), [("Allow", directory_request.allow())], "{target}");
     }
 }

@@ -1,23 +1,23 @@
-//! OpenAPI documents: complete, and true to what is answered. `validators.rs` has them judged by others.
+//! OpenAPI documents match the routes and the responses. `validators.rs` checks them with public validators.
 
 use super::*;
 
 #[tokio::test]
-async fn every_path_and_method_of_the_table_is_in_the_gateways_document_and_nothing_else() {
+async fn the_gateways_document_describes_exactly_the_routed_paths_and_methods() {
     let document = stand(&[]).read("/openapi.json").await;
     let paths = document["paths"].as_object().unwrap();
-    for (path, face) in PATHS {
-        for method in face.methods() {
+    for (path, request) in PATHS {
+        for method in request.methods() {
             let name = method.as_str().to_ascii_lowercase();
             let operation = &paths[*path][&name];
             assert!(operation["responses"].is_object(), "{method} {path}");
         }
         let methods = paths[*path].as_object().unwrap().keys().filter(|name| *name != "parameters").count();
-        assert_eq!(methods, face.methods().len(), "{path}");
+        assert_eq!(methods, request.methods().len(), "{path}");
     }
     let calls = paths.keys().filter(|path| !PATHS.iter().any(|(known, _)| known == path)).count();
     assert!(paths[PIPELINES]["post"]["responses"].is_object());
-    assert_eq!(calls, CALLS.len() + TASKS.len() + 1, "the ways to call an agent, tasks, and pipelines");
+    assert_eq!(calls, CALLS.len() + TASKS.len() + 1, "paths that invoke agents, tasks, and pipelines");
     let mut ids: Vec<&str> = paths
         .values()
         .flat_map(|methods| methods.as_object().unwrap().values())
@@ -26,11 +26,11 @@ async fn every_path_and_method_of_the_table_is_in_the_gateways_document_and_noth
     let all = ids.len();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!(ids.len(), all, "every operationId is its own");
+    assert_eq!(ids.len(), all, "every operationId is unique");
 }
 
 #[tokio::test]
-async fn r36_every_code_and_status_of_the_table_of_failures_is_in_both_documents() {
+async fn r36_every_code_and_status_is_in_both_documents() {
     let stand = stand(&[translator()]);
     for target in ["/openapi.json", "/agents/translator/openapi.json"] {
         let components = stand.read(target).await["components"].clone();
@@ -44,7 +44,7 @@ async fn r36_every_code_and_status_of_the_table_of_failures_is_in_both_documents
 }
 
 #[tokio::test]
-async fn an_agents_document_has_its_operations_with_schemas_that_still_hold_together() {
+async fn an_agents_document_has_its_operations_with_relocated_schemas() {
     let document = stand(&[translator()]).read("/agents/translator/openapi.json").await;
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     assert_eq!(
@@ -67,7 +67,7 @@ async fn an_agents_document_has_its_operations_with_schemas_that_still_hold_toge
 }
 
 #[tokio::test]
-async fn an_agent_without_schemas_takes_and_gives_any_json() {
+async fn an_agent_without_schemas_accepts_and_returns_any_json() {
     let document = stand(&[plain("b")]).read("/agents/b/openapi.json").await;
     let call = &document["paths"]["/agents/b/invoke"]["post"];
     assert_eq!(call["requestBody"]["content"]["application/json"]["schema"], json!({}));
@@ -75,15 +75,15 @@ async fn an_agent_without_schemas_takes_and_gives_any_json() {
 }
 
 #[tokio::test]
-async fn a_deprecated_agent_says_so() {
+async fn the_operations_of_a_deprecated_agent_are_deprecated() {
     let mut document = translator();
     document["status"] = json!("deprecated");
-    let shown = stand(&[document]).read("/agents/translator/openapi.json").await;
-    assert_eq!(shown["paths"]["/agents/translator/invoke"]["post"]["deprecated"], true);
+    let served = stand(&[document]).read("/agents/translator/openapi.json").await;
+    assert_eq!(served["paths"]["/agents/translator/invoke"]["post"]["deprecated"], true);
 }
 
 #[tokio::test]
-async fn data_within_a_schema_is_no_reference_and_anchors_become_paths() {
+async fn data_in_a_schema_is_not_a_reference_and_anchors_become_paths() {
     let document = json!({
         "id": "odd", "name": "Odd", "endpoint": "https://odd.example/",
         "operations": [
@@ -101,8 +101,8 @@ async fn data_within_a_schema_is_no_reference_and_anchors_become_paths() {
             {"name": "anything", "inputs": true},
         ],
     });
-    let shown = stand(&[document]).read("/agents/odd/openapi.json").await;
-    let schema = |name: &str| &shown["components"]["schemas"][format!("{name}.Input")];
+    let served = stand(&[document]).read("/agents/odd/openapi.json").await;
+    let schema = |name: &str| &served["components"]["schemas"][format!("{name}.Input")];
     let (data, anchored) = (schema("data"), schema("anchored"));
     assert_eq!(
         (&data["properties"]["$ref"]["const"]["$ref"], &data["default"]["$ref"]),
@@ -127,7 +127,7 @@ async fn data_within_a_schema_is_no_reference_and_anchors_become_paths() {
 }
 
 #[tokio::test]
-async fn what_is_answered_is_what_the_gateways_document_says() {
+async fn responses_match_the_schemas_of_the_gateways_document() {
     let stand = stand(&[translator(), plain("b")]);
     let document = stand.read("/openapi.json").await;
     let components = &document["components"];

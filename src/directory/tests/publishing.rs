@@ -1,10 +1,10 @@
-//! Publishing: which questions the registry is asked, and what becomes of its answers.
+//! Publishing: conversion of requests for the registry, and of its results.
 
 use super::*;
 use crate::registry::{Past, PublishConfig, Saved, Stored, When};
 use time::OffsetDateTime;
 
-/// A registry in a folder of its own, in which nobody may publish.
+/// A directory with a registry in a new folder, which has no publishers.
 async fn with_registry(documents: &[Value]) -> Stand {
     let mut stand = stand(documents);
     let folder = tempfile::tempdir().unwrap().keep();
@@ -34,7 +34,7 @@ fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 #[tokio::test]
-async fn r17_without_a_registry_nothing_can_be_published_and_the_methods_that_work_are_named() {
+async fn r17_without_a_registry_publishing_is_refused_with_the_allowed_methods() {
     let stand = stand(&[translator()]);
     for (method, target) in [
         (Method::POST, "/agents"),
@@ -50,7 +50,7 @@ async fn r17_without_a_registry_nothing_can_be_published_and_the_methods_that_wo
 }
 
 #[tokio::test]
-async fn r18_who_may_not_publish_is_refused_before_the_body_is_read() {
+async fn r18_a_caller_that_may_not_publish_is_refused_before_the_body_is_read() {
     let stand = with_registry(&[translator()]).await;
     for (kind, code) in [(CallerKind::Anonymous, Code::Unauthorized), (CallerKind::Key, Code::PermissionDenied)] {
         for (method, target) in [
@@ -64,12 +64,12 @@ async fn r18_who_may_not_publish_is_refused_before_the_body_is_read() {
         }
     }
     assert_eq!(stand.refused(get("/agents/translator/history")).await.code(), Code::NotFound);
-    // Whoever publishes nothing still reads.
+    // A caller that may not publish can still read.
     assert_eq!(stand.read("/agents/translator").await["id"], "translator");
 }
 
 #[test]
-fn r17_a_new_document_is_201_with_its_place_and_a_changed_one_200() {
+fn r17_a_created_document_is_201_with_its_location_and_an_updated_one_200() {
     let created = publish::saved(BASE, Saved::Created(stored()));
     assert_eq!((created.status.as_u16(), created.field("location")), (201, "https://gw.example/agents/new"));
     let updated = publish::saved(BASE, Saved::Updated(stored()));
@@ -82,7 +82,7 @@ fn r17_a_new_document_is_201_with_its_place_and_a_changed_one_200() {
 }
 
 #[test]
-fn a_write_is_guarded_by_what_its_fields_say() {
+fn a_write_is_guarded_by_its_preconditions() {
     let read = |fields: &[(&'static str, &str)]| publish::when(&headers(fields)).unwrap();
     assert_eq!(read(&[]), When::Always);
     assert_eq!(read(&[("if-none-match", "*")]), When::Absent);
@@ -92,12 +92,12 @@ fn a_write_is_guarded_by_what_its_fields_say() {
         read(&[("if-match", "\"a\""), ("if-match", "\"b\"")]),
         When::Matches(vec!["\"a\"".to_owned(), "\"b\"".to_owned()])
     );
-    // A weak tag never guards: nothing is left that could match.
+    // A weak tag never guards: no tag is left that could match.
     assert_eq!(read(&[("if-match", "W/\"a\"")]), When::Matches(vec![]));
 }
 
 #[test]
-fn a_guard_that_cannot_be_read_is_refused_rather_than_left_out_of_account() {
+fn an_invalid_precondition_is_refused_instead_of_ignored() {
     let many = vec!["\"a\""; 21].join(",");
     for fields in [
         vec![("if-match", "")],
@@ -115,7 +115,7 @@ fn a_guard_that_cannot_be_read_is_refused_rather_than_left_out_of_account() {
 }
 
 #[test]
-fn r8_a_documents_history_says_when_who_and_what() {
+fn r8_a_history_entry_has_time_publisher_and_document() {
     let past = |document: Option<&str>| Past {
         at: OffsetDateTime::UNIX_EPOCH,
         by: "key:team-a".into(),
@@ -128,7 +128,7 @@ fn r8_a_documents_history_says_when_who_and_what() {
     assert_eq!(publish::change(&past(None))["removed"], true);
 }
 
-/// A registry in which the caller may publish.
+/// A directory with a registry to which the caller may publish.
 async fn with_publisher() -> Stand {
     let mut stand = stand(&[]);
     let folder = tempfile::tempdir().unwrap().keep();
@@ -145,7 +145,7 @@ async fn r17_r19_r20_a_document_is_published_read_changed_under_guard_and_remove
     let created = stand.ok(send(Method::POST, "/agents", &sent)).await;
     assert_eq!(created.status, 201, "{}", created.text());
     let place = created.field("location").strip_prefix(BASE).unwrap().to_owned();
-    // Its publisher reads exactly what is kept, with the tag that guards its next write; also before it is served.
+    // The publisher reads the stored document with the tag that guards the next write, even before it is served.
     let read = stand.ok(get(&place)).await;
     assert_eq!((&read.body, read.field("etag")), (&created.body, created.field("etag")));
     let tag = read.field("etag");
@@ -169,7 +169,7 @@ async fn r17_r19_r20_a_document_is_published_read_changed_under_guard_and_remove
 }
 
 #[tokio::test]
-async fn r18_r74_what_is_wrong_with_a_document_is_told_with_its_cure() {
+async fn r18_r74_an_invalid_document_is_refused_with_its_violations() {
     let stand = with_publisher().await;
     let unquoted =
         Request { body: "{\"id\":\"a\",\"version\":3.1.4}".to_owned(), ..send(Method::POST, "/agents", &Value::Null) };

@@ -6,7 +6,7 @@ fn resolve(body: &Value) -> Request<'static> {
     send(Method::POST, "/agents/resolve", body)
 }
 
-/// Agents of every quality.
+/// Agents of different quality.
 fn rated() -> Vec<Value> {
     let mut good = translator();
     good["certification"] = json!(["ISO-27001", {"name": "soc2"}]);
@@ -41,15 +41,15 @@ async fn verdicts(policy: &Value) -> (Vec<String>, Vec<(String, String)>) {
 }
 
 #[tokio::test]
-async fn r25_a_candidate_says_how_it_is_called_and_why_it_is_one() {
+async fn r25_a_candidate_has_its_invocation_and_reasons() {
     let stand = stand(&rated());
-    let asked = json!({
+    let body = json!({
         "intent": "Please translate this text into Chinese",
         "context": {"domain": "law", "files": [{"name": "contract"}], "pages": 7},
         "policy": {"min_quality": 0.9, "max_latency": "500s", "certification": "soc2"},
         "top": 1,
     });
-    let answer = stand.ok(resolve(&asked)).await;
+    let answer = stand.ok(resolve(&body)).await;
     assert_eq!(answer.field("cache-control"), "no-store");
     let mut candidates = answer.json()["candidates"].clone();
     let score = candidates[0].as_object_mut().unwrap().remove("score").unwrap().as_f64().unwrap();
@@ -74,17 +74,17 @@ async fn r25_a_candidate_says_how_it_is_called_and_why_it_is_one() {
                 "output_schema": "https://gw.example/agents/translator/openapi.json#/components/schemas/translateText.Output",
             },
             "reasons": [
-                "its operation translateText fits the intent best",
-                "quality_score 0.92 (0.90 or more is asked)",
+                "operation translateText fits the intent best",
+                "quality_score 0.92 (at least 0.90 is required)",
                 "is certified soc2",
-                "latency 1000ms (at most 500000ms is asked)",
+                "latency 1000ms (at most 500000ms is allowed)",
             ],
         }])
     );
 }
 
 #[tokio::test]
-async fn r25_the_schema_that_a_candidate_refers_to_is_there() {
+async fn r25_the_schema_that_a_candidate_references_exists() {
     let stand = stand(&rated());
     let answer = stand.ok(resolve(&json!({"intent": "translate"}))).await.json();
     let place =
@@ -95,23 +95,23 @@ async fn r25_the_schema_that_a_candidate_refers_to_is_there() {
 }
 
 #[tokio::test]
-async fn r9_each_condition_excludes_with_its_reason_and_what_says_nothing_satisfies_nothing() {
+async fn r9_each_violated_or_undeclared_condition_excludes_with_its_reason() {
     let cases = [
-        (json!({"min_quality": 0.5}), "poor", "quality_score 0.20 (0.50 or more is asked)"),
-        (json!({"quality_score": 0.5}), "silent", "says nothing of its quality_score"),
-        (json!({"trust": 0.5}), "poor", "trust 0.17 (0.50 or more is asked)"),
-        (json!({"reputation": "high"}), "translator", "trust 0.80 (0.83 or more is asked)"),
-        (json!({"trust": "low"}), "silent", "says nothing of its trust"),
+        (json!({"min_quality": 0.5}), "poor", "quality_score 0.20 (at least 0.50 is required)"),
+        (json!({"quality_score": 0.5}), "silent", "does not declare quality_score"),
+        (json!({"trust": 0.5}), "poor", "trust 0.17 (at least 0.50 is required)"),
+        (json!({"reputation": "high"}), "translator", "trust 0.80 (at least 0.83 is required)"),
+        (json!({"trust": "low"}), "silent", "does not declare trust"),
         (json!({"certification": ["iso-27001", "hipaa"]}), "translator", "is not certified hipaa"),
-        (json!({"certification": "soc2"}), "poor", "says nothing of its certification"),
-        (json!({"max_latency": "medium"}), "poor", "latency 20000ms (at most 10000ms is asked)"),
-        (json!({"max_latency": 10}), "translator", "latency 1000ms (at most 10ms is asked)"),
-        (json!({"max_cost": 0.01}), "translator", "costs 0.02 a call (at most 0.01 is asked)"),
-        (json!({"max_cost": {"amount": 1, "currency": "eur"}}), "translator", "is priced in USD, not in EUR"),
-        (json!({"max_cost": 1}), "silent", "says nothing of its pricing"),
-        (json!({"versions": ">=2"}), "translator", "version 1.2.0 (>=2 is asked)"),
-        (json!({"versions": "*"}), "poor", "its version '0.9' is not a semantic version"),
-        (json!({"versions": "^1"}), "silent", "says nothing of its version"),
+        (json!({"certification": "soc2"}), "poor", "does not declare certification"),
+        (json!({"max_latency": "medium"}), "poor", "latency 20000ms (at most 10000ms is allowed)"),
+        (json!({"max_latency": 10}), "translator", "latency 1000ms (at most 10ms is allowed)"),
+        (json!({"max_cost": 0.01}), "translator", "costs 0.02 per call (at most 0.01 is allowed)"),
+        (json!({"max_cost": {"amount": 1, "currency": "eur"}}), "translator", "price is in USD, not in EUR"),
+        (json!({"max_cost": 1}), "silent", "does not declare pricing"),
+        (json!({"versions": ">=2"}), "translator", "version 1.2.0 (>=2 is required)"),
+        (json!({"versions": "*"}), "poor", "version '0.9' is not a semantic version"),
+        (json!({"versions": "^1"}), "silent", "does not declare version"),
     ];
     for (policy, id, why) in cases {
         let (candidates, excluded) = verdicts(&policy).await;
@@ -122,7 +122,7 @@ async fn r9_each_condition_excludes_with_its_reason_and_what_says_nothing_satisf
 }
 
 #[tokio::test]
-async fn r9_who_satisfies_every_condition_is_a_candidate() {
+async fn r9_an_agent_that_satisfies_every_condition_is_a_candidate() {
     for policy in [
         json!({"min_quality": 0.9, "trust": "medium", "certification": ["ISO-27001", "SOC2"], "max_latency": "low"}),
         json!({"max_cost": {"amount": 0.02, "currency": "usd"}, "versions": ">=1.2, <2", "min_quality": 0.92}),
@@ -136,7 +136,7 @@ async fn r9_who_satisfies_every_condition_is_a_candidate() {
 }
 
 #[tokio::test]
-async fn among_equals_the_better_one_comes_first() {
+async fn among_equal_scores_the_agent_of_higher_quality_comes_first() {
     let rated = [("low", json!(0.2)), ("mute", Value::Null), ("high", json!(92))].map(|(id, quality)| {
         let mut agent = plain(id);
         (agent["description"], agent["quality_score"]) = (json!("Translates."), quality);
@@ -147,7 +147,7 @@ async fn among_equals_the_better_one_comes_first() {
 }
 
 #[tokio::test]
-async fn r25_a_condition_that_nobody_checks_is_refused_rather_than_ignored() {
+async fn r25_an_unknown_condition_is_refused_instead_of_ignored() {
     let stand = stand(&rated());
     let broken = json!({"intent": "x", "policy": {
         "max_carbon": 1, "trust": 2, "min_quality": "high", "max_latency": "soon", "max_cost": -1,
@@ -162,7 +162,7 @@ async fn r25_a_condition_that_nobody_checks_is_refused_rather_than_ignored() {
 }
 
 #[tokio::test]
-async fn r25_an_intent_is_needed_and_everything_is_bounded() {
+async fn r25_an_intent_is_required_and_everything_is_bounded() {
     let stand = stand(&rated());
     for (body, pointer) in [
         (json!({}), "/intent"),
@@ -185,7 +185,7 @@ async fn r25_an_intent_is_needed_and_everything_is_bounded() {
 }
 
 #[tokio::test]
-async fn r3_what_the_caller_may_not_see_is_neither_a_candidate_nor_excluded() {
+async fn r3_an_invisible_agent_is_neither_a_candidate_nor_excluded() {
     let mut stand = stand(&rated());
     stand.shelf.hidden = vec!["translator", "poor"];
     for policy in [json!({}), json!({"min_quality": 0.99}), json!({"capabilities": "none"})] {
@@ -195,7 +195,7 @@ async fn r3_what_the_caller_may_not_see_is_neither_a_candidate_nor_excluded() {
 }
 
 #[tokio::test]
-async fn hostile_documents_satisfy_nothing_and_break_nothing() {
+async fn hostile_documents_satisfy_no_condition_and_cause_no_error() {
     let mut odd = plain("odd");
     for name in ["quality_score", "trust", "certification", "responseLatency", "pricing"] {
         odd[name] = json!({"score": {"score": [[]]}, "amount": -1, "name": 7});

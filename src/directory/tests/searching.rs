@@ -8,18 +8,18 @@ fn search(body: &Value) -> Request<'static> {
 }
 
 #[tokio::test]
-async fn r22_a_search_answers_a_bare_array_of_summaries_that_nobody_keeps() {
+async fn r22_a_search_returns_an_uncacheable_array_of_summaries() {
     let stand = stand(&[translator(), plain("b"), plain("c")]);
     let answer = stand.ok(search(&json!({"filters": {}, "top": 2, "unknown": 1}))).await;
     assert_eq!(ids(&answer.json()), ["b", "c"]);
     assert_eq!((answer.status.as_u16(), answer.field("cache-control")), (200, "no-store"));
     let rest = stand.ok(search(&json!({"skip": 2}))).await.json();
     assert_eq!(ids(&rest), ["translator"]);
-    assert!(rest[0].get("score").is_none(), "nothing was ranked");
+    assert!(rest[0].get("score").is_none(), "without a query there is no ranking");
 }
 
 #[tokio::test]
-async fn r3_a_search_finds_only_what_its_caller_may_see() {
+async fn r3_a_search_finds_only_visible_agents() {
     let mut other = plain("b");
     other["description"] = json!("Translates, too.");
     let mut stand = stand(&[translator(), other]);
@@ -28,12 +28,12 @@ async fn r3_a_search_finds_only_what_its_caller_may_see() {
 }
 
 #[test]
-fn r22_filters_are_understood_plural_singular_as_a_string_and_as_an_array() {
+fn r22_filters_are_parsed_in_plural_singular_as_a_string_and_as_an_array() {
     let read = |given: &Value| {
-        let mut wrong = body::Wrong::default();
-        let members = body::Members::of(given, &mut wrong);
-        let filters = filters::of_members(&members, &mut wrong);
-        wrong.none("broken").unwrap();
+        let mut violations = body::Wrong::default();
+        let members = body::Members::of(given, &mut violations);
+        let filters = filters::of_members(&members, &mut violations);
+        violations.none("broken").unwrap();
         filters
     };
     for given in [
@@ -55,7 +55,7 @@ fn r22_filters_are_understood_plural_singular_as_a_string_and_as_an_array() {
 }
 
 #[tokio::test]
-async fn r22_everything_that_is_wrong_with_a_search_is_told_at_once_with_its_place() {
+async fn r22_all_violations_of_a_search_are_reported_at_once_with_their_pointers() {
     let stand = stand(&[translator()]);
     let broken = json!({
         "filters": {"capabilities": [1], "tags": {"a": 1}, "supported_language": 7, "status": "asleep"},
@@ -78,7 +78,7 @@ async fn r22_everything_that_is_wrong_with_a_search_is_told_at_once_with_its_pla
 }
 
 #[tokio::test]
-async fn a_search_that_is_no_object_or_no_json_is_refused() {
+async fn a_search_that_is_not_a_json_object_is_refused() {
     let stand = stand(&[translator()]);
     let refusals = [
         ("", Code::InvalidInput),
@@ -106,7 +106,7 @@ async fn a_search_that_is_no_object_or_no_json_is_refused() {
 }
 
 #[tokio::test]
-async fn a_search_in_another_format_is_refused() {
+async fn a_search_in_another_media_type_is_refused() {
     let stand = stand(&[translator()]);
     for media in
         ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "multipart/form-data"]

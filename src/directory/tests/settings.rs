@@ -1,16 +1,19 @@
-//! The settings of the directory.
+//! Configuration of the directory.
 
 use super::*;
 
 #[test]
-fn the_defaults_show_nothing_to_strangers_and_have_no_problem() {
+fn the_default_configuration_is_valid_and_shows_nothing_to_anonymous_callers() {
     let config = Config::default();
-    assert_eq!((config.public.as_slice(), config.endpoints, &config.signing_key), (&[][..], Endpoints::Gateway, &None));
+    assert_eq!(
+        (config.public_agents.as_slice(), config.advertised_endpoints, &config.signing_key),
+        (&[][..], Endpoints::Gateway, &None)
+    );
     assert_eq!(config.problems(), [""; 0]);
 }
 
 #[test]
-fn every_value_that_cannot_be_used_is_told_by_name() {
+fn every_invalid_value_is_reported_by_its_key() {
     let config = Config {
         name: String::new(),
         description: "x".repeat(2_001),
@@ -27,10 +30,10 @@ fn every_value_that_cannot_be_used_is_told_by_name() {
 }
 
 #[test]
-fn nothing_is_signed_that_names_whatever_host_a_caller_sent() {
+fn a_signing_key_requires_a_configured_url() {
     let signing_key = Some("file:key.pem".parse().unwrap());
     let unnamed = Config { signing_key: signing_key.clone(), ..Config::default() };
-    assert!(unnamed.problems()[0].starts_with("signing_key: needs url"));
+    assert!(unnamed.problems()[0].starts_with("signing_key: url is not set"));
     for (url, good) in [
         ("https://agents.example", true),
         ("https://agents.example/", false),
@@ -39,7 +42,8 @@ fn nothing_is_signed_that_names_whatever_host_a_caller_sent() {
         ("https://u:p@agents.example", false),
         ("ftp://agents.example", false),
     ] {
-        let config = Config { signing_key: signing_key.clone(), url: Some(url.to_owned()), ..Config::default() };
+        let config =
+            Config { signing_key: signing_key.clone(), external_url: Some(url.to_owned()), ..Config::default() };
         assert_eq!(config.problems().is_empty(), good, "{url}: {:?}", config.problems());
     }
 }

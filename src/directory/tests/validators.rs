@@ -1,4 +1,4 @@
-//! Documents judged by public validators: OpenAPI 3.1 by `@seriousme/openapi-schema-validator`, JSON-LD 1.1 by
+//! Checks of documents by public validators: OpenAPI 3.1 by `@seriousme/openapi-schema-validator`, JSON-LD 1.1 by
 //! `jsonld`, both from npm, installed once into `tests/faces`.
 
 use super::*;
@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faces")
 }
 
-/// `npm ci`, once even if several tests want it.
+/// Runs `npm ci`, once for all tests.
 fn install() {
     let lock = File::create(folder().join(".lock")).unwrap();
     lock.lock().unwrap();
@@ -29,19 +29,19 @@ fn missing<T>(package: &str, why: &std::io::Error) -> T {
     panic!("the Debian package {package} is missing (run: sudo apt-get install nodejs npm) [{why}]");
 }
 
-/// What the validator of `kind` says of `document`.
+/// Returns the result of the validator of `kind` for `document`.
 fn judged(kind: &str, document: &Value) -> Value {
     install();
     let mut command = Command::new("node");
     command.args(["judge.mjs", kind]).current_dir(folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut node = command.spawn().unwrap_or_else(|why| missing("nodejs", &why));
     node.stdin.take().unwrap().write_all(document.to_string().as_bytes()).unwrap();
-    let said = node.wait_with_output().unwrap();
-    serde_json::from_slice(&said.stdout).unwrap_or_else(|why| panic!("{kind}: {why}"))
+    let output = node.wait_with_output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{kind}: {why}"))
 }
 
 #[tokio::test]
-async fn openapi_documents_are_valid_for_others() {
+async fn openapi_documents_are_valid_for_a_public_validator() {
     let mut anchored = plain("anchored");
     anchored["inputs"] = json!({"$ref": "#here", "$defs": {"h": {"$anchor": "here", "type": "object"}}});
     let stand = stand(&[translator(), plain("b"), anchored]);
@@ -51,13 +51,13 @@ async fn openapi_documents_are_valid_for_others() {
         let verdict = judged("openapi", &stand.read(target).await);
         assert_eq!(verdict, json!({"valid": true, "version": "3.1"}), "{target}");
     }
-    // The judge is awake.
+    // The validator does reject an invalid document.
     let broken = json!({"openapi": "3.1.0", "info": {"title": "x"}, "paths": {}});
     assert_eq!(judged("openapi", &broken)["valid"], false);
 }
 
 #[tokio::test]
-async fn r59_descriptors_are_json_ld_that_needs_no_other_document() {
+async fn r59_descriptors_are_valid_json_ld_without_remote_contexts() {
     let mut document = translator();
     document["provider"] =
         json!({"@context": "https://evil.example/context", "organization": "X", "url": "https://x.example"});

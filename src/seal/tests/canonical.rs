@@ -1,4 +1,4 @@
-//! RFC 8785, RFC 7638 and RFC 8037 by their own examples; A2A's forms by its own, and by what the SDKs make.
+//! Examples of RFC 8785, RFC 7638 and RFC 8037, and canonical forms of A2A and of its SDKs.
 
 use super::*;
 use crate::seal::{forms, jwk};
@@ -12,7 +12,7 @@ fn members(value: Value) -> Map<String, Value> {
 }
 
 #[test]
-fn rfc8785_the_example_of_section_3_2_2_comes_out_as_it_stands_there() {
+fn rfc8785_the_example_of_section_3_2_2_is_canonicalized() {
     let source = r#"{
         "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -36,7 +36,7 @@ fn rfc8785_members_are_sorted_by_utf16_as_in_section_3_2_3() {
 }
 
 #[test]
-fn rfc8785_numbers_of_appendix_b() {
+fn rfc8785_numbers_of_appendix_b_are_canonicalized() {
     for (bits, expected) in [
         (0x0000_0000_0000_0000_u64, "0"),
         (0x8000_0000_0000_0000, "0"),
@@ -56,7 +56,7 @@ fn rfc8785_numbers_of_appendix_b() {
 }
 
 #[test]
-fn rfc7638_and_rfc8037_thumbprints_are_those_of_the_texts() {
+fn rfc7638_and_rfc8037_thumbprints_match_their_examples() {
     let ed25519 = Signer::from_pem(ED25519).unwrap();
     assert_eq!(ed25519.kid, "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     let n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
@@ -65,7 +65,7 @@ fn rfc7638_and_rfc8037_thumbprints_are_those_of_the_texts() {
 }
 
 #[test]
-fn rfc8037_the_signature_of_a_4_is_made_and_holds() {
+fn rfc8037_the_signature_of_a_4_is_reproduced() {
     let signer = Signer::from_pem(ED25519).unwrap();
     let input = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc";
     let expected = "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
@@ -73,7 +73,7 @@ fn rfc8037_the_signature_of_a_4_is_made_and_holds() {
 }
 
 #[test]
-fn r59_the_example_of_a2a_8_4_1_leaves_out_what_the_text_leaves_out() {
+fn r59_the_example_of_a2a_8_4_1_is_among_the_forms() {
     let card = members(json!({
         "name": "Example Agent",
         "description": "",
@@ -88,7 +88,7 @@ fn r59_the_example_of_a2a_8_4_1_leaves_out_what_the_text_leaves_out() {
 }
 
 #[test]
-fn r59_the_forms_of_the_sdks_are_among_those_accepted_and_made() {
+fn r59_the_forms_of_the_sdks_are_accepted_and_signed() {
     let mut card = members(card());
     card.insert("url".to_owned(), json!("https://old.example/"));
     let sparse = "{\"capabilities\":{\"streaming\":false},\"defaultInputModes\":[\"text/plain\"],\
@@ -113,8 +113,8 @@ fn r59_a_card_without_empty_values_has_one_form() {
 }
 
 #[test]
-fn r59_what_the_python_sdk_signed_holds_also_in_the_form_that_it_serves() {
-    // By a2a-sdk 1.3.0 with the key of RFC 8037 A.1, from the card of these tests.
+fn r59_a_signature_of_the_python_sdk_is_valid_for_the_card_as_signed_and_as_served() {
+    // Made by a2a-sdk 1.3.0 with the key of RFC 8037 A.1 from the card of these tests.
     let signatures = json!([{
         "protected": "eyJhbGciOiJFZERTQSIsImtpZCI6ImtQcktfcW14VldhWVZBOXd3QkY2SXVvM3ZWeno3VHhIQ1R3WEJ5Z3JTNGsiLCJ0eXAiOiJKT1NFIn0",
         "signature": "oPBojVTuFW_XV7BU0uquTY_RKKj-tniSZDzqErZnMxUwPHFh4EWVQjtRtgd2wp0uY_dflI3BNNgvd-IlNXHBCQ"

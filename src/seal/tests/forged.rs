@@ -7,7 +7,7 @@ fn refused(trusted: &Trusted, card: &Value, with: &str) {
     assert!(why.contains(with), "{why}");
 }
 
-/// One signature over the card's plain form with a header of one's choice.
+/// Signs the card's plain form once, with the given header.
 fn with_header(signer: &Signer, header: &Value) -> Value {
     let mut card = card();
     let protected = URL_SAFE_NO_PAD.encode(header.to_string());
@@ -18,7 +18,7 @@ fn with_header(signer: &Signer, header: &Value) -> Value {
 }
 
 #[test]
-fn r59_a_card_that_was_signed_here_is_believed_whole() {
+fn r59_a_card_signed_by_the_gateway_is_verified_completely() {
     for signer in signers() {
         let card = signed(&signer);
         assert_eq!(believing(&signer).believed(&card), Ok(card.clone()));
@@ -30,18 +30,18 @@ fn r59_a_card_that_was_signed_here_is_believed_whole() {
 }
 
 #[test]
-fn r59_signing_again_replaces_what_was_there() {
+fn r59_signing_again_replaces_the_signatures() {
     let [signer, other] = signers();
     let mut card = signed(&other);
     let before = card["signatures"].as_array().unwrap().len();
     signer.sign_card(&mut card, "https://gateway.example/keys");
     assert_eq!(card["signatures"].as_array().unwrap().len(), before);
     assert!(believing(&signer).verify_card(&card).is_ok());
-    refused(&believing(&other), &card, "no key that is believed");
+    refused(&believing(&other), &card, "no trusted key");
 }
 
 #[test]
-fn r59_any_change_of_a_signed_card_is_found() {
+fn r59_any_change_of_a_signed_card_is_detected() {
     for signer in signers() {
         let trusted = believing(&signer);
         for (pointer, value) in [
@@ -54,13 +54,13 @@ fn r59_any_change_of_a_signed_card_is_found() {
         ] {
             let mut card = signed(&signer);
             *card.pointer_mut(pointer).unwrap() = value;
-            refused(&trusted, &card, "does not hold");
+            refused(&trusted, &card, "is invalid");
         }
     }
 }
 
 #[test]
-fn r59_a_field_that_only_some_forms_cover_is_not_believed() {
+fn r59_a_field_that_only_some_forms_cover_is_removed() {
     let [signer, _] = signers();
     let mut card = signed(&signer);
     card["url"] = json!("https://evil.example/");
@@ -76,7 +76,7 @@ fn r59_a_signature_of_another_card_does_not_carry_over() {
     let mut other = card();
     other["name"] = json!("Other");
     other["signatures"] = signed(&signer)["signatures"].clone();
-    refused(&believing(&signer), &other, "does not hold");
+    refused(&believing(&signer), &other, "is invalid");
 }
 
 #[test]
@@ -85,10 +85,10 @@ fn r59_the_key_decides_the_algorithm_not_the_header() {
     let kid = signer.kid.clone();
     for algorithm in ["none", "HS256", "ES256", "RS256", "", "eddsa"] {
         let card = with_header(&signer, &json!({"alg": algorithm, "kid": kid}));
-        refused(&believing(&signer), &card, "no key that is believed");
+        refused(&believing(&signer), &card, "no trusted key");
     }
-    refused(&believing(&signer), &with_header(&signer, &json!({"kid": kid})), "no key that is believed");
-    refused(&believing(&elliptic), &signed(&signer), "no key that is believed");
+    refused(&believing(&signer), &with_header(&signer, &json!({"kid": kid})), "no trusted key");
+    refused(&believing(&elliptic), &signed(&signer), "no trusted key");
     for algorithm in ["EdDSA", "Ed25519"] {
         let card = with_header(&signer, &json!({"alg": algorithm, "kid": kid}));
         assert!(believing(&signer).verify_card(&card).is_ok(), "{algorithm}");
@@ -96,7 +96,7 @@ fn r59_the_key_decides_the_algorithm_not_the_header() {
 }
 
 #[test]
-fn r59_broken_signatures_are_refused_by_what_is_wrong() {
+fn r59_malformed_signatures_are_refused_with_the_reason() {
     let [signer, _] = signers();
     let trusted = believing(&signer);
     let good = signed(&signer)["signatures"][0].clone();
@@ -115,9 +115,9 @@ fn r59_broken_signatures_are_refused_by_what_is_wrong() {
         (with("protected", json!(URL_SAFE_NO_PAD.encode("[]"))), "JSON object"),
         (with("protected", json!(URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA","alg":"none"}"#))), "JSON object"),
         (with("protected", json!("a".repeat(LONGEST_MEMBER + 1))), "at most"),
-        (with("protected", json!(none)), "no key"),
-        (with("signature", json!("")), "does not hold"),
-        (with("signature", json!("AAAA")), "does not hold"),
+        (with("protected", json!(none)), "no trusted key"),
+        (with("signature", json!("")), "is invalid"),
+        (with("signature", json!("AAAA")), "is invalid"),
         (with("signature", json!("é")), "base64url"),
         (with("signature", Value::Null), "signature: must be"),
         (json!(vec![good.clone(); MOST_SIGNATURES + 1]), "at most 8"),
@@ -131,14 +131,14 @@ fn r59_broken_signatures_are_refused_by_what_is_wrong() {
 }
 
 #[test]
-fn r59_an_extension_that_must_be_understood_is_refused() {
+fn r59_critical_extensions_are_refused() {
     let [signer, _] = signers();
     let card = with_header(&signer, &json!({"alg": "EdDSA", "crit": ["b64"], "b64": false}));
     refused(&believing(&signer), &card, "crit");
 }
 
 #[test]
-fn r59_one_signature_that_holds_is_enough_among_foreign_ones() {
+fn r59_one_valid_signature_among_others_is_enough() {
     let [signer, other] = signers();
     let mut card = signed(&signer);
     let own = card["signatures"].as_array().unwrap().clone();
@@ -163,22 +163,22 @@ fn r59_a_signature_by_rsa_is_verified() {
     card["signatures"] = json!([{"protected": protected, "signature": URL_SAFE_NO_PAD.encode(&signature)}]);
     assert!(trusted.verify_card(&card).is_ok());
     card["name"] = json!("Other");
-    refused(&trusted, &card, "does not hold");
+    refused(&trusted, &card, "is invalid");
 }
 
 #[test]
-fn r59_sets_without_a_usable_key_are_refused() {
+fn r59_jwk_sets_without_a_usable_key_are_refused() {
     let point = "A".repeat(43);
     for (set, told) in [
-        (json!([]), "no JWK Set"),
-        (json!({}), "no JWK Set"),
+        (json!([]), "not a JWK Set"),
+        (json!({}), "not a JWK Set"),
         (json!({"keys": []}), "no key"),
-        (json!({"keys": [1]}), "of no kind"),
-        (json!({"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}), "of no kind"),
-        (json!({"keys": [{"kty": "EC", "crv": "P-384", "x": point, "y": point}]}), "of no kind"),
+        (json!({"keys": [1]}), "unsupported kind"),
+        (json!({"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}), "unsupported kind"),
+        (json!({"keys": [{"kty": "EC", "crv": "P-384", "x": point, "y": point}]}), "unsupported kind"),
         (json!({"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}), "x:"),
         (json!({"keys": [{"kty": "OKP", "crv": "Ed25519"}]}), "x:"),
-        (json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": point, "use": "enc"}]}), "use: sig"),
+        (json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": point, "use": "enc"}]}), "use: must"),
         (json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": point, "key_ops": ["sign"]}]}), "key_ops"),
         (json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": point, "alg": "HS256"}]}), "alg:"),
         (json!({"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB"}]}), "bits"),
@@ -190,7 +190,7 @@ fn r59_sets_without_a_usable_key_are_refused() {
 }
 
 #[test]
-fn r59_keys_that_cannot_sign_are_refused() {
+fn r59_private_keys_of_other_kinds_are_refused() {
     let p384 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap().serialize_pem();
     for pem in ["", "key", ED25519.replace("MC4C", "AAAA").as_str(), &p384] {
         assert!(Signer::from_pem(pem).is_err());

@@ -1,11 +1,11 @@
-//! Signatures that hold, and every way in which one does not.
+//! Tests of signing and of verification.
 
 mod canonical;
 mod forged;
 
 use super::*;
 
-/// RFC 8037 A.1 as PKCS#8, and a P-256 key made for these tests.
+/// The key of RFC 8037 A.1 as PKCS#8.
 const ED25519: &str = "-----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g
 -----END PRIVATE KEY-----

@@ -1,27 +1,27 @@
-//! The files of a model: config.json, tokenizer.json and model.safetensors. What is not understood is refused: another
-//! way of cutting words than the model was made with gives meanings that are wrong, not worse.
+//! Loading of a model's files: config.json, tokenizer.json and model.safetensors. Unsupported settings are refused: a
+//! tokenizer other than the one of the model's training would give wrong meanings.
 
 use super::{Model, Pieces};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::Deserialize;
 use std::{borrow::Cow, collections::HashMap, fs, io::Read, path::Path};
 
-/// Bytes of `model.safetensors` at most.
+/// Maximum size of `model.safetensors` in bytes.
 const LARGEST_WEIGHTS: u64 = 512 << 20;
-/// Bytes of `tokenizer.json` at most.
+/// Maximum size of `tokenizer.json` in bytes.
 const LARGEST_VOCABULARY: u64 = 64 << 20;
-/// Dimensions of a model.
+/// Maximum number of dimensions of a model.
 const MOST_DIMENSIONS: usize = 1024;
 
 static VOCABULARY: &[u8] = include_bytes!("../../../models/minilm-static-128/tokenizer.json");
 static WEIGHTS: &[u8] = include_bytes!("../../../models/minilm-static-128/model.safetensors");
 
-/// The model that is part of the program.
+/// Returns the model that is compiled into the program.
 pub(super) fn builtin() -> Result<Model, String> {
     Model::new(VOCABULARY, Cow::Borrowed(WEIGHTS))
 }
 
-/// The model in `folder`.
+/// Loads the model in `folder`.
 pub(super) fn read(folder: &Path) -> Result<Model, String> {
     let vocabulary = bytes(folder, "tokenizer.json", LARGEST_VOCABULARY)?;
     let weights = bytes(folder, "model.safetensors", LARGEST_WEIGHTS)?;
@@ -42,7 +42,7 @@ fn bytes(folder: &Path, name: &str, most: u64) -> Result<Vec<u8>, String> {
 impl Model {
     fn new(vocabulary: &[u8], weights: Cow<'static, [u8]>) -> Result<Self, String> {
         let vocabulary = serde_json::from_slice::<Tokenizer>(vocabulary)
-            .map_err(|why| format!("tokenizer.json is no WordPiece tokenizer of BERT's uncased kind: {why}"))?
+            .map_err(|why| format!("tokenizer.json is not a WordPiece tokenizer of BERT's uncased kind: {why}"))?
             .vocabulary()?;
         let (rows, dimensions) = match weights {
             Cow::Borrowed(file) => table(file)?.bytes(),
@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-/// What matters of `tokenizer.json`.
+/// The supported part of `tokenizer.json`.
 #[derive(Deserialize)]
 struct Tokenizer {
     normalizer: Normalizer,
@@ -106,7 +106,7 @@ impl Tokenizer {
         }
         if !normalizer.lowercase || !normalizer.handle_chinese_chars || normalizer.strip_accents == Some(false) {
             return Err(
-                "tokenizer.json: the normalizer must make lower case, take accents away and set ideographs apart"
+                "tokenizer.json: the normalizer must convert to lower case, strip accents and separate ideographs"
                     .to_owned(),
             );
         }
@@ -114,7 +114,7 @@ impl Tokenizer {
     }
 }
 
-/// The table of a model: a row for each piece.
+/// Embedding table of a model: a row for each piece.
 struct Table<'a> {
     view: TensorView<'a>,
     dimensions: usize,
@@ -124,23 +124,23 @@ fn table(file: &[u8]) -> Result<Table<'_>, String> {
     let told = |why: &dyn std::fmt::Display| format!("model.safetensors: {why}");
     let tensors = SafeTensors::deserialize(file).map_err(|why| told(&why))?;
     if let Some(other) = tensors.names().into_iter().find(|name| *name != "embeddings") {
-        return Err(told(&format!("'{other}' is not understood (only a tensor called embeddings is)")));
+        return Err(told(&format!("tensor '{other}' is not supported (only a tensor called embeddings is)")));
     }
     let view = tensors.tensor("embeddings").map_err(|why| told(&why))?;
     if !matches!(view.dtype(), Dtype::I8 | Dtype::F16 | Dtype::F32) {
-        return Err(told(&format!("embeddings are {:?} (they must be I8, F16 or F32)", view.dtype())));
+        return Err(told(&format!("embeddings are {:?} (must be I8, F16 or F32)", view.dtype())));
     }
     match *view.shape() {
         [_, dimensions @ 1..=MOST_DIMENSIONS] => Ok(Table { view, dimensions }),
         _ => Err(told(&format!(
-            "embeddings have the shape {:?} (it must be pieces by 1 to {MOST_DIMENSIONS})",
+            "embeddings have the shape {:?} (must be pieces by 1 to {MOST_DIMENSIONS})",
             view.shape()
         ))),
     }
 }
 
 impl<'a> Table<'a> {
-    /// The rows as signed bytes, and how long one is.
+    /// Returns the rows as signed bytes, and the number of dimensions.
     fn bytes(self) -> (Cow<'a, [u8]>, usize) {
         let data = self.view.data();
         let rows = match self.view.dtype() {
@@ -152,14 +152,14 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Real numbers as signed bytes: 127 is the largest of them.
+/// Quantizes floats to signed bytes; the largest magnitude becomes 127.
 fn small(cells: impl Iterator<Item = f32> + Clone) -> Vec<u8> {
     let finite = cells.map(|x| if x.is_finite() { x } else { 0.0 });
     let most = finite.clone().fold(f32::MIN_POSITIVE, |most, x| x.abs().max(most));
     finite.flat_map(|x| ((x / most * 127.0).round() as i8).to_ne_bytes()).collect()
 }
 
-/// A number of half precision (IEEE 754 binary16).
+/// Converts a half-precision float (IEEE 754 binary16).
 fn half(bits: u16) -> f32 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));

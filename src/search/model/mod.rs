@@ -1,5 +1,5 @@
-//! What words mean: a static model in the form of model2vec. A text's meaning is the mean of its pieces' rows. There is
-//! no network and no inference engine, and nothing is fetched.
+//! Static embedding model in the format of model2vec: the embedding of a text is the mean of its pieces' rows. It needs
+//! no network and no inference engine.
 
 mod files;
 mod pieces;
@@ -11,39 +11,39 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Pieces of one text that count; those after them are not read.
+/// Maximum number of pieces read of one text.
 const MOST_PIECES: usize = 512;
 
-/// A model.
+/// A static embedding model.
 pub(super) struct Model {
     pieces: Pieces,
-    /// A row of signed bytes for each piece. Their unit is the same everywhere, and a direction has no length.
+    /// A row of signed bytes for each piece, all of one scale; embeddings are normalized.
     rows: Cow<'static, [u8]>,
     dimensions: usize,
 }
 
-/// What a text means.
+/// Embedding of a text.
 pub(super) struct Direction {
     /// A vector of length 1.
     pub(super) cells: Vec<f32>,
-    /// The share of the text's words that the model knows.
+    /// Share of the text's words that the model knows.
     pub(super) known: f32,
 }
 
 impl Model {
-    /// The model that is part of the program; it is read once.
+    /// Returns the model that is compiled into the program; it is parsed once.
     ///
     /// # Errors
-    /// What is wrong with it, which a test rules out.
+    /// The model is invalid, which a test rules out.
     pub(super) fn builtin() -> Result<Arc<Self>, String> {
         static BUILTIN: OnceLock<Result<Arc<Model>, String>> = OnceLock::new();
         BUILTIN.get_or_init(|| files::builtin().map(Arc::new)).clone()
     }
 
-    /// Reads a model from its folder.
+    /// Loads a model from its folder.
     ///
     /// # Errors
-    /// What is missing or not understood, by file.
+    /// A file is missing, invalid or not supported.
     pub(super) fn read(folder: &Path) -> Result<Arc<Self>, String> {
         files::read(folder).map(Arc::new)
     }
@@ -52,7 +52,7 @@ impl Model {
         self.dimensions
     }
 
-    /// What `text` means; none where no piece of it is known.
+    /// Embeds `text`; `None` if no piece of it is known.
     pub(super) fn direction(&self, text: &str) -> Option<Direction> {
         let mut sum = vec![0i32; self.dimensions];
         let mut left = MOST_PIECES;
@@ -69,7 +69,7 @@ impl Model {
         (length > 0.0).then(|| Direction { cells: sum.iter().map(|x| *x as f32 / length).collect(), known })
     }
 
-    /// The numbers of the pieces that count.
+    /// Returns the ids of the text's pieces.
     #[cfg(test)]
     pub(super) fn pieces_of(&self, text: &str) -> Vec<u32> {
         let mut found = Vec::new();

@@ -1,20 +1,20 @@
-//! WordPiece, as BERT's uncased models cut text: lower case without accents, punctuation and ideographs alone, then the
-//! longest known piece first.
+//! WordPiece tokenizer of BERT's uncased models: lower case without accents, punctuation and ideographs separate, then
+//! the longest known piece first.
 
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
 
-/// A longer word is unknown, as for the tokenizer that the model was made with.
+/// Maximum number of characters of a word, as in the tokenizer of the model's training; a longer word is unknown.
 const LONGEST_WORD: usize = 100;
 
-/// The pieces that a model knows.
+/// The pieces of a model's vocabulary.
 pub(super) struct Pieces {
-    /// Those that begin a word.
+    /// Pieces that begin a word.
     heads: HashMap<Box<str>, u32, RandomState>,
-    /// Those that go on with one, without their `##`.
+    /// Pieces that continue a word, without their `##`.
     tails: HashMap<Box<str>, u32, RandomState>,
-    /// Bytes of the longest one.
+    /// Length of the longest piece in bytes.
     longest: usize,
 }
 
@@ -31,8 +31,8 @@ impl Pieces {
         pieces
     }
 
-    /// Hands the number of each piece of `text` to `take`, until that wants no more. Unknown words are left out. Returns
-    /// the share of the words that are pieces themselves: others are guessed at from their parts.
+    /// Passes the id of each piece of `text` to `take`, until it returns false. Unknown words are skipped. Returns the
+    /// share of the words that are pieces themselves: the meaning of the others is guessed from their parts.
     pub(super) fn cut(&self, text: &str, take: &mut impl FnMut(u32) -> bool) -> f32 {
         let (mut words, mut whole) = (0.0, 0.0);
         let plain = plain(text);
@@ -45,7 +45,7 @@ impl Pieces {
             };
             let (word, behind) = rest.split_at(end);
             rest = behind;
-            // A letter or a sign alone says nothing; an ideograph alone is no word to a model of another language.
+            // A single letter or sign has no meaning; a single ideograph is not a word to a model of another language.
             if word.len() > 1 && !first.is_whitespace() {
                 words += 1.0;
                 whole += if !alone(first) && self.heads.contains_key(word) { 1.0 } else { 0.0 };
@@ -86,17 +86,17 @@ fn plain(text: &str) -> String {
     plain.filter(|c| c.is_whitespace() || !(c.is_control() || unseen(*c))).collect()
 }
 
-/// Whether `c` only says how its neighbours are written: soft hyphens, joiners, directions.
+/// Whether `c` only controls formatting: soft hyphens, joiners, directions.
 fn unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
-/// Whether `c` is a word of its own: punctuation or an ideograph.
+/// Whether `c` is a token of its own: punctuation or an ideograph.
 fn alone(c: char) -> bool {
     match u32::from(c) {
         0x21..=0x2f | 0x3a..=0x40 | 0x5b..=0x60 | 0x7b..=0x7e => true,
         0..=0x7f => false,
-        // The blocks that hold Unicode's punctuation; letters do not stand in them.
+        // Unicode's punctuation blocks, which contain no letters.
         0xa1 | 0xa7 | 0xab | 0xb6 | 0xb7 | 0xbb | 0xbf => true,
         0x2010..=0x2027 | 0x2030..=0x205e | 0x3001..=0x3003 | 0x3008..=0x3011 | 0x3014..=0x301f => true,
         0xff01..=0xff0f | 0xff1a..=0xff20 | 0xff3b..=0xff40 | 0xff5b..=0xff65 => true,

@@ -1,4 +1,4 @@
-//! Filters: all of it, and at least the listed values.
+//! Filters: each filter must match, and all of its values.
 
 use super::*;
 
@@ -30,14 +30,14 @@ fn found(filters: Filters) -> Vec<String> {
 }
 
 #[test]
-fn r21_r22_an_agent_has_all_that_is_listed_whatever_its_case() {
+fn r21_r22_agents_match_all_filter_values_case_insensitively() {
     let cases: [(&[&str], &[&str], &[&str]); 9] = [
         (&["translation"], &[], &["a", "b"]),
         (&["TRANSLATION", "Nlp"], &[], &["a"]),
         (&["translation"], &["text"], &["a", "b"]),
         (&["translation"], &["text", "fast"], &["b"]),
         (&[], &["übersicht"], &["c"]),
-        (&["fast"], &[], &["e"]), // a tag is no capability
+        (&["fast"], &[], &["e"]), // a tag is not a capability
         (&["translat"], &[], &[]),
         (&["translation", "nothing"], &[], &[]),
         (&[""], &[], &[]),
@@ -49,7 +49,7 @@ fn r21_r22_an_agent_has_all_that_is_listed_whatever_its_case() {
 }
 
 #[test]
-fn r15_a_language_stands_for_its_variants_and_an_agent_without_languages_has_all() {
+fn r15_a_language_matches_its_variants_and_agents_without_languages_match_all() {
     let cases: [(&[&str], &[&str]); 9] = [
         (&["zh"], &["a", "c", "e"]),
         (&["ZH-cn"], &["a", "c"]),
@@ -67,7 +67,7 @@ fn r15_a_language_stands_for_its_variants_and_an_agent_without_languages_has_all
 }
 
 #[test]
-fn r15_only_what_is_served_is_found_unless_a_status_is_asked_for() {
+fn r15_inactive_agents_are_found_only_by_an_explicit_status_filter() {
     let cases: [(&[Word], &[&str]); 5] = [
         (&[], &["a", "b", "c", "e"]),
         (&[Word::Inactive], &["d"]),
@@ -81,7 +81,7 @@ fn r15_only_what_is_served_is_found_unless_a_status_is_asked_for() {
 }
 
 #[test]
-fn r22_filters_hold_for_what_is_ranked_too() {
+fn r22_filters_apply_to_ranked_searches() {
     let index = shelf();
     let filters = Filters { tags: words(&["fast"]), ..Filters::default() };
     let query = Query { filters, ..text("translation") };
@@ -92,7 +92,7 @@ fn r22_filters_hold_for_what_is_ranked_too() {
 }
 
 #[test]
-fn a_filter_with_hostile_values_finds_nothing_and_ends() {
+fn hostile_filter_values_match_nothing_and_terminate() {
     let long = "x".repeat(1 << 20);
     for value in [long.as_str(), "\u{1}ctranslation", "a\0b", "ctranslation", "\u{10ffff}", "-"] {
         for at in 0..3 {
@@ -109,7 +109,7 @@ fn a_filter_with_hostile_values_finds_nothing_and_ends() {
 }
 
 #[test]
-fn an_agent_with_a_long_capability_is_found_by_it() {
+fn an_agent_is_found_by_a_very_long_capability() {
     let long = "long ".repeat(1000);
     let index = index(Ranking::Text, &[document("a", json!({"capabilities": [long]}))]);
     let query =

@@ -1,4 +1,4 @@
-//! What is found, in which order, and what happens when the agents change.
+//! Search results, their order, and updates of the agents.
 
 mod filters;
 mod models;
@@ -10,7 +10,7 @@ mod wording;
 use super::*;
 use serde_json::{Value, json};
 
-/// Agents as AIDIP documents say them; each gets a digest of its own text.
+/// Agents from AIDIP documents; each has the digest of its own document.
 fn agents(documents: &[Value]) -> Vec<Arc<Agent>> {
     documents.iter().map(agent).collect()
 }
@@ -24,7 +24,7 @@ fn digested(document: &Value, digest: [u8; 32]) -> Arc<Agent> {
     Arc::new(Agent::from_document(document, digest).expect("a good document"))
 }
 
-/// A document that has what is required, and `more`.
+/// A document with the required members and `more`.
 fn document(id: &str, more: Value) -> Value {
     let mut document = json!({"id": id, "name": id, "endpoint": "https://agent.example/invoke"});
     let fields = more.as_object().expect("an object").clone();

@@ -1,11 +1,11 @@
-//! Models: the one that is built in, others from a folder, and folders that hold none.
+//! Embedding models: the built-in one, models of a folder, and invalid folders.
 
 use super::*;
 use crate::search::model::Model;
 use safetensors::{Dtype, serialize, tensor::TensorView};
 use std::{fs, path::Path};
 
-/// Texts and the numbers of their pieces.
+/// Texts and the ids of their pieces.
 const REFERENCE: &[(&str, &[u32])] = &[
     ("Weather forecast", &[4633, 19939]),
     (
@@ -30,7 +30,7 @@ fn likeness(model: &Model, one: &str, other: &str) -> f32 {
 }
 
 #[test]
-fn the_built_in_model_knows_what_words_mean() {
+fn the_built_in_model_ranks_synonyms_above_unrelated_words() {
     let model = Model::builtin().unwrap();
     assert_eq!(model.dimensions(), 128);
     let direction = model.direction("Weather forecast").unwrap();
@@ -41,15 +41,15 @@ fn the_built_in_model_knows_what_words_mean() {
 }
 
 #[test]
-fn words_are_cut_into_the_pieces_that_the_model_was_made_with() {
-    // The numbers were told by the reference tokenizer of the same file, without its special pieces.
+fn texts_are_tokenized_as_by_the_reference_tokenizer() {
+    // The ids come from the reference tokenizer of the same file, without its special pieces.
     for (text, right) in REFERENCE {
         assert_eq!(Model::builtin().unwrap().pieces_of(text), *right, "{text:?}");
     }
 }
 
 #[test]
-fn what_is_no_word_has_no_meaning_and_guesses_are_known_as_such() {
+fn texts_without_words_have_no_embedding_and_unknown_words_lower_the_known_share() {
     let model = Model::builtin().unwrap();
     for text in ["", "   ", "\u{0}", "\u{301}", "🙂🙂", &"x".repeat(101)] {
         assert!(model.direction(text).is_none(), "{text:.10}");
@@ -61,7 +61,7 @@ fn what_is_no_word_has_no_meaning_and_guesses_are_known_as_such() {
     }
 }
 
-/// A folder with a model of as many rows as `words`, each of two dimensions.
+/// A folder with a model with a row of two dimensions for each of `words`.
 fn folder(words: &[&str], weights: &[u8]) -> tempfile::TempDir {
     let vocabulary: serde_json::Map<_, _> =
         words.iter().zip(0..).map(|(word, id)| ((*word).to_owned(), json!(id))).collect();
@@ -88,7 +88,7 @@ fn read(folder: &Path) -> Result<Index, Vec<String>> {
 }
 
 #[test]
-fn a_model_from_a_folder_ranks_whatever_its_numbers_are() {
+fn a_model_from_a_folder_ranks_with_every_supported_number_format() {
     let words = ["rain", "umbrella", "bread"];
     let cells = [1.0f32, 0.0, 0.9, 0.1, 0.0, 1.0];
     let halves: Vec<u8> =
@@ -105,7 +105,7 @@ fn a_model_from_a_folder_ranks_whatever_its_numbers_are() {
 }
 
 #[test]
-fn a_folder_without_a_model_that_is_understood_is_refused_with_what_it_lacks() {
+fn an_unsupported_model_folder_is_refused_with_the_reason() {
     let words = ["rain", "bread"];
     let good = || table("embeddings", Dtype::I8, &[2, 2], &[1, 2, 3, 4]);
     let weights: Vec<(Vec<u8>, &str)> = vec![
@@ -156,7 +156,7 @@ fn a_folder_without_a_model_that_is_understood_is_refused_with_what_it_lacks() {
 }
 
 #[test]
-fn a_ranking_that_needs_a_model_is_refused_without_one() {
+fn a_semantic_ranking_without_a_model_is_refused() {
     for (ranking, good) in
         [(Ranking::Auto, true), (Ranking::Text, true), (Ranking::Semantic, false), (Ranking::Hybrid, false)]
     {
@@ -167,7 +167,7 @@ fn a_ranking_that_needs_a_model_is_refused_without_one() {
 }
 
 #[test]
-fn the_settings_are_read_as_they_are_written() {
+fn configuration_is_parsed_and_serialized() {
     let read = |value: Value| serde_json::from_value::<Config>(value);
     assert_eq!(read(json!({})).unwrap(), Config { model: Source::Builtin, ranking: Ranking::Auto });
     assert_eq!(read(json!({"model": "off", "ranking": "text"})).unwrap().model, Source::Off);

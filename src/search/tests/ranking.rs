@@ -1,4 +1,4 @@
-//! Ranking: what fits best comes first, nothing that is asked is an error, and nobody sees what is not visible.
+//! Ranking: the best match comes first, no query is an error, and invisible agents are never returned.
 
 use super::*;
 use std::{cell::RefCell, collections::HashSet};
@@ -21,7 +21,7 @@ fn shelf(ranking: Ranking) -> Index {
 const RANKINGS: [Ranking; 4] = [Ranking::Auto, Ranking::Text, Ranking::Semantic, Ranking::Hybrid];
 
 #[test]
-fn r23_r139_words_are_found_wherever_an_agent_says_them() {
+fn r23_r139_words_are_found_in_every_field_of_an_agent() {
     let index = shelf(Ranking::Text);
     let cases: [(&str, &[&str]); 17] = [
         ("translator", &["translator", "weather"]), // a name weighs more than prose
@@ -38,9 +38,9 @@ fn r23_r139_words_are_found_wherever_an_agent_says_them() {
         ("文件翻译 pdf", &["zh"]),
         ("cafe zurich", &["cafe"]),
         ("CRÈME BRÛLÉE", &["cafe"]),
-        ("tranlsator", &["translator", "weather"]), // slips of the finger
+        ("tranlsator", &["translator", "weather"]), // misspelled
         ("forcasts", &["weather"]),
-        ("transl", &["translator", "weather"]), // not finished
+        ("transl", &["translator", "weather"]), // incomplete
     ];
     for (asked, right) in cases {
         assert_eq!(ids(&index.search(&text(asked), &all)), right, "{asked}");
@@ -48,7 +48,7 @@ fn r23_r139_words_are_found_wherever_an_agent_says_them() {
 }
 
 #[test]
-fn r23_meaning_finds_what_shares_no_word() {
+fn r23_semantic_ranking_finds_agents_without_shared_words() {
     for ranking in [Ranking::Auto, Ranking::Semantic, Ranking::Hybrid] {
         let index = shelf(ranking);
         for (asked, right) in [("umbrella for a storm tomorrow", "weather"), ("accounting of payments", "invoices")] {
@@ -59,7 +59,7 @@ fn r23_meaning_finds_what_shares_no_word() {
 }
 
 #[test]
-fn r24_without_a_model_words_answer_a_query() {
+fn r24_without_a_model_queries_are_ranked_by_words() {
     let index = Index::new(&Config { model: Source::Off, ranking: Ranking::Auto }).unwrap();
     index.update(agents(&[document("a", json!({"tags": ["rain"]})), document("b", json!({}))]));
     assert_eq!(ids(&index.search(&text("will it rain"), &all)), ["a"]);
@@ -69,7 +69,7 @@ fn r24_without_a_model_words_answer_a_query() {
 }
 
 #[test]
-fn r24_a_text_without_words_leaves_the_filters() {
+fn r24_a_text_without_words_applies_the_filters_only() {
     for ranking in RANKINGS {
         let index = shelf(ranking);
         for asked in ["", " ", "?!", "\0\u{7}", "\u{301}", "🙂", "-"] {
@@ -81,18 +81,18 @@ fn r24_a_text_without_words_leaves_the_filters() {
 }
 
 #[test]
-fn r23_words_that_nobody_knows_find_nothing_and_are_no_error() {
+fn r23_unknown_words_find_nothing_without_an_error() {
     for ranking in RANKINGS {
         for asked in ["qqqqxkcdzzzv", "ჯგუფი", "9999999999"] {
             assert_eq!(shelf(ranking).search(&text(asked), &all).hits.len(), 0, "{ranking:?} {asked}");
         }
     }
-    // What the model does not know at all is left to the words.
+    // Words that the model does not know are matched as terms.
     assert_eq!(ids(&shelf(Ranking::Semantic).search(&text("翻译"), &all)).first(), Some(&"zh"));
 }
 
 #[test]
-fn hostile_queries_are_cut_and_answered() {
+fn hostile_queries_are_truncated_and_answered() {
     let long = "translator ".repeat(100_000);
     let many: String = (0..10_000).map(|at| format!("term{at} ")).collect();
     let word = "translator".repeat(100_000);
@@ -133,7 +133,7 @@ fn hostile_queries_are_cut_and_answered() {
 }
 
 #[test]
-fn r23_scores_lie_between_0_and_1_and_fall_with_the_rank() {
+fn r23_scores_are_between_0_and_1_and_fall_with_the_rank() {
     for ranking in RANKINGS {
         let index = shelf(ranking);
         for asked in
@@ -148,7 +148,7 @@ fn r23_scores_lie_between_0_and_1_and_fall_with_the_rank() {
 }
 
 #[test]
-fn r23_equals_are_in_the_order_of_ids_however_they_came() {
+fn r23_equal_scores_are_in_the_order_of_ids() {
     for ranking in RANKINGS {
         let named = |id: &&str| document(id, json!({"name": "Rain Radar"}));
         let index = index(ranking, &["c", "a", "e", "b", "d"].iter().map(named).collect::<Vec<_>>());
@@ -158,7 +158,7 @@ fn r23_equals_are_in_the_order_of_ids_however_they_came() {
 }
 
 #[test]
-fn r22_r139_pages_follow_one_another_and_say_whether_there_are_more() {
+fn r22_r139_pages_are_consecutive_and_report_whether_there_are_more() {
     let documents: Vec<Value> =
         (0..25).map(|at| document(&format!("rain-{at:02}"), json!({"tags": ["rain"]}))).collect();
     for (ranking, asked) in
@@ -190,7 +190,7 @@ fn r22_r139_pages_follow_one_another_and_say_whether_there_are_more() {
 }
 
 #[test]
-fn nobody_is_shown_or_told_of_what_is_not_visible() {
+fn invisible_agents_are_neither_returned_nor_counted() {
     let documents: Vec<Value> =
         (0..2_000).map(|at| document(&format!("rain-{at:04}"), json!({"tags": ["rain"]}))).collect();
     for (ranking, asked) in
@@ -208,7 +208,7 @@ fn nobody_is_shown_or_told_of_what_is_not_visible() {
 }
 
 #[test]
-fn visibility_is_asked_once_an_agent_and_of_no_more_than_needed() {
+fn visibility_is_checked_once_per_agent_and_only_for_the_best_agents() {
     let documents: Vec<Value> =
         (0..2_000).map(|at| document(&format!("rain-{at:04}"), json!({"tags": ["rain"]}))).collect();
     for (ranking, asked) in [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Auto, "rain")] {
@@ -232,7 +232,7 @@ fn visibility_is_asked_once_an_agent_and_of_no_more_than_needed() {
 }
 
 #[test]
-fn an_index_without_agents_finds_nothing() {
+fn an_empty_index_finds_nothing() {
     for ranking in RANKINGS {
         let index = index(ranking, &[]);
         for asked in ["", "rain"] {
@@ -242,7 +242,7 @@ fn an_index_without_agents_finds_nothing() {
 }
 
 #[test]
-fn agents_without_a_word_are_found_by_their_ids() {
+fn agents_without_words_are_found_by_their_ids() {
     let documents = [document("x9", json!({"name": "!"})), document("y", json!({"name": "?"}))];
     for ranking in [Ranking::Text, Ranking::Auto] {
         assert_eq!(ids(&index(ranking, &documents).search(&text("x9"), &all)), ["x9"]);

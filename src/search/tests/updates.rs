@@ -1,11 +1,11 @@
-//! Changes: an index that was changed step by step is the one that would have been made at once.
+//! Updates: an index after many updates equals an index that is built at once.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SUBJECTS: &[&str] = &["rain", "invoice", "translation", "music", "天气预报", "Kündigung", "protein", "hotel"];
 
-/// A number that follows from another: the same each run.
+/// Pseudorandom numbers, equal in each run.
 fn next(seed: &mut u64) -> usize {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -24,7 +24,7 @@ fn random(id: usize, seed: &mut u64) -> Value {
     )
 }
 
-/// Every answer that tells two indexes apart.
+/// Results of many queries, which tell two indexes apart.
 fn answers(index: &Index) -> Vec<Vec<(String, Option<f32>)>> {
     let mut queries: Vec<Query> =
         SUBJECTS.iter().chain(&["", "agent", "rainn", "7"]).map(|asked| text(asked)).collect();
@@ -45,7 +45,7 @@ fn answers(index: &Index) -> Vec<Vec<(String, Option<f32>)>> {
 }
 
 #[test]
-fn a_changed_index_answers_as_one_that_is_made_anew() {
+fn an_updated_index_answers_like_a_new_one() {
     let mut seed = 0x2545_f491_4f6c_dd1d;
     let mut held: Vec<Value> = Vec::new();
     let changing = index(Ranking::Auto, &[]);
@@ -70,7 +70,7 @@ fn a_changed_index_answers_as_one_that_is_made_anew() {
 }
 
 #[test]
-fn what_is_gone_is_not_found_and_what_changed_is_found_by_its_new_words_only() {
+fn removed_agents_are_not_found_and_changed_agents_are_found_by_their_new_words_only() {
     for ranking in [Ranking::Text, Ranking::Semantic, Ranking::Auto] {
         let index =
             index(ranking, &[document("a", json!({"tags": ["rain"]})), document("b", json!({"tags": ["music"]}))]);
@@ -84,22 +84,22 @@ fn what_is_gone_is_not_found_and_what_changed_is_found_by_its_new_words_only() {
 }
 
 #[test]
-fn a_document_that_did_not_change_is_not_read_again() {
+fn an_unchanged_document_is_not_indexed_again() {
     let index = Index::default();
     let (rain, music) = (document("a", json!({"tags": ["rain"]})), document("a", json!({"tags": ["music"]})));
     index.update(vec![digested(&rain, [1; 32])]);
-    // Equal digests are equal documents: that this one is not tells whether anybody looked.
+    // Equal digests mean equal documents; this one differs, which shows whether the index read it.
     let other = digested(&music, [1; 32]);
     index.update(vec![Arc::clone(&other)]);
     let found = index.search(&text("rain"), &all);
-    assert!(Arc::ptr_eq(&found.hits[0].agent, &other), "the newest record is the one that is shown");
+    assert!(Arc::ptr_eq(&found.hits[0].agent, &other), "a hit has the newest record");
     assert!(index.search(&text("music"), &all).hits.is_empty());
     index.update(vec![digested(&music, [2; 32])]);
     assert_eq!(ids(&index.search(&text("music"), &all)), ["a"]);
 }
 
 #[test]
-fn of_two_agents_with_one_id_the_first_counts() {
+fn of_two_agents_with_one_id_the_first_is_kept() {
     let index =
         index(Ranking::Text, &[document("a", json!({"tags": ["rain"]})), document("a", json!({"tags": ["music"]}))]);
     assert_eq!(ids(&index.search(&text("rain"), &all)), ["a"]);
@@ -107,7 +107,7 @@ fn of_two_agents_with_one_id_the_first_counts() {
 }
 
 #[test]
-fn an_agent_with_more_text_than_is_read_is_found_by_its_beginning() {
+fn an_agent_with_more_text_than_is_indexed_is_found_by_its_beginning() {
     let prose = |word: &str| format!("{word} {}", "filler ".repeat(5_000));
     let operation = |at: usize| json!({"name": format!("op{at}"), "description": prose(&format!("word{at}"))});
     let operations: Vec<Value> = (0..256).map(operation).collect();

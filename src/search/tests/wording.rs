@@ -1,4 +1,4 @@
-//! Cutting text into terms.
+//! Tokenizing text into terms.
 
 use super::*;
 use crate::search::words::{Cutter, Side};
@@ -10,7 +10,7 @@ fn cut(side: Side, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn prose_is_cut_as_it_is_read() {
+fn text_is_tokenized_for_agents_and_for_queries() {
     let cases: [(&str, &[&str], &[&str]); 17] = [
         ("Translates the texts", &["translat", "text"], &["translat", "text"]),
         ("translateText", &["translatetext"], &["translatetext", "translat", "text"]),
@@ -37,7 +37,7 @@ fn prose_is_cut_as_it_is_read() {
 }
 
 #[test]
-fn a_word_of_any_length_is_a_short_term() {
+fn a_word_of_any_length_becomes_a_short_term() {
     for word in ["x".repeat(100_000), "é".repeat(100_000), "ß".repeat(5_000)] {
         let terms = cut(Side::Agent, &word);
         assert!(terms.len() == 1 && terms[0].chars().count() <= 40, "{terms:.50?}");
@@ -45,7 +45,7 @@ fn a_word_of_any_length_is_a_short_term() {
 }
 
 #[test]
-fn what_is_remembered_of_many_words_stays_right() {
+fn the_stem_cache_stays_correct_when_it_overflows() {
     let mut cutter = Cutter::new(Side::Agent);
     for at in 0..60_000 {
         cutter.cut(&format!("word{at}"), &mut |term| assert_eq!(term, format!("word{at}")));
@@ -55,7 +55,7 @@ fn what_is_remembered_of_many_words_stays_right() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_is_too_strange(text in "\\PC{0,60}", more in proptest::collection::vec(proptest::char::any(), 0..60)) {
+    fn any_text_is_tokenized(text in "\\PC{0,60}", more in proptest::collection::vec(proptest::char::any(), 0..60)) {
         let text: String = text.chars().chain(more).collect();
         for side in [Side::Query, Side::Agent] {
             for term in cut(side, &text) {
@@ -69,7 +69,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_slip_of_the_finger_is_forgiven_and_another_word_is_not() {
+fn misspelled_words_match_and_other_words_do_not() {
     let known = ["weather", "restaurant", "vulnerability", "code", "2024", "translation", "train"];
     let documents: Vec<Value> = known.iter().map(|word| document(&format!("x-{word}"), json!({}))).collect();
     let index = index(Ranking::Text, &documents);
@@ -91,6 +91,6 @@ fn a_slip_of_the_finger_is_forgiven_and_another_word_is_not() {
     for (asked, right) in cases {
         let found = index.search(&text(asked), &all);
         assert_eq!(ids(&found).first().copied().unwrap_or_default(), right, "{asked}");
-        assert!(found.hits.iter().all(|hit| hit.score.is_some_and(|score| score < 0.8)), "a guess is no certainty");
+        assert!(found.hits.iter().all(|hit| hit.score.is_some_and(|score| score < 0.8)), "a fuzzy match scores lower");
     }
 }
