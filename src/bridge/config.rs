@@ -1,4 +1,4 @@
-//! Which agents are offered on which broker, as it is written.
+//! Configuration of the MQTT bridge: the brokers, and the agents that are exposed on them.
 
 use crate::{
     broker::BrokerSettings,
@@ -8,76 +8,76 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU16, NonZeroU32};
 
-/// A broker on which agents of the gateway are offered as agents of the 2389 protocol. Of several gateways, one offers an
-/// agent there: each takes it over from the other.
+/// An MQTT broker on which agents of the gateway are exposed as agents of the 2389 protocol. When several gateways
+/// expose an agent on a broker, one of them serves it: the last to connect takes it over.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Bridge")]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The broker: `mqtts://host:port`, or `mqtt://` on this machine.
+    /// URL of the broker: `mqtts://host:port`, or `mqtt://host:port` on this machine.
     pub url: String,
-    /// How the broker is reached.
+    /// How to connect to the broker.
     #[serde(default)]
     pub mqtt: BrokerSettings,
-    /// The API key with which agents are called: grants, limits and log are those of its caller.
-    pub key: SecretRef,
-    /// The agents to offer, by id; of them those that are active and that the key may call. Agents that are reached
-    /// over MQTT themselves are not offered again.
+    /// API key of the calls to agents. Grants, limits and access log are those of the key's caller.
+    pub api_key: SecretRef,
+    /// Ids or patterns of the agents to expose. Only active agents that the key may call are exposed, and no agents
+    /// whose own endpoint is MQTT.
     #[schemars(length(min = 1))]
     pub agents: Vec<Glob>,
-    /// How many agents are offered at most, each with a connection of its own; 1 to 10000. Default 100.
-    #[serde(default = "most")]
-    pub most: NonZeroU16,
-    /// Tasks that one agent has at once. Default 16.
-    #[serde(default = "concurrency")]
-    pub concurrency: NonZeroU16,
-    /// Tasks of one agent that may wait for their turn; a further one is told that the agent is busy. Default 64.
-    #[serde(default = "waiting")]
-    pub waiting: u16,
-    /// How long the id of a task is remembered, so that the same task is not done twice; 1s to 7d. Default 1h.
-    #[serde(default = "remember")]
-    pub remember: Span,
-    /// Ids that are remembered for each agent; the oldest are forgotten first; up to 1000000. Default 10000.
-    #[serde(default = "remembered")]
-    pub remembered: NonZeroU32,
+    /// Maximum number of exposed agents, each with its own connection; 1 to 10000. Default: 100.
+    #[serde(default = "default_most")]
+    pub max_agents: NonZeroU16,
+    /// Maximum number of concurrent tasks of one agent; at least 1. Default: 16.
+    #[serde(default = "default_concurrency")]
+    pub max_concurrency: NonZeroU16,
+    /// Maximum number of queued tasks of one agent; further tasks get an error. Default: 64.
+    #[serde(default = "default_waiting")]
+    pub max_queued: u16,
+    /// How long the id of a task is remembered to discard duplicates; 1s to 7d. Default: 1h.
+    #[serde(default = "default_remember")]
+    pub deduplication_ttl: Span,
+    /// Maximum number of remembered ids of each agent; the oldest are forgotten first; 1 to 1000000. Default: 10000.
+    #[serde(default = "default_remembered")]
+    pub max_deduplication_ids: NonZeroU32,
 }
 
-fn most() -> NonZeroU16 {
+fn default_most() -> NonZeroU16 {
     const { NonZeroU16::new(100).expect("it is not zero") }
 }
 
-fn concurrency() -> NonZeroU16 {
+fn default_concurrency() -> NonZeroU16 {
     const { NonZeroU16::new(16).expect("it is not zero") }
 }
 
-fn waiting() -> u16 {
+fn default_waiting() -> u16 {
     64
 }
 
-fn remember() -> Span {
+fn default_remember() -> Span {
     Span::secs(3_600)
 }
 
-fn remembered() -> NonZeroU32 {
+fn default_remembered() -> NonZeroU32 {
     const { NonZeroU32::new(10_000).expect("it is not zero") }
 }
 
 impl Config {
-    /// Every value that cannot be used, by its path within this entry. Reads the files and secrets that are named.
+    /// Returns every unusable value, by its path within this entry. Reads the referenced files and secrets.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.mqtt.problems(&self.url);
-        problems.extend(self.key.load().err().map(|why| format!("key: {why}")));
+        problems.extend(self.api_key.load().err().map(|why| format!("key: {why}")));
         if self.agents.is_empty() {
-            problems.push("agents: names no agents (write '*' for all)".to_owned());
+            problems.push("agents: is empty (list agent ids or patterns; '*' is all agents)".to_owned());
         }
-        if self.most.get() > 10_000 {
-            problems.push(format!("most: must be 1 to 10000, not {}", self.most));
+        if self.max_agents.get() > 10_000 {
+            problems.push(format!("most: must be 1 to 10000, not {}", self.max_agents));
         }
-        if self.remembered.get() > 1_000_000 {
-            problems.push(format!("remembered: must be 1 to 1000000, not {}", self.remembered));
+        if self.max_deduplication_ids.get() > 1_000_000 {
+            problems.push(format!("remembered: must be 1 to 1000000, not {}", self.max_deduplication_ids));
         }
-        if !(Span::secs(1)..=Span::secs(7 * 86_400)).contains(&self.remember) {
-            problems.push(format!("remember: must be 1s to 7d, not {}", self.remember));
+        if !(Span::secs(1)..=Span::secs(7 * 86_400)).contains(&self.deduplication_ttl) {
+            problems.push(format!("remember: must be 1s to 7d, not {}", self.deduplication_ttl));
         }
         problems
     }

@@ -1,26 +1,26 @@
-//! Whether an agent can be reached, looked at again and again while it is offered: it is available only where it can
-//! (R118). It calls nobody, and what it finds decides about no task.
+//! Health probe of one bridged agent: probes periodically whether the gateway can reach the agent. The bridge announces
+//! only reachable agents as available (R118). A probe calls no agent, and its result decides about no task.
 
 use super::House;
 use crate::broker::jittered;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, task::JoinSet};
 
-/// Between two looks at an agent that is there, and at one that is not.
+/// Interval between two probes: of a reachable agent, and of an unreachable one.
 const EVERY: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(2));
 
-/// What was seen last; nothing before the first look.
+/// Result of the last probe; `None` before the first probe.
 pub(super) type Health = watch::Receiver<Option<bool>>;
 
-/// Looks after `agent` until the set is dropped.
+/// Starts probing `agent`. Dropping the returned set stops the probes.
 pub(super) fn look_after(house: &Arc<dyn House>, agent: &str) -> (Health, JoinSet<()>) {
-    let (tell, health) = watch::channel(None);
+    let (results, health) = watch::channel(None);
     let (house, agent, mut task) = (Arc::clone(house), agent.to_owned(), JoinSet::new());
     task.spawn(async move {
         loop {
-            let well = house.reaches(&agent).await;
-            tell.send_if_modified(|seen| seen.replace(well) != Some(well));
-            tokio::time::sleep(jittered(if well { EVERY.0 } else { EVERY.1 })).await;
+            let reachable = house.reaches(&agent).await;
+            results.send_if_modified(|last| last.replace(reachable) != Some(reachable));
+            tokio::time::sleep(jittered(if reachable { EVERY.0 } else { EVERY.1 })).await;
         }
     });
     (health, task)

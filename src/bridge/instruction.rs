@@ -1,11 +1,11 @@
-//! An instruction and its input, for agents that take one body. It rewrites nothing that it need not.
+//! Merges a task's instruction into its input, for agents that take one JSON body. Keeps the input's bytes unchanged.
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// An input together with what is to be done with it, for agents that take one body: the member `instruction` of an
-/// object that has none; whatever else the input is, an object of both. Without an instruction the input stays as it
-/// is, byte for byte. `input` is one JSON text.
+/// Merges `instruction` into `input`, which is one JSON text. An object without a member `instruction` gets that
+/// member; an object that has one stays unchanged; any other input becomes an object with the members `instruction` and
+/// `input`. Without an instruction the input is returned byte for byte.
 pub fn instructed(input: Bytes, instruction: Option<&str>) -> Bytes {
     let Some(instruction) = instruction else { return input };
     let instruction = Value::from(instruction);
@@ -19,13 +19,14 @@ pub fn instructed(input: Bytes, instruction: Option<&str>) -> Bytes {
     text.into()
 }
 
-/// Whether an object has an instruction of its own, be it null.
+/// Detects whether an object has a member `instruction`, even if it is null.
 #[derive(serde::Deserialize)]
 struct Instructed {
     #[serde(default, deserialize_with = "some")]
     instruction: Option<serde::de::IgnoredAny>,
 }
 
+/// Deserializes a present member as `Some`, null included.
 fn some<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<serde::de::IgnoredAny>, D::Error> {
     serde::Deserialize::deserialize(from).map(Some)
 }

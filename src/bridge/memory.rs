@@ -1,4 +1,4 @@
-//! Which tasks came already (R125): bounded in number and in time, and nothing else is kept of them.
+//! Deduplication of tasks (R125): remembers the ids of recent tasks, bounded in number and time.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -6,7 +6,7 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The ids of recent tasks, oldest first.
+/// Ids of recent tasks, oldest first.
 #[derive(Debug)]
 pub(super) struct Memory {
     most: usize,
@@ -20,7 +20,7 @@ impl Memory {
         Self { most, lasts, known: HashSet::new(), order: VecDeque::new() }
     }
 
-    /// Whether `id` comes for the first time; it is remembered from now on.
+    /// Records `id` and returns whether it is new.
     pub(super) fn is_first(&mut self, id: Uuid, now: Instant) -> bool {
         while let Some((came, oldest)) = self.order.front()
             && now.saturating_duration_since(*came) >= self.lasts
@@ -47,7 +47,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn r125_a_task_comes_once_until_it_is_forgotten() {
+    fn r125_a_task_id_is_a_duplicate_until_it_expires() {
         let (mut memory, began) = (Memory::new(10, Duration::from_secs(60)), Instant::now());
         let id = Uuid::new_v4();
         assert!(memory.is_first(id, began));
@@ -57,14 +57,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn r125_memory_is_bounded_and_knows_the_newest(ids in prop::collection::vec(0u128..40, 0..200), most in 1usize..20) {
+        fn r125_memory_is_bounded_and_keeps_the_newest(ids in prop::collection::vec(0u128..40, 0..200), most in 1usize..20) {
             let (mut memory, now) = (Memory::new(most, Duration::from_secs(60)), Instant::now());
-            let mut told: Vec<u128> = Vec::new();
+            let mut seen: Vec<u128> = Vec::new();
             for id in ids {
-                let expected = !told.iter().rev().take(most).any(|known| *known == id);
+                let expected = !seen.iter().rev().take(most).any(|known| *known == id);
                 prop_assert_eq!(memory.is_first(Uuid::from_u128(id), now), expected);
                 if expected {
-                    told.push(id);
+                    seen.push(id);
                 }
                 prop_assert!(memory.order.len() <= most && memory.known.len() == memory.order.len());
             }

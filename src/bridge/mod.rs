@@ -1,7 +1,8 @@
-//! The bridge: agents of the gateway as agents of the 2389 protocol on a broker (R104–R134). What arrives is judged here
-//! in the order that the protocol says, and what is published is written here. It makes no call to an agent itself, and
-//! decides nothing about who may call or which agents are offered: that is asked of its [`House`].
+//! MQTT bridge: exposes agents of the gateway on an MQTT broker as agents of the 2389 protocol (R104–R134). Validates
+//! incoming tasks in the order of the protocol's steps and builds the published messages. Calls no agent and decides
+//! nothing about grants or about which agents are exposed: its [`AgentInvoker`] does.
 
+mod agent_withdrawal;
 mod config;
 mod health;
 mod instruction;
@@ -21,31 +22,31 @@ pub use words::Card;
 use crate::fault::Fault;
 use bytes::Bytes;
 
-/// How many steps may follow one another (R121).
+/// Maximum number of further steps in a task's pipeline (R121).
 pub const DEEPEST: usize = 16;
 
-/// Whoever makes the calls that tasks ask for.
+/// Calls agents on behalf of tasks.
 #[async_trait::async_trait]
 pub trait House: Send + Sync {
-    /// Calls an agent; the answer is one JSON text.
+    /// Calls an agent and returns its response as one JSON text.
     ///
     /// # Errors
-    /// Whatever a caller over HTTP would be answered.
+    /// Fails with the fault that a caller over HTTP would receive.
     async fn call(&self, asked: Asked<'_>) -> Result<String, Fault>;
 
-    /// Whether an agent could be called now, as far as that can be told without calling it.
+    /// Whether the gateway can reach the agent, as far as it can tell without a call.
     async fn reaches(&self, agent: &str) -> bool;
 }
 
-/// What a task asks for.
+/// The call that a task requests.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// The agent.
+    /// Id of the agent.
     pub agent: &'a str,
-    /// The id of the task.
+    /// Id of the task.
     pub task: &'a str,
-    /// What the agent is to do, if told; see [`instructed`].
+    /// Instruction for the agent, if the task has one; see [`merge_instruction`].
     pub instruction: Option<&'a str>,
-    /// One JSON text.
+    /// The input, one JSON text.
     pub input: Bytes,
 }

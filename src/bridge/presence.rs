@@ -1,5 +1,5 @@
-//! One agent's presence on one broker, from the day it is offered to the day it is not: a connection of its own (the last
-//! will belongs to one), made again whenever it ends. What it remembers of tasks outlives every connection.
+//! Presence of one agent on one broker, while the agent is exposed there. It has its own MQTT connection, because the
+//! last will belongs to one connection, and reconnects whenever the connection ends. Its task ids outlive connections.
 
 use super::{
     Card, Config, House, health,
@@ -16,54 +16,54 @@ use aws_lc_rs::hmac;
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 
-/// For each step of connecting, and for each acknowledgement.
+/// Timeout of each step of connecting, and of each acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The shortest and the longest pause between two attempts.
+/// Shortest and longest delay between two connection attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// An attempt and its connection that took so long was a good one: the next pause is the shortest again.
+/// An attempt and its connection that lasted at least this long reset the delay to the shortest one.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// What is offered, and where.
+/// One entry of the bridge configuration, with its address parsed and its key loaded.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The broker.
+    /// Address of the broker.
     pub address: Address,
-    /// How it is reached, and every bound.
+    /// The configuration entry: connection settings and limits.
     pub config: Config,
-    /// The key with which agents are called; it also makes the names of the connections.
+    /// API key for the calls to agents; the MQTT client ids are derived from it.
     pub key: Secret,
 }
 
-/// An agent to be present.
+/// One agent on one broker.
 pub struct Presence {
-    /// Its id.
+    /// Id of the agent.
     pub agent: String,
-    /// Where.
+    /// The bridge entry that exposes the agent.
     pub offer: Arc<Offer>,
-    /// Who makes its calls.
+    /// Calls the agent.
     pub house: Arc<dyn House>,
-    /// What it says of itself; `None`, or no sender any more, once it is to leave.
+    /// Details for the status. `None`, or a dropped sender, withdraws the agent.
     pub card: watch::Receiver<Option<Arc<Card>>>,
-    /// How long tasks in hand may take to finish when it leaves.
+    /// Time that running tasks have to finish after the agent is withdrawn.
     pub linger: watch::Receiver<Duration>,
 }
 
 impl Presence {
-    /// Is present until it is to leave; then says so, finishes what it has in hand, and is gone (R119).
+    /// Keeps the agent on the broker until it is withdrawn; then announces that and finishes running tasks (R119).
     pub async fn keep(mut self) {
         let (config, agent) = (&self.offer.config, self.agent.clone());
-        let memory = Memory::new(config.remembered.get() as usize, config.remember.get());
-        let (health, _looking) = health::look_after(&self.house, &agent);
+        let memory = Memory::new(config.max_deduplication_ids.get() as usize, config.deduplication_ttl.get());
+        let (health, _probe) = health::look_after(&self.house, &agent);
         let mut session = Session::new(Desk::new(&agent, memory), &self.offer, &self.house, health);
-        let (mut pause, mut leaving) = (PAUSE.0, self.card.clone());
+        let (mut pause, mut withdrawn) = (PAUSE.0, self.card.clone());
         while self.is_wanted() {
             let began = Instant::now();
             let opened = tokio::select! {
                 opened = self.open() => opened,
-                () = left(&mut leaving) => break,
+                () = left(&mut withdrawn) => break,
             };
             let why = match opened {
-                Ok(line) => match session.converse(line, &mut self.card, &self.linger).await {
+                Ok(connection) => match session.converse(connection, &mut self.card, &self.linger).await {
                     Ended::Left => break,
                     Ended::Lost(why) => why,
                 },
@@ -73,20 +73,20 @@ impl Presence {
                 pause = PAUSE.0;
             }
             if self.is_wanted() {
-                tracing::warn!(agent, broker = %self.offer.address.base(), why, "an agent is not offered now");
+                tracing::warn!(agent, broker = %self.offer.address.base(), why, "no MQTT connection for the agent");
                 tokio::select! {
                     () = session.rest(jittered(pause)) => {}
-                    () = left(&mut leaving) => break,
+                    () = left(&mut withdrawn) => break,
                 }
             }
             pause = (pause * 2).min(PAUSE.1);
         }
-        // A successor has taken the connection over, or it broke: what is in hand is answered all the same.
+        // Another gateway took the connection over, or it broke: running tasks are still answered, on a new connection.
         if session.is_busy()
-            && let Ok(line) = self.line().await
+            && let Ok(connection) = self.line().await
         {
             let linger = *self.linger.borrow();
-            session.finish(line, linger).await;
+            session.finish(connection, linger).await;
         }
     }
 
@@ -94,20 +94,20 @@ impl Presence {
         self.card.borrow().is_some() && self.card.has_changed().is_ok()
     }
 
-    /// Connects, with the last will that says that the agent is not available (R118).
+    /// Connects with a last will that announces the agent as unavailable (R118).
     async fn open(&self) -> Result<(Speaker, Words), String> {
         let opening = self.offer.config.mqtt.opening(&self.offer.address, PATIENCE).await?;
         let will = Will { topic: topic::status(&self.agent), payload: words::status(&self.agent, None).into() };
         broker::open(&Opening { will: Some(will), id: Some(self.identifier()), ..opening }).await
     }
 
-    /// Connects as nobody in particular.
+    /// Connects with a random client id and without a last will.
     async fn line(&self) -> Result<(Speaker, Words), String> {
         broker::open(&self.offer.config.mqtt.opening(&self.offer.address, PATIENCE).await?).await
     }
 
-    /// The name of the connection. It is always the same: a process that takes over ends the connection of the one
-    /// before, so that no task is done by both. Nobody without the key can guess it.
+    /// Derives the MQTT client id from the key. The id is stable, so that a gateway that takes over ends the connection
+    /// of its predecessor and no task is executed by both. Without the key it cannot be guessed.
     fn identifier(&self) -> String {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.offer.key.expose().as_bytes());
         let tag = hmac::sign(&key, format!("{} {}", self.offer.address.base(), self.agent).as_bytes());
@@ -119,8 +119,8 @@ impl Presence {
     }
 }
 
-/// Resolves when the agent is to leave.
+/// Resolves when the agent is withdrawn.
 async fn left(card: &mut watch::Receiver<Option<Arc<Card>>>) {
-    // No sender any more says the same as none to offer.
+    // A dropped sender withdraws the agent, too.
     let _ = card.wait_for(Option::is_none).await;
 }

@@ -1,43 +1,43 @@
-//! Topics of the protocol: their one spelling, and which of them a task may be sent on to. Nothing is published to a
-//! topic that was not read here.
+//! MQTT topics of the 2389 protocol: their canonical spelling, and the topics to which a task may be forwarded. The
+//! bridge publishes only to topics that this file builds or parses.
 
 use crate::{agent::AgentId, broker::canonical};
 
-/// Bytes of the id of a conversation.
+/// Maximum length of a conversation id, in bytes.
 const LONGEST_ID: usize = 256;
 
-/// Where tasks for an agent arrive (R107).
+/// Returns the topic on which tasks for an agent arrive (R107).
 pub(super) fn input(agent: &str) -> String {
     format!("/control/agents/{agent}/input")
 }
 
-/// Where an agent says whether it is available (R107).
+/// Returns the topic on which an agent publishes its availability (R107).
 pub(super) fn status(agent: &str) -> String {
     format!("/control/agents/{agent}/status")
 }
 
-/// Where an agent's answers to a conversation go (R107).
+/// Returns the topic on which an agent responds to a conversation (R107).
 pub(super) fn conversation(conversation: &str, agent: &str) -> String {
     format!("/conversations/{conversation}/{agent}")
 }
 
-/// Whether `id` can be one level of a topic: neither wildcards nor separators, nothing that cannot be seen.
+/// Whether `id` can be one level of a topic: no wildcard, separator, control character or white space.
 pub(super) fn is_conversation(id: &str) -> bool {
     let fits = |c: char| !matches!(c, '/' | '+' | '#') && !c.is_control() && !c.is_whitespace();
     (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(fits)
 }
 
-/// Where a task goes on.
+/// Destination of a task's next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Onward {
-    /// To another agent, as a task.
+    /// Another agent, which receives a task.
     Agent(String),
-    /// To a conversation, as an answer.
+    /// A conversation, which receives the response.
     Conversation(String),
 }
 
 impl Onward {
-    /// Reads the topic of a `next`; `None` for one on which no task is sent on.
+    /// Parses the topic of a `next` member; `None` for a topic to which no task is forwarded.
     pub(super) fn read(topic: &str) -> Option<Self> {
         let topic = canonical(topic);
         if let Some(agent) = topic.strip_prefix("/control/agents/").and_then(|rest| rest.strip_suffix("/input")) {
@@ -52,7 +52,7 @@ impl Onward {
         good.then_some(Self::Conversation(topic))
     }
 
-    /// The topic in its one spelling.
+    /// The topic in its canonical spelling.
     pub(super) fn topic(&self) -> &str {
         match self {
             Self::Agent(topic) | Self::Conversation(topic) => topic,
@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn r109_topics_have_one_spelling() {
+    fn r109_topics_have_one_canonical_spelling() {
         for (topic, one) in [
             ("//control//agents/foo/", "/control/agents/foo"),
             ("control/agents/foo", "/control/agents/foo"),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn r112_a_task_goes_on_to_agents_and_conversations_only() {
+    fn r112_tasks_are_forwarded_to_agents_and_conversations_only() {
         assert_eq!(Onward::read("control/agents//b/input/"), Some(Onward::Agent(input("b"))));
         for topic in ["/conversations/c/b", "/conversations/c"] {
             assert_eq!(Onward::read(topic), Some(Onward::Conversation(topic.to_owned())));
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn r109_the_one_spelling_is_its_own_and_never_doubled(topic in "[/a-z+#]{0,40}") {
+        fn r109_canonical_topics_are_stable_and_have_no_empty_levels(topic in "[/a-z+#]{0,40}") {
             let one = canonical(&topic);
             prop_assert_eq!(canonical(&one), one.clone());
             prop_assert!(!one.contains("//") && !one.ends_with('/'));
@@ -116,7 +116,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_goes_on_to_a_wildcard(topic in "\\PC{0,60}") {
+        fn no_task_is_forwarded_to_a_wildcard_topic(topic in "\\PC{0,60}") {
             if let Some(onward) = Onward::read(&topic) {
                 let wild = onward.topic().contains(['+', '#', '\0']);
                 prop_assert!(!wild);

@@ -1,11 +1,11 @@
-//! What the bridge publishes: statuses, answers, failures, and tasks for the next agent. No failure leaves here with more
-//! than a code and a sentence for whoever reads the conversation (R117, R132, R133).
+//! Payloads that the bridge publishes: agent statuses and task errors. An error payload holds a code and a redacted
+//! sentence, and no detail for the log (R117, R132, R133).
 
 use crate::fault::{Code, Fault, public_text};
 use serde_json::{Map, Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// The protocol's codes (R115).
+/// Error codes of the protocol (R115).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     ToolExecutionFailed,
@@ -25,7 +25,7 @@ impl Kind {
     }
 }
 
-/// Why a task failed, as the conversation reads it.
+/// Error of a task, as the conversation receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) kind: Kind,
@@ -37,47 +37,47 @@ impl Failure {
         Self { kind, message: message.into() }
     }
 
-    /// A fault of the gateway's in the protocol's words. What concerns the bridge's own standing with the gateway is
-    /// nothing that a conversation could mend.
+    /// Translates a fault of the gateway into an error of the protocol. Faults about the bridge's own key or grants
+    /// become an internal error, because the sender of the task cannot correct them.
     pub(super) fn of(fault: &Fault) -> Self {
         let kind = match fault.code() {
             Code::AgentError | Code::AgentUnavailable | Code::Timeout => Kind::ToolExecutionFailed,
             Code::Unauthorized | Code::PermissionDenied | Code::NotFound => {
-                return Self::new(Kind::InternalError, "the agent cannot be called here now");
+                return Self::new(Kind::InternalError, "The agent cannot be called at the moment");
             }
-            Code::RateLimited => return Self::new(Kind::InternalError, "too many tasks, try again later"),
-            Code::Overloaded => return Self::new(Kind::InternalError, "too busy, try again later"),
-            Code::Internal => return Self::new(Kind::InternalError, "the task failed"),
+            Code::RateLimited => return Self::new(Kind::InternalError, "Too many tasks; try again later"),
+            Code::Overloaded => return Self::new(Kind::InternalError, "The gateway is overloaded; try again later"),
+            Code::Internal => return Self::new(Kind::InternalError, "The task failed"),
             _ => Kind::InvalidInput,
         };
-        // A violation of the schema says what to change; it speaks of the input alone.
-        let told = match fault.broken().first() {
+        // A schema violation tells the sender what to correct; it describes only the input.
+        let text = match fault.broken().first() {
             Some(first) if !first.pointer.is_empty() => {
                 format!("{} ({}: {})", fault.message(), first.pointer, first.message)
             }
             Some(first) => format!("{} ({})", fault.message(), first.message),
             None => fault.message().to_owned(),
         };
-        let told = public_text(&told).or_else(|| public_text(fault.message()));
-        Self::new(kind, told.unwrap_or(fault.code().row().title))
+        let text = public_text(&text).or_else(|| public_text(fault.message()));
+        Self::new(kind, text.unwrap_or(fault.code().row().title))
     }
 
-    /// The message on the wire (R115).
+    /// Serializes the error as a message of the protocol (R115).
     pub(super) fn payload(&self, task: Option<&str>) -> Vec<u8> {
         json!({"error": {"code": self.kind.name(), "message": self.message}, "task_id": task}).to_string().into_bytes()
     }
 }
 
-/// What an agent says of itself besides whether it is available.
+/// Details that an available agent publishes in its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Card {
-    /// What it does; empty where nothing is known.
+    /// Description of the agent; empty if unknown.
     pub description: String,
-    /// What it can do, in words.
+    /// Capabilities, in words.
     pub capabilities: Vec<String>,
 }
 
-/// The status of an agent (R113, R114); with a card where it is available.
+/// Serializes the status of an agent (R113, R114): available with `card`, unavailable without.
 pub(super) fn status(agent: &str, card: Option<&Card>) -> Vec<u8> {
     let now = OffsetDateTime::now_utc().replace_nanosecond(0).ok();
     let now = now.and_then(|now| now.format(&Rfc3339).ok()).unwrap_or_default();
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r113_r114_a_status_has_its_fields_and_a_time_with_z() {
+    fn r113_r114_a_status_has_its_fields_and_a_utc_timestamp() {
         let card = Card { description: "Echoes".to_owned(), capabilities: vec!["echo".to_owned()] };
         for (card, word) in [(Some(&card), "available"), (None, "unavailable")] {
             let status: Value = serde_json::from_slice(&status("a", card)).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn r115_every_code_becomes_one_of_the_protocols() {
+    fn r115_every_fault_code_maps_to_a_code_of_the_protocol() {
         for code in Code::ALL {
             let failure = Failure::of(&Fault::new(*code, "something is wrong"));
             let payload: Value = serde_json::from_slice(&failure.payload(Some("t"))).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn r117_r132_r133_no_failure_tells_of_the_inside() {
+    fn r117_r132_r133_error_payloads_reveal_no_internals() {
         for inside in [
             "open /srv/app/key.pem",
             "Traceback (most recent call last)",
@@ -135,8 +135,8 @@ mod tests {
             "key sk-abc123def456ghi789jkl0",
         ] {
             let fault = Fault::new(Code::AgentError, inside.to_owned()).detail(inside);
-            let told = String::from_utf8(Failure::of(&fault).payload(None)).unwrap();
-            assert!(!told.contains(inside), "{told}");
+            let text = String::from_utf8(Failure::of(&fault).payload(None)).unwrap();
+            assert!(!text.contains(inside), "{text}");
         }
     }
 }

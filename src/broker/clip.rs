@@ -1,6 +1,6 @@
-//! Cuts messages that are too long on their way in, so that one of them costs itself and not the connection: MQTT
-//! 3.1.1 knows no other way to refuse a message, and a retained one would come again after each reconnection.
-//! It reads no more of a packet than its kind and length.
+//! Packet size limit: truncates incoming PUBLISH packets that are too long, so that such a packet does not cost the
+//! connection. MQTT 3.1.1 has no other way to refuse a message, and a retained one would arrive again after each
+//! reconnection. Only the type and length of a packet are parsed.
 
 use bytes::{Buf, BufMut, BytesMut};
 use std::{
@@ -10,20 +10,20 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are left of a message behind its fixed header: whatever its topic, more than its reader takes.
+/// Maximum number of bytes after the fixed header of a PUBLISH packet: more than any message of permitted size needs.
 pub(super) const LONGEST: usize = super::LARGEST + 2 + u16::MAX as usize + 2 + 1;
-/// The longest fixed header.
+/// Maximum size of the fixed header.
 pub(super) const HEADER: usize = 5;
 
 const PUBLISH: u8 = 3;
 
-/// A stream of packets, cut.
+/// A stream of MQTT packets that truncates long PUBLISH packets.
 #[derive(Debug)]
 pub(super) struct Clip<S> {
     inner: S,
-    /// Read and not yet looked at.
+    /// Bytes that were read and not yet parsed.
     raw: BytesMut,
-    /// A fixed header that goes out.
+    /// Fixed header to write to the reader.
     header: BytesMut,
     at: At,
 }
@@ -31,9 +31,9 @@ pub(super) struct Clip<S> {
 #[derive(Debug)]
 enum At {
     Header,
-    /// Bytes of the packet that pass, and bytes after them that do not.
+    /// Bytes of the packet to pass on, and bytes after them to drop.
     Body(usize, usize),
-    /// This is no MQTT: whoever reads it will say so.
+    /// Not an MQTT packet; the bytes pass unchanged and the decoder reports the error.
     Lost,
 }
 
@@ -42,7 +42,7 @@ impl<S> Clip<S> {
         Self { inner, raw: BytesMut::new(), header: BytesMut::new(), at: At::Header }
     }
 
-    /// Moves what was read to `to`, as far as there is room.
+    /// Moves processed bytes to `to`, as far as they fit.
     fn give(&mut self, to: &mut ReadBuf<'_>) {
         loop {
             hand(&mut self.header, usize::MAX, to);
@@ -76,7 +76,7 @@ impl<S> Clip<S> {
         }
     }
 
-    /// Begins the packet whose header lies at the front.
+    /// Starts the packet whose fixed header is at the front, and writes its truncated length.
     fn begin(&mut self, size: usize, length: usize) {
         let kind = self.raw.first().copied().unwrap_or_default();
         let most = if kind >> 4 == PUBLISH { LONGEST } else { usize::MAX };
@@ -95,7 +95,7 @@ impl<S> Clip<S> {
     }
 }
 
-/// The size of the fixed header at the front and the length that it tells; `None` while it is not whole.
+/// Parses the fixed header at the front into its size and the packet's remaining length; `None` while it is incomplete.
 fn fixed_header(raw: &[u8]) -> Option<Result<(usize, usize), ()>> {
     let mut length = 0;
     for (at, byte) in raw.iter().enumerate().skip(1).take(HEADER - 1) {
@@ -107,7 +107,7 @@ fn fixed_header(raw: &[u8]) -> Option<Result<(usize, usize), ()>> {
     (raw.len() >= HEADER).then_some(Err(()))
 }
 
-/// Moves at most `most` bytes; answers how many.
+/// Moves at most `most` bytes and returns their number.
 fn hand(from: &mut BytesMut, most: usize, to: &mut ReadBuf<'_>) -> usize {
     let count = most.min(from.len()).min(to.remaining());
     to.put_slice(&from.split_to(count));

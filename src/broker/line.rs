@@ -1,5 +1,5 @@
-//! One conversation with a broker in one version of MQTT, seen the same from both: MQTT 5 and 3.1.1 (R104) are two
-//! crates with the same words. It answers what the protocol wants answered; it does not connect again.
+//! One MQTT connection, in MQTT 5 or 3.1.1 (R104): the same interface over two crates with nearly the same API. It
+//! sends what the protocol requires by itself and does not reconnect.
 
 use super::{Opening, clip};
 use crate::{net::Wire, unit::json};
@@ -9,128 +9,135 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Why a conversation did not begin.
+/// Why connecting failed.
 #[derive(Debug)]
-pub(super) enum Refused {
-    /// The broker may not know this version.
-    Version(String),
-    /// It does, and will not talk.
+pub(super) enum ConnectError {
+    /// The broker may not know this version of MQTT.
+    UnsupportedVersion(String),
+    /// The broker knows the version and refuses the connection.
     Other(String),
 }
 
-/// What somebody published.
+/// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The topic as it came: not canonical, perhaps not even UTF-8.
+    /// Topic as received: not canonical, perhaps not UTF-8.
     pub topic: Bytes,
-    /// The message; one longer than [`super::LARGEST`] may be cut.
+    /// Payload; one longer than [`super::MAX_MESSAGE_BYTES`] may be truncated.
     pub payload: Bytes,
-    /// It was there before it was asked for.
+    /// Whether the message was retained: published before the subscription.
     pub retained: bool,
-    /// With which quality of service it came, 0 to 2.
+    /// Quality of service of the delivery, 0 to 2.
     pub qos: u8,
 }
 
-/// What a broker has done with what was published.
+/// How the broker acknowledged a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It has it, and passes it on.
+    /// The broker accepted the message.
     Taken,
-    /// Nobody has asked for that topic, so nobody gets it. Only MQTT 5 tells.
+    /// Accepted, but no client subscribes to the topic. Only MQTT 5 reports that.
     ByNobody,
 }
 
-/// What comes from the broker.
+/// Receiving half of a connection.
 #[async_trait::async_trait]
-pub(super) trait Ear: Send {
-    /// The next message; `None` after something that only the protocol needs.
+pub(super) trait PacketReceiver: Send {
+    /// Receives the next message; `None` for a packet that only the protocol needs.
     async fn next(&mut self) -> Result<Option<Message>, String>;
 }
 
-/// What goes to the broker; each resolves with its acknowledgement, while somebody listens with the [`Ear`].
+/// Sending half of a connection. Each method resolves with the acknowledgement, provided that the receiver is polled.
 #[async_trait::async_trait]
-pub(super) trait Mouth: Send + Sync {
+pub(super) trait PacketSender: Send + Sync {
     /// Publishes with QoS 1 (R105).
     async fn publish(&self, topic: &str, payload: Bytes, retain: bool) -> Result<Heard, String>;
 
-    /// Asks for the messages of `filters`; for each of them, whether they will come.
+    /// Subscribes to `filters`; returns for each whether the broker granted it.
     async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, String>;
 
-    /// Does not want the messages of `filters` any more.
+    /// Unsubscribes from `filters`.
     async fn unsubscribe(&self, filters: &[&str]) -> Result<(), String>;
 
-    /// Says good-bye, so that the last will is not carried out.
+    /// Sends DISCONNECT, so that the broker does not publish the last will.
     async fn disconnect(&self) -> Result<(), String>;
 }
 
-/// A conversation that has begun.
-pub(super) struct Spoken {
-    pub(super) ear: Box<dyn Ear>,
-    pub(super) mouth: Arc<dyn Mouth>,
-    /// Bytes of the longest packet that the broker takes.
-    pub(super) takes: usize,
+/// An established connection.
+pub(super) struct MqttConnection {
+    pub(super) receiver: Box<dyn PacketReceiver>,
+    pub(super) sender: Arc<dyn PacketSender>,
+    /// Maximum packet size of the broker, in bytes.
+    pub(super) max_packet_size: usize,
 }
 
-/// Characters of a broker's or a library's own words that are repeated.
-const REPEATED: usize = 300;
-/// What is said and not yet written; whoever says more waits.
-const QUEUE: usize = 100;
+/// Maximum number of characters of a broker's or library's error text.
+const MAX_ERROR_CHARS: usize = 300;
+/// Capacity of the send queue; further packets wait.
+const SEND_QUEUE: usize = 100;
 
-type Slot = Arc<Mutex<Option<Box<dyn Wire>>>>;
+type ConnectionSlot = Arc<Mutex<Option<Box<dyn Wire>>>>;
 
-/// Hands out the one connection that there is.
-fn take(slot: &Slot) -> io::Result<clip::Clip<Box<dyn Wire>>> {
+/// Hands the established connection to the library, once.
+fn take_connection(slot: &ConnectionSlot) -> io::Result<clip::Clip<Box<dyn Wire>>> {
     let wire = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     wire.map(clip::Clip::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
-/// A client identifier of the 23 characters that every broker takes.
-fn identifier() -> String {
+/// Generates a client identifier of 23 characters, which every broker accepts.
+fn random_client_id() -> String {
     let random = uuid::Uuid::new_v4().simple().to_string();
     random.chars().take(21).fold("gp".to_owned(), |id, next| id + next.encode_utf8(&mut [0; 4]))
 }
 
-fn told(why: &dyn std::error::Error) -> String {
-    // These errors repeat their causes themselves.
-    json::cut(&why.to_string(), REPEATED)
+fn error_text(why: &dyn std::error::Error) -> String {
+    // The text of these errors includes their causes.
+    json::cut(&why.to_string(), MAX_ERROR_CHARS)
 }
 
-/// The conversation in the words of the crate `$mqtt`; the rest is what the versions name differently.
-macro_rules! speaks {
-    ($name:ident, $mqtt:ident, $version:pat, $will:expr, $bounds:expr, $takes:expr, $heard:expr) => {
+/// Implements the connection with the crate `$mqtt`; the other parameters are what the two versions name differently.
+macro_rules! implement_version {
+    ($name:ident, $mqtt:ident, $version:pat, $will:expr, $set_limits:expr, $packet_limit:expr, $acknowledged:expr) => {
         pub(super) mod $name {
             use super::*;
             use $mqtt::{AsyncClient, ConnAck, ConnectReturnCode, ConnectionError, Event, EventLoop, LastWill};
             use $mqtt::{MqttOptions, Outgoing, Packet, PubAck, PublishOptions, PublishResult, QoS};
             use $mqtt::{SubscribeFilterInput, SubscribeReasonCode};
 
-            struct Heeds(EventLoop);
+            struct EventLoopReceiver(EventLoop);
 
-            struct Says(AsyncClient);
+            struct ClientSender(AsyncClient);
 
-            /// Greets the broker on `wire`.
-            pub(in super::super) async fn open(wire: Box<dyn Wire>, opening: &Opening) -> Result<Spoken, Refused> {
-                let other = |why: &dyn std::error::Error| Refused::Other(told(why));
-                let client = AsyncClient::builder(options(wire, opening)).capacity(QUEUE);
+            /// Sends CONNECT on `wire` and waits for CONNACK.
+            pub(in super::super) async fn connect(
+                wire: Box<dyn Wire>,
+                opening: &Opening,
+            ) -> Result<MqttConnection, ConnectError> {
+                let other = |why: &dyn std::error::Error| ConnectError::Other(error_text(why));
+                let client = AsyncClient::builder(options(wire, opening)).capacity(SEND_QUEUE);
                 let (client, mut events) = client.try_build().map_err(|why| other(&why))?;
-                let greeting = loop {
+                let connack = loop {
                     match events.poll().await {
-                        Ok(Event::Incoming(Packet::ConnAck(greeting))) => break greeting,
+                        Ok(Event::Incoming(Packet::ConnAck(connack))) => break connack,
                         Ok(_) => {}
-                        Err(why) => return Err(refused(&why)),
+                        Err(why) => return Err(connect_error(&why)),
                     }
                 };
-                let takes: fn(&ConnAck) -> usize = $takes;
-                Ok(Spoken { ear: Box::new(Heeds(events)), mouth: Arc::new(Says(client)), takes: takes(&greeting) })
+                let max_packet_size: fn(&ConnAck) -> usize = $packet_limit;
+                Ok(MqttConnection {
+                    receiver: Box::new(EventLoopReceiver(events)),
+                    sender: Arc::new(ClientSender(client)),
+                    max_packet_size: max_packet_size(&connack),
+                })
             }
 
             fn options(wire: Box<dyn Wire>, opening: &Opening) -> MqttOptions {
                 let mut options = MqttOptions::new(
-                    opening.id.clone().unwrap_or_else(identifier),
+                    opening.id.clone().unwrap_or_else(random_client_id),
                     (opening.address.host.clone(), opening.address.port),
                 );
-                let slot: Slot = Arc::new(Mutex::new(Some(wire)));
-                options.set_socket_connector(move |_, _| std::future::ready(take(&slot)));
+                let slot: ConnectionSlot = Arc::new(Mutex::new(Some(wire)));
+                options.set_socket_connector(move |_, _| std::future::ready(take_connection(&slot)));
                 options.set_keep_alive(u16::try_from(opening.keep_alive.as_secs()).unwrap_or(u16::MAX));
                 match &opening.user {
                     Some((name, Some(password))) => {
@@ -140,28 +147,28 @@ macro_rules! speaks {
                     None => {}
                 }
                 if let Some(will) = &opening.will {
-                    let made: fn(&str, &[u8]) -> LastWill = $will;
-                    options.set_last_will(made(&will.topic, &will.payload));
+                    let will_message: fn(&str, &[u8]) -> LastWill = $will;
+                    options.set_last_will(will_message(&will.topic, &will.payload));
                 }
-                let bounds: fn(&mut MqttOptions) = $bounds;
-                bounds(&mut options);
+                let set_limits: fn(&mut MqttOptions) = $set_limits;
+                set_limits(&mut options);
                 options
             }
 
-            fn refused(why: &ConnectionError) -> Refused {
+            fn connect_error(why: &ConnectionError) -> ConnectError {
                 match why {
-                    ConnectionError::ConnectionRefused($version) => Refused::Version(told(why)),
+                    ConnectionError::ConnectionRefused($version) => ConnectError::UnsupportedVersion(error_text(why)),
                     ConnectionError::ConnectionRefused(
                         ConnectReturnCode::BadUserNamePassword | ConnectReturnCode::NotAuthorized,
-                    ) => Refused::Other("the broker refuses the user name or the password".to_owned()),
-                    ConnectionError::ConnectionRefused(_) => Refused::Other(told(why)),
-                    // What does not know a version may say so in another's words, or by hanging up.
-                    _ => Refused::Version(told(why)),
+                    ) => ConnectError::Other("the broker refuses the user name or the password".to_owned()),
+                    ConnectionError::ConnectionRefused(_) => ConnectError::Other(error_text(why)),
+                    // A broker that does not know the version may send another code, or close the connection.
+                    _ => ConnectError::UnsupportedVersion(error_text(why)),
                 }
             }
 
             #[async_trait::async_trait]
-            impl Ear for Heeds {
+            impl PacketReceiver for EventLoopReceiver {
                 async fn next(&mut self) -> Result<Option<Message>, String> {
                     match self.0.poll().await {
                         Ok(Event::Incoming(Packet::Publish(message))) => Ok(Some(Message {
@@ -170,61 +177,62 @@ macro_rules! speaks {
                             retained: message.retain,
                             qos: message.qos as u8,
                         })),
-                        // It is written by the time that it is told.
-                        Ok(Event::Outgoing(Outgoing::Disconnect)) => Err("the gateway has said good-bye".to_owned()),
+                        // The event arrives after DISCONNECT was written.
+                        Ok(Event::Outgoing(Outgoing::Disconnect)) => Err("the gateway disconnected".to_owned()),
                         Ok(_) => Ok(None),
-                        Err(why) => Err(told(&why)),
+                        Err(why) => Err(error_text(&why)),
                     }
                 }
             }
 
             #[async_trait::async_trait]
-            impl Mouth for Says {
+            impl PacketSender for ClientSender {
                 async fn publish(&self, topic: &str, payload: Bytes, retain: bool) -> Result<Heard, String> {
                     let options = PublishOptions::new(QoS::AtLeastOnce).retain(retain);
-                    let said = self.0.publish_tracked(topic, payload, options).await.map_err(|why| told(&why))?;
-                    let heard: fn(&PubAck) -> Result<Heard, String> = $heard;
-                    match said.wait_async().await.map_err(|why| told(&why))? {
-                        PublishResult::Qos1(answer) => heard(&answer),
-                        other => Err(format!("the broker acknowledges in another way than asked ({other:?})")),
+                    let pending = self.0.publish_tracked(topic, payload, options).await;
+                    let pending = pending.map_err(|why| error_text(&why))?;
+                    let acknowledged: fn(&PubAck) -> Result<Heard, String> = $acknowledged;
+                    match pending.wait_async().await.map_err(|why| error_text(&why))? {
+                        PublishResult::Qos1(answer) => acknowledged(&answer),
+                        other => Err(format!("unexpected acknowledgement from the broker ({other:?})")),
                     }
                 }
 
                 async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, String> {
                     let filters = filters.iter().map(|filter| SubscribeFilterInput::new(*filter, QoS::AtLeastOnce));
-                    let said = self.0.subscribe_many_tracked(filters).await.map_err(|why| told(&why))?;
-                    let answer = said.wait_async().await.map_err(|why| told(&why))?;
+                    let pending = self.0.subscribe_many_tracked(filters).await.map_err(|why| error_text(&why))?;
+                    let answer = pending.wait_async().await.map_err(|why| error_text(&why))?;
                     let granted = |code: &_| matches!(code, SubscribeReasonCode::Success(_));
                     Ok(answer.return_codes.iter().map(granted).collect())
                 }
 
                 async fn unsubscribe(&self, filters: &[&str]) -> Result<(), String> {
                     let filters = filters.iter().copied();
-                    let said = self.0.unsubscribe_many_tracked(filters).await.map_err(|why| told(&why))?;
-                    said.wait_async().await.map(drop).map_err(|why| told(&why))
+                    let pending = self.0.unsubscribe_many_tracked(filters).await.map_err(|why| error_text(&why))?;
+                    pending.wait_async().await.map(drop).map_err(|why| error_text(&why))
                 }
 
                 async fn disconnect(&self) -> Result<(), String> {
-                    self.0.disconnect().await.map_err(|why| told(&why))
+                    self.0.disconnect().await.map_err(|why| error_text(&why))
                 }
             }
         }
     };
 }
 
-speaks!(
+implement_version!(
     v5,
     rumqttc_v5,
     ConnectReturnCode::UnsupportedProtocolVersion | ConnectReturnCode::RefusedProtocolVersion,
     |topic, payload| LastWill::new(topic, payload, QoS::AtLeastOnce, true, None),
     |options| {
         options.set_clean_start(true);
-        // The broker keeps longer messages to itself.
+        // The broker does not deliver longer messages.
         options.set_max_packet_size(Some((clip::LONGEST + clip::HEADER) as u32));
     },
-    |greeting| {
-        let most = greeting.properties.as_ref().and_then(|properties| properties.max_packet_size);
-        most.map_or(usize::MAX, |most| most as usize)
+    |connack| {
+        let max = connack.properties.as_ref().and_then(|properties| properties.max_packet_size);
+        max.map_or(usize::MAX, |max| max as usize)
     },
     |answer| match answer.reason {
         rumqttc_v5::PubAckReason::Success => Ok(Heard::Taken),
@@ -233,7 +241,7 @@ speaks!(
     }
 );
 
-speaks!(
+implement_version!(
     v4,
     rumqttc_v4,
     ConnectReturnCode::RefusedProtocolVersion,

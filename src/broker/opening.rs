@@ -1,9 +1,9 @@
-//! How a conversation begins: the connection, the greeting, and the older version where the newer is not known.
-//! It tries each version once.
+//! Connecting to an MQTT broker: TCP or TLS, then CONNECT in MQTT 5, then in MQTT 3.1.1 if the broker does not know
+//! MQTT 5. Each version is tried once.
 
 use super::{
     Address,
-    line::{Refused, Spoken, v4, v5},
+    line::{ConnectError, MqttConnection, v4, v5},
     talk::{self, Speaker, Words},
 };
 use crate::{
@@ -13,42 +13,42 @@ use crate::{
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
 
-/// What the broker publishes when a conversation ends without a good-bye; retained, QoS 1.
+/// Last will: the message that the broker publishes when the connection ends without DISCONNECT; retained, QoS 1.
 #[derive(Clone, Debug)]
 pub struct Will {
-    /// The topic.
+    /// Topic of the message.
     pub topic: String,
-    /// The message.
+    /// Payload of the message.
     pub payload: Bytes,
 }
 
-/// What a conversation is opened with.
+/// Options for connecting to a broker.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    /// The broker.
+    /// Address of the broker.
     pub address: Address,
-    /// The user name, and the password that goes with it.
+    /// User name and optional password.
     pub user: Option<(Secret, Option<Secret>)>,
-    /// Whom to believe; needed where the address is secure.
+    /// Certificate authorities to trust; required for an address with TLS.
     pub authorities: Option<Authorities>,
-    /// The name that the broker's certificate must hold, where it is not the host's.
+    /// Name that the broker's certificate must be valid for, if it differs from the host.
     pub name: Option<String>,
-    /// Which addresses may be reached; all of them where the operator named the broker.
+    /// Restricts the addresses to connect to; `None` where the operator configured the broker.
     pub policy: Option<Arc<AddressPolicy>>,
-    /// After so long without a word the broker is asked whether it is still there; whole seconds.
+    /// Interval of inactivity after which the client sends a PINGREQ; whole seconds.
     pub keep_alive: Duration,
-    /// How long each step of connecting may take; the broker's acknowledgement of what is said may take so long too,
-    /// and 10 s at least. After that the conversation is given up.
+    /// Timeout of each step of connecting. An acknowledgement by the broker may take as long, and at least 10 s; after
+    /// that the connection is closed.
     pub patience: Duration,
-    /// The last will; none by default.
+    /// The last will. Default: none.
     pub will: Option<Will>,
-    /// The client identifier, where whoever comes again is to end its own conversation before: at most 23 letters and
-    /// digits that nobody else could guess. By default one that is used once.
+    /// The client identifier: at most 23 letters and digits that others cannot guess. A fixed one lets a client that
+    /// reconnects end its own previous session. Default: a random one.
     pub id: Option<String>,
 }
 
 impl Opening {
-    /// Nobody in particular, at `address`, asked for a sign of life after 30 s.
+    /// Options for `address` without credentials and last will, and with a keep-alive of 30 s.
     pub fn new(address: Address, patience: Duration) -> Self {
         Self {
             address,
@@ -64,28 +64,28 @@ impl Opening {
     }
 }
 
-/// Begins a conversation: a clean start, under a client identifier of its own that nobody could guess and take over.
+/// Connects to a broker with a clean session, under a client identifier that others cannot guess and take over.
 ///
 /// # Errors
-/// The broker cannot be reached in time, is not who it should be, or does not let this user in. It may be told to an
-/// operator, not to a caller.
+/// The broker cannot be reached in time, fails TLS verification, or refuses the credentials. The text is for operators,
+/// not for callers.
 pub async fn open(opening: &Opening) -> Result<(Speaker, Words), String> {
-    let spoken = match attempt(opening, v5::open(wire(opening).await?, opening)).await {
-        Ok(spoken) => spoken,
-        Err(Refused::Other(why)) => return Err(why),
-        Err(Refused::Version(newer)) => {
-            tracing::debug!(broker = %opening.address.base(), why = newer, "MQTT 3.1.1 is tried instead of 5");
-            let older = attempt(opening, v4::open(wire(opening).await?, opening)).await;
-            older.map_err(|(Refused::Version(why) | Refused::Other(why))| why)?
+    let connection = match with_timeout(opening, v5::connect(open_stream(opening).await?, opening)).await {
+        Ok(connection) => connection,
+        Err(ConnectError::Other(why)) => return Err(why),
+        Err(ConnectError::UnsupportedVersion(newer)) => {
+            tracing::debug!(broker = %opening.address.base(), why = newer, "MQTT 5 failed, trying MQTT 3.1.1");
+            let older = with_timeout(opening, v4::connect(open_stream(opening).await?, opening)).await;
+            older.map_err(|(ConnectError::UnsupportedVersion(why) | ConnectError::Other(why))| why)?
         }
     };
-    Ok(talk::begin(spoken, opening.patience))
+    Ok(talk::start_session(connection, opening.patience))
 }
 
-async fn wire(opening: &Opening) -> Result<Box<dyn Wire>, String> {
+async fn open_stream(opening: &Opening) -> Result<Box<dyn Wire>, String> {
     let Address { secure, host, port } = &opening.address;
     if *secure && opening.authorities.is_none() {
-        return Err("there is nobody to believe (certificate authorities are required)".to_owned());
+        return Err("TLS requires certificate authorities, and none are configured".to_owned());
     }
     let peer = net::Peer {
         host,
@@ -98,7 +98,10 @@ async fn wire(opening: &Opening) -> Result<Box<dyn Wire>, String> {
     done.unwrap_or_else(|_| Err(super::SILENT.to_owned()))
 }
 
-async fn attempt(opening: &Opening, open: impl Future<Output = Result<Spoken, Refused>>) -> Result<Spoken, Refused> {
-    let opened = tokio::time::timeout(opening.patience, open).await;
-    opened.unwrap_or_else(|_| Err(Refused::Version(super::SILENT.to_owned())))
+async fn with_timeout(
+    opening: &Opening,
+    connect: impl Future<Output = Result<MqttConnection, ConnectError>>,
+) -> Result<MqttConnection, ConnectError> {
+    let opened = tokio::time::timeout(opening.patience, connect).await;
+    opened.unwrap_or_else(|_| Err(ConnectError::UnsupportedVersion(super::SILENT.to_owned())))
 }

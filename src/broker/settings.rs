@@ -1,5 +1,5 @@
-//! How a broker is reached, as it is written. It refuses what would send messages or passwords in plain text beyond
-//! this machine without saying so.
+//! Connection settings of an MQTT broker, as configured. Rejects settings that would send messages or passwords in
+//! plain text beyond this machine, unless the configuration allows it.
 
 use super::{Address, Opening};
 use crate::{
@@ -10,37 +10,36 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How a broker is reached, beyond its address.
+/// Connection settings of an MQTT broker.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BrokerSettings {
-    /// The user name; default none.
+    /// The user name. Default: none.
     pub username: Option<SecretRef>,
-    /// The password; needs a username. Default none.
+    /// The password; requires `username`. Default: none.
     pub password: Option<SecretRef>,
-    /// A PEM file of certificate authorities to believe besides the system's. Default: only the system's.
+    /// A PEM file of certificate authorities to trust besides the system's. Default: only the system's.
     pub ca: Option<FilePath>,
-    /// Whether mqtt:// (plain text) may leave this machine. Default false.
-    pub insecure: bool,
-    /// After so long without a word the broker is asked whether it is still there; 1s to 10m. Default 30s.
+    /// Whether mqtt:// (plain text) may leave this machine. Default: false.
+    pub allow_plaintext: bool,
+    /// Interval of inactivity after which the gateway sends a PINGREQ; 1s to 10m. Default: 30s.
     pub keep_alive: Span,
 }
 
 impl Default for BrokerSettings {
     fn default() -> Self {
-        Self { username: None, password: None, ca: None, insecure: false, keep_alive: Span::secs(30) }
+        Self { username: None, password: None, ca: None, allow_plaintext: false, keep_alive: Span::secs(30) }
     }
 }
 
 impl BrokerSettings {
-    /// Every value that cannot be used with the broker at `url`; a problem of a setting begins with `mqtt.`, one of
-    /// the address with `url: `. Reads the files and secrets that are named.
+    /// Returns every value that cannot be used with the broker at `url`. Problems of a setting begin with `mqtt.`,
+    /// those of the address with `url: `. Reads the referenced files and secrets.
     pub fn problems(&self, url: &str) -> Vec<String> {
         let mut problems = Vec::new();
         match Address::read(url) {
-            Ok(address) if !address.secure && !address.is_this_machine() && !self.insecure => problems.push(
-                "url: is plain text beyond this machine (write mqtts://, or spell mqtt.insecure: true)".to_owned(),
-            ),
+            Ok(address) if !address.secure && !address.is_this_machine() && !self.allow_plaintext => problems
+                .push("url: is plain text beyond this machine (write mqtts://, or set mqtt.insecure: true)".to_owned()),
             Ok(_) => {}
             Err(why) => problems.push(why),
         }
@@ -60,8 +59,8 @@ impl BrokerSettings {
         problems
     }
 
-    /// What a conversation with the broker at `address` is opened with, without a last will; each step may take
-    /// `patience`. Reads the secrets and files anew, so that changed ones count from the next conversation on.
+    /// Builds the options for connecting to the broker at `address`, without a last will; `patience` limits each step.
+    /// Reads secrets and files again, so that changed ones take effect with the next connection.
     ///
     /// # Errors
     /// A secret or a file cannot be read.
@@ -73,7 +72,7 @@ impl BrokerSettings {
             let authorities = secure.then(|| Authorities::load(settings.ca.as_deref())).transpose()?;
             Ok::<_, String>((user.transpose()?, authorities))
         });
-        let (user, authorities) = read.await.map_err(|_| "secrets could not be read".to_owned())??;
+        let (user, authorities) = read.await.map_err(|_| "cannot read secrets".to_owned())??;
         Ok(Opening { user, authorities, keep_alive: self.keep_alive.get(), ..Opening::new(address.clone(), patience) })
     }
 }

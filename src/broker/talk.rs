@@ -1,8 +1,8 @@
-//! A conversation that goes on: what is said is acknowledged or is known to be in doubt, what is heard is read at its
-//! reader's pace. Reading and acknowledging are a task of their own, so that nobody who says something while reading
-//! waits for himself.
+//! MQTT session: the sender publishes and waits for acknowledgements, the receiver reads messages at its own pace. A
+//! background task reads from the connection, so that a sender that reads messages itself does not wait for its own
+//! acknowledgement.
 
-use super::line::{Ear, Heard, Message, Mouth, Spoken};
+use super::line::{Heard, Message, MqttConnection, PacketReceiver, PacketSender};
 use bytes::Bytes;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
@@ -10,44 +10,44 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Messages that wait for their reader; a full queue stops the broker.
-const QUEUE: usize = 64;
-/// Bytes of a packet besides topic and payload, at most.
-const AROUND: usize = 16;
-/// How long an acknowledgement may take at least, however impatient the connecting is.
-const SLOW: Duration = Duration::from_secs(10);
+/// Capacity of the receive queue; a full queue stops reading from the broker.
+const RECEIVE_QUEUE: usize = 64;
+/// Maximum number of bytes of a PUBLISH packet besides topic and payload.
+const PACKET_OVERHEAD: usize = 16;
+/// Minimum timeout for an acknowledgement, even if the timeout for connecting is shorter.
+const MIN_ACK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the broker has not acknowledged what was said. It may be told to an operator, not to a caller.
+/// Why the broker did not acknowledge a packet. The text is for operators, not for callers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unheard {
-    /// The message is longer than the broker takes; it was not sent.
-    #[error("the broker takes no messages of more than {0} bytes")]
+    /// The message exceeds the broker's maximum packet size and was not sent.
+    #[error("message exceeds the MQTT broker's maximum packet size of {0} bytes")]
     TooLarge(usize),
-    /// The broker, or the protocol, refuses it.
+    /// The broker, or the protocol, refused it.
     #[error("{0}")]
     Refused(String),
-    /// The conversation is over. Whether the broker has it, nobody knows; it is not sent again.
-    #[error("the conversation is over: {0}")]
+    /// The connection ended. It is unknown whether the broker received the packet; it is not sent again.
+    #[error("MQTT connection closed: {0}")]
     Lost(String),
 }
 
-/// The gateway's side of a conversation. Cheap to clone.
+/// Sending half of an MQTT session. Cheap to clone.
 #[derive(Clone)]
 pub struct Speaker {
-    mouth: Arc<dyn Mouth>,
-    takes: usize,
+    sender: Arc<dyn PacketSender>,
+    max_packet_size: usize,
     patience: Duration,
     over: watch::Receiver<Option<String>>,
-    give_up: Arc<Notify>,
+    abort: Arc<Notify>,
 }
 
 impl fmt::Debug for Speaker {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Speaker").field("over", &*self.over.borrow()).finish_non_exhaustive()
+        to.debug_struct("MqttSender").field("over", &*self.over.borrow()).finish_non_exhaustive()
     }
 }
 
-/// What the broker says. Dropping it ends the conversation without a good-bye: the last will is carried out.
+/// Receiving half of an MQTT session. Dropping it closes the connection without DISCONNECT: the last will is published.
 #[derive(Debug)]
 pub struct Words {
     messages: mpsc::Receiver<Message>,
@@ -55,33 +55,38 @@ pub struct Words {
     _task: JoinSet<()>,
 }
 
-/// Goes on with a conversation that has begun.
-pub(super) fn begin(spoken: Spoken, patience: Duration) -> (Speaker, Words) {
+/// Starts the session of an established connection.
+pub(super) fn start_session(connection: MqttConnection, patience: Duration) -> (Speaker, Words) {
     let (tell, over) = watch::channel(None);
-    let (queue, messages) = mpsc::channel(QUEUE);
-    let give_up = Arc::new(Notify::new());
+    let (queue, messages) = mpsc::channel(RECEIVE_QUEUE);
+    let abort = Arc::new(Notify::new());
     let mut task = JoinSet::new();
-    let (mut ear, given_up) = (spoken.ear, Arc::clone(&give_up));
+    let (mut receiver, aborted) = (connection.receiver, Arc::clone(&abort));
     task.spawn(async move {
         let why = tokio::select! {
-            why = listen(ear.as_mut(), &queue) => why,
-            () = given_up.notified() => "the broker does not acknowledge what is said".to_owned(),
+            why = read_messages(receiver.as_mut(), &queue) => why,
+            () = aborted.notified() => "the MQTT broker did not acknowledge in time".to_owned(),
         };
-        // Whoever waits for an acknowledgement hears the reason before the library says that there is none.
+        // Senders that wait for an acknowledgement get this reason, before the library reports a dropped channel.
         tell.send_replace(Some(why));
     });
-    let speaker =
-        Speaker { mouth: spoken.mouth, takes: spoken.takes, patience: patience.max(SLOW), over: over.clone(), give_up };
+    let speaker = Speaker {
+        sender: connection.sender,
+        max_packet_size: connection.max_packet_size,
+        patience: patience.max(MIN_ACK_TIMEOUT),
+        over: over.clone(),
+        abort,
+    };
     (speaker, Words { messages, over, _task: task })
 }
 
-async fn listen(ear: &mut dyn Ear, queue: &mpsc::Sender<Message>) -> String {
+async fn read_messages(receiver: &mut dyn PacketReceiver, queue: &mpsc::Sender<Message>) -> String {
     loop {
-        match ear.next().await {
+        match receiver.next().await {
             Ok(None) => {}
             Ok(Some(message)) => {
                 if queue.send(message).await.is_err() {
-                    return "nobody listens any more".to_owned();
+                    return "the receiver was dropped".to_owned();
                 }
             }
             Err(why) => return why,
@@ -90,10 +95,10 @@ async fn listen(ear: &mut dyn Ear, queue: &mpsc::Sender<Message>) -> String {
 }
 
 impl Words {
-    /// The next message. Nothing is lost when this is dropped before it resolves.
+    /// Receives the next message. Cancel safe.
     ///
     /// # Errors
-    /// The conversation is over, and why; so it stays. It may be told to an operator, not to a caller.
+    /// The session ended; returns the reason, now and in each later call. The text is for operators, not for callers.
     pub async fn next(&mut self) -> Result<Message, String> {
         match self.messages.recv().await {
             Some(message) => Ok(message),
@@ -103,74 +108,74 @@ impl Words {
 }
 
 impl Speaker {
-    /// Publishes with QoS 1 (R105); resolves when the broker has it. The message is sent once: where this fails with
-    /// [`Unheard::Lost`], or is dropped, nobody knows whether it has arrived.
+    /// Publishes with QoS 1 (R105) and resolves when the broker acknowledges. The message is sent once: after
+    /// [`MqttSendError::ConnectionLost`], or if the future is dropped, it is unknown whether the message arrived.
     ///
     /// # Errors
-    /// The broker has not acknowledged it, and never will.
+    /// The broker did not acknowledge the message and never will.
     pub async fn publish(&self, topic: &str, payload: impl Into<Bytes>, retain: bool) -> Result<Heard, Unheard> {
         let payload = payload.into();
-        if AROUND + topic.len() + payload.len() > self.takes {
-            return Err(Unheard::TooLarge(self.takes));
+        if PACKET_OVERHEAD + topic.len() + payload.len() > self.max_packet_size {
+            return Err(Unheard::TooLarge(self.max_packet_size));
         }
-        self.said(self.mouth.publish(topic, payload, retain)).await
+        self.await_ack(self.sender.publish(topic, payload, retain)).await
     }
 
-    /// Asks for the messages of `filters`; resolves when the broker has answered (SUBACK), with whether each of them
-    /// is granted. What is published after that is not missed.
+    /// Subscribes to `filters` and resolves with the SUBACK: for each filter, whether the broker granted it. Messages
+    /// that are published after that are received.
     ///
     /// # Errors
-    /// The broker has not answered, and never will.
+    /// The broker did not respond and never will.
     pub async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, Unheard> {
-        self.said(self.mouth.subscribe(filters)).await
+        self.await_ack(self.sender.subscribe(filters)).await
     }
 
-    /// Takes back what was asked for with `filters`; resolves when the broker has answered.
+    /// Unsubscribes from `filters` and resolves with the UNSUBACK.
     ///
     /// # Errors
-    /// The broker has not answered, and never will.
+    /// The broker did not respond and never will.
     pub async fn unsubscribe(&self, filters: &[&str]) -> Result<(), Unheard> {
-        self.said(self.mouth.unsubscribe(filters)).await
+        self.await_ack(self.sender.unsubscribe(filters)).await
     }
 
-    /// Says good-bye after what was said before is acknowledged, and waits until the conversation is over, but not
-    /// beyond its patience. The last will is then not carried out.
+    /// Sends DISCONNECT after pending acknowledgements, and waits until the connection is closed, at most for the
+    /// acknowledgement timeout. The broker does not publish the last will then.
     pub async fn disconnect(&self) {
-        let bye = async {
-            match self.mouth.disconnect().await {
+        let disconnected = async {
+            match self.sender.disconnect().await {
                 Ok(()) => drop(over(self.over.clone()).await),
-                Err(why) => tracing::debug!(why, "a broker could not be told good-bye"),
+                Err(why) => tracing::debug!(why, "cannot send DISCONNECT to the MQTT broker"),
             }
         };
-        if tokio::time::timeout(self.patience, bye).await.is_err() {
-            self.give_up.notify_one();
+        if tokio::time::timeout(self.patience, disconnected).await.is_err() {
+            self.abort.notify_one();
         }
     }
 
-    /// Whether the conversation is over.
+    /// Whether the session ended.
     pub fn is_over(&self) -> bool {
         self.over.borrow().is_some() || self.over.has_changed().is_err()
     }
 
-    /// Resolves when the conversation is over, with the reason.
+    /// Resolves with the reason when the session ends.
     pub async fn over(&self) -> String {
         over(self.over.clone()).await
     }
 
-    async fn said<T>(&self, acknowledged: impl Future<Output = Result<T, String>>) -> Result<T, Unheard> {
-        let waited = tokio::time::timeout(self.patience, acknowledged);
+    async fn await_ack<T>(&self, acknowledged: impl Future<Output = Result<T, String>>) -> Result<T, Unheard> {
+        let acknowledged = tokio::time::timeout(self.patience, acknowledged);
         tokio::select! {
             biased;
-            done = waited => match done {
+            done = acknowledged => match done {
                 Ok(Ok(done)) => Ok(done),
-                // The library only says that nobody will answer; the conversation's end says why.
+                // The library reports only a dropped channel; the end of the session has the reason.
                 Ok(Err(why)) => Err(match self.is_over() {
                     true => Unheard::Lost(over(self.over.clone()).await),
                     false => Unheard::Refused(why),
                 }),
                 Err(_) => {
-                    self.give_up.notify_one();
-                    Err(Unheard::Lost("the broker does not acknowledge what is said".to_owned()))
+                    self.abort.notify_one();
+                    Err(Unheard::Lost("the MQTT broker did not acknowledge in time".to_owned()))
                 }
             },
             why = over(self.over.clone()) => Err(Unheard::Lost(why)),
@@ -180,6 +185,6 @@ impl Speaker {
 
 async fn over(mut told: watch::Receiver<Option<String>>) -> String {
     let why = told.wait_for(Option::is_some).await;
-    // Nobody tells any more where reading has failed by a defect, or was stopped with its reader.
-    why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "reading has ended".to_owned())
+    // The sender was dropped: the reading task panicked, or was stopped together with the receiver.
+    why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "reading from the MQTT broker ended".to_owned())
 }

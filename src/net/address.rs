@@ -1,5 +1,5 @@
-//! Which addresses may be reached (SSRF): a document names an endpoint, and must not thereby reach
-//! this machine, the cloud's metadata or the gateway itself.
+//! Address policy against server-side request forgery (SSRF): an endpoint from a document must not lead to this
+//! machine, the cloud's metadata service or the gateway itself.
 
 use super::Cidr;
 use crate::unit::Glob;
@@ -10,15 +10,15 @@ use std::{
     sync::Arc,
 };
 
-/// Metadata services of clouds that lie outside the link-local range: Oracle, Alibaba, AWS over IPv6.
+/// Cloud metadata services outside the link-local range: Oracle, Alibaba, AWS over IPv6.
 const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Loopback, link-local, unspecified, multicast, broadcast, reserved and metadata addresses are refused
-/// unless listed. Private networks are where agents live, and pass.
+/// Decides which addresses the gateway may connect to. Denies loopback, link-local, unspecified, multicast, broadcast,
+/// reserved and metadata addresses unless listed. Allows private networks, because agents live there.
 #[derive(Debug, Default)]
 pub struct AddressPolicy {
     allow: Vec<Cidr>,
@@ -28,58 +28,58 @@ pub struct AddressPolicy {
 }
 
 impl AddressPolicy {
-    /// A policy that also lets `allow` pass.
+    /// Creates a policy that also allows `allow`.
     pub fn new(allow: Vec<Cidr>) -> Self {
         Self { allow, ..Self::default() }
     }
 
-    /// The same policy, under which unix sockets whose paths fit one of `sockets` may be reached.
+    /// Allows unix sockets whose paths match one of `sockets`.
     #[must_use]
     pub fn with_sockets(self, sockets: Vec<Glob>) -> Self {
         Self { sockets, ..self }
     }
 
-    /// The same policy for addresses that callers choose: private networks are refused as well unless they are listed,
-    /// and so is whatever else is not on the internet. The own listeners stay shared.
+    /// Derives the policy for addresses that callers choose: it also denies private networks, and other addresses
+    /// outside the internet, unless they are listed. The list of own listeners stays shared.
     #[must_use]
     pub fn public_only(&self) -> Self {
         Self { allow: self.allow.clone(), sockets: Vec::new(), own: Arc::clone(&self.own), public: true }
     }
 
-    /// Tells the gateway's own listeners: they are refused even where `allow` lists them.
+    /// Sets the gateway's own listeners, which are denied even if `allow` lists them.
     pub fn refuse_own(&self, listeners: Vec<SocketAddr>) {
         self.own.store(Arc::new(listeners));
     }
 
-    /// The gateway's own listeners, for the policy that follows this one.
+    /// Returns the gateway's own listeners, for the policy that replaces this one.
     pub fn own(&self) -> Vec<SocketAddr> {
         self.own.load().to_vec()
     }
 
-    /// Whether `ip` may be reached at some port.
+    /// Whether `ip` may be reached, at a port of another program.
     pub fn permits(&self, ip: IpAddr) -> bool {
         self.allow.iter().any(|range| range.contains(ip)) || !(is_special(ip) || self.public && is_private(ip))
     }
 
-    /// Whether this very address may be reached.
+    /// Whether this address and port may be reached.
     pub fn permits_socket(&self, at: SocketAddr) -> bool {
         self.permits(at.ip()) && !self.own.load().iter().any(|own| is_same(own, at))
     }
 
-    /// Whether the unix socket at `path` may be reached. A path that climbs (`..`) fits no pattern.
+    /// Whether the unix socket at `path` may be reached. A path with `..` matches no pattern.
     pub fn permits_path(&self, path: &Path) -> bool {
         let plain = path.components().all(|step| matches!(step, Component::RootDir | Component::Normal(_)));
         plain && path.to_str().is_some_and(|path| self.sockets.iter().any(|allowed| allowed.matches(path)))
     }
 }
 
-/// A listener on the unspecified address answers at every address of this machine.
+/// Whether `at` reaches the listener `own`: a listener on the unspecified address accepts on every local address.
 fn is_same(own: &SocketAddr, at: SocketAddr) -> bool {
     let ip = at.ip().to_canonical();
     own.port() == at.port() && (own.ip().to_canonical() == ip || (own.ip().is_unspecified() && is_local(ip)))
 }
 
-/// Only an address of this machine can be bound to; asked only where the port already fits.
+/// Whether `ip` is an address of this machine: only those can be bound to. Called only if the port matches.
 fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -93,7 +93,7 @@ fn is_special(ip: IpAddr) -> bool {
         }
 }
 
-/// Networks that are somebody's own (RFC 1918, RFC 6598, RFC 4193), also behind a translator.
+/// Whether `ip` is in a private network (RFC 1918, RFC 6598, RFC 4193), NAT64 and tunnels included.
 fn is_private(ip: IpAddr) -> bool {
     let own = |ip: Ipv4Addr| {
         ip.is_private() || matches!(ip.octets(), [100, 64..128, ..] | [192, 0, 0, _] | [198, 18 | 19, ..])
@@ -120,8 +120,8 @@ fn is_special_v6(ip: Ipv6Addr) -> bool {
         || embedded_v4(ip).is_some_and(|inner| is_special_v4(inner) || METADATA.contains(&IpAddr::V4(inner)))
 }
 
-/// The IPv4 address that a translator or tunnel would reach: NAT64 (RFC 6052), 6to4 (RFC 3056) and the
-/// old IPv4-compatible form.
+/// Returns the IPv4 address that a translator or tunnel would reach: NAT64 (RFC 6052), 6to4 (RFC 3056) and the
+/// deprecated IPv4-compatible form.
 fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match ip.segments() {

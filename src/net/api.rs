@@ -1,5 +1,5 @@
-//! Calls to one HTTP service that the operator named, with JSON and a bearer token: sized, timed, no redirects.
-//! What an answer means is the asker's; no request is repeated here.
+//! Client for an HTTP API that the operator configured: JSON, a bearer token, limits on size and time, no redirects and
+//! no retries. Callers interpret the responses.
 
 use super::{
     Bounds, Config, FetchError, client,
@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, header};
 use reqwest::Url;
 use std::time::Duration;
 
-/// One service, with the credential that is shown to it.
+/// An HTTP API, with the credential for it.
 #[derive(Debug)]
 pub struct Api {
     client: reqwest::Client,
@@ -18,36 +18,36 @@ pub struct Api {
     token: HeaderValue,
 }
 
-/// One request.
+/// A request to the API.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
-    /// The method.
+    /// Method.
     pub method: Method,
-    /// The path below the service's address, unescaped segment by segment.
+    /// Path segments below the base URL, unescaped.
     pub path: &'a [&'a str],
-    /// The query, unescaped.
+    /// Query parameters, unescaped.
     pub query: &'a [(&'a str, &'a str)],
-    /// A JSON body.
+    /// JSON body.
     pub body: Option<&'a [u8]>,
 }
 
-/// Whatever answered: always complete, never longer than asked.
+/// Complete response within the limits.
 #[derive(Debug)]
 pub struct ApiReply {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// How long the service wants to be left alone.
+    /// The `Retry-After` of the response.
     pub retry_after: Option<Duration>,
-    /// The body.
+    /// Body.
     pub body: Vec<u8>,
 }
 
 impl Api {
-    /// The service at `base`: https, or http to this machine. With `ca`, the authorities in that file are believed
-    /// besides the system's.
+    /// Creates a client for the API at `base`: https, or http to this machine. The authorities in the file `ca` are
+    /// trusted besides the system's.
     ///
     /// # Errors
-    /// Everything that cannot be used.
+    /// Returns every unusable value.
     pub fn build(base: &str, ca: Option<&FilePath>, token: &Secret) -> Result<Self, Vec<String>> {
         super::install_crypto();
         let base = client::vetted(base, false).map_err(|why| vec![format!("'{base}' {why}")])?;
@@ -57,25 +57,25 @@ impl Api {
         let token = bearer_value(token).map_err(|why| vec![format!("the token {why}")])?;
         let config = Config { ca: ca.cloned(), ..Config::default() };
         let built = client::with_authorities(&config)?.build();
-        let client = built.map_err(|why| vec![format!("no TLS client can be made ({})", client::chain(&why))])?;
+        let client = built.map_err(|why| vec![format!("cannot build a TLS client ({})", client::chain(&why))])?;
         Ok(Self { client, base, token })
     }
 
-    /// Where it is, as `host` or `host:port`.
+    /// Returns `host` or `host:port` of the base URL.
     pub fn authority(&self) -> &str {
         self.base.authority()
     }
 
-    /// Sends `ask` and reads the whole answer, whatever its status.
+    /// Sends `ask` and reads the whole response, whatever its status.
     ///
     /// # Errors
-    /// No complete answer came in bounds.
+    /// There was no complete response within the limits.
     pub async fn send(&self, ask: Ask<'_>, bounds: Bounds) -> Result<ApiReply, FetchError> {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(ask.path);
         }
-        let told = url.to_string();
+        let base_url = url.to_string();
         if !ask.query.is_empty() {
             url.query_pairs_mut().extend_pairs(ask.query);
         }
@@ -84,7 +84,7 @@ impl Api {
         if let Some(body) = ask.body {
             request = request.header(header::CONTENT_TYPE, "application/json").body(body.to_vec());
         }
-        let (head, body) = client::read(&told, request, bounds).await?;
+        let (head, body) = client::read(&base_url, request, bounds).await?;
         Ok(ApiReply { status: head.status, retry_after: retry_after(&head.headers), body })
     }
 }

@@ -1,4 +1,4 @@
-//! A range of addresses as people write it: `10.0.0.0/8`, `fd00::/8`, or one address.
+//! CIDR ranges of IP addresses: `10.0.0.0/8`, `fd00::/8`, or a single address.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -10,7 +10,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// Whether `ip` lies in the range. An IPv4 address written as IPv6 (`::ffff:a.b.c.d`) counts as IPv4.
+    /// Whether the range contains `ip`. An IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) counts as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.base, ip.to_canonical()) {
             (IpAddr::V4(base), IpAddr::V4(ip)) => {
@@ -30,7 +30,7 @@ impl FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("'{text}' is not a range of addresses (write 10.0.0.0/8, fd00::/8 or one address)");
+        let refuse = || format!("'{text}' is not an address range (write 10.0.0.0/8, fd00::/8 or one address)");
         let (base, bits) = match text.split_once('/') {
             Some((base, bits)) => (base, Some(bits)),
             None => (text, None),

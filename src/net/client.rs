@@ -1,5 +1,5 @@
-//! Fetches with bounds: size while it streams, time in all, no redirects, TLS unless said otherwise.
-//! Nothing of a reply is believed here; a body is bytes until its asker has read it.
+//! HTTP client for bounded fetches: limits on size and total time, no redirects, TLS unless configured otherwise.
+//! Bodies are untrusted bytes.
 
 use super::{AddressPolicy, Config, FetchError, install_crypto, resolve};
 use crate::unit::{Secret, Size, Span};
@@ -9,46 +9,46 @@ use std::{
     sync::Arc,
 };
 
-/// What is said of an address that the policy refuses.
+/// Error text for an address that the policy denies.
 const INSIDE: &str = "is at an address that may not be reached";
 
-/// Who chose the address to fetch from.
+/// Who chose the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// The operator, in the configuration: any address may be reached, this machine's among them.
+    /// The operator, in the configuration: any address may be reached, this machine included.
     Named,
-    /// Somebody else's document: the address policy decides.
+    /// Another party, for example in a document: the address policy applies.
     Told,
 }
 
-/// How much and how long one fetch may take.
+/// Limits of one fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The longest body.
+    /// Maximum size of the body.
     pub size: Size,
-    /// From the first look-up of the name to the last byte of the body.
+    /// Maximum time from the DNS lookup to the last byte of the body.
     pub time: Span,
 }
 
-/// A form to post (RFC 7662 §2.1), with the client's own credential.
+/// Form to post (RFC 7662 §2.1), with the client's own credential.
 #[derive(Debug)]
 pub struct Form<'a> {
-    /// The fields.
+    /// Form fields.
     pub fields: &'a [(&'a str, &'a str)],
-    /// The user and password for HTTP Basic authentication, already in the form that the server wants.
+    /// User and password for HTTP Basic authentication, already encoded as the server requires.
     pub basic: (&'a str, &'a Secret),
 }
 
-/// What came back: always complete, never longer than asked.
+/// Complete response within the limits.
 #[derive(Debug)]
 pub struct Reply {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The body.
+    /// Body.
     pub body: Vec<u8>,
 }
 
-/// Fetches documents. Cheap to clone; connections are pooled.
+/// Client for fetching documents. Cheap to clone; connections are pooled.
 #[derive(Clone, Debug)]
 pub struct Client {
     named: reqwest::Client,
@@ -58,33 +58,33 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that believes the system's certificate authorities and those of `config.ca`.
+    /// Builds a client that trusts the system's certificate authorities and those of `config.ca`.
     ///
     /// # Errors
-    /// The file of authorities cannot be read.
+    /// The file of certificate authorities cannot be read.
     pub fn build(config: &Config, policy: Arc<AddressPolicy>) -> Result<Self, Vec<String>> {
         install_crypto();
         let vetted = Vetted(Arc::clone(&policy));
         let (named, told) = (with_authorities(config)?, with_authorities(config)?.dns_resolver(vetted));
         let finish = |builder: reqwest::ClientBuilder| {
-            builder.build().map_err(|why| vec![format!("net: no TLS client can be made ({})", chain(&why))])
+            builder.build().map_err(|why| vec![format!("net: cannot build a TLS client ({})", chain(&why))])
         };
-        Ok(Self { named: finish(named)?, told: finish(told)?, policy, insecure: config.insecure })
+        Ok(Self { named: finish(named)?, told: finish(told)?, policy, insecure: config.allow_plaintext })
     }
 
-    /// Whether `url` may be fetched from as far as its text tells: https, or http to this machine, or
-    /// http anywhere where that was spelled out; no user or password in it.
+    /// Checks the text of a URL: https, or http to this machine, or http anywhere if the configuration allows it; no
+    /// user and no password.
     ///
     /// # Errors
-    /// What would be right.
+    /// Describes what is wrong.
     pub fn vet(&self, url: &str) -> Result<Url, String> {
         vetted(url, self.insecure)
     }
 
-    /// The JSON document at `url`.
+    /// Fetches the JSON document at `url`.
     ///
     /// # Errors
-    /// Whatever keeps a complete document with status 200 from coming back in bounds.
+    /// The URL is denied, or there was no complete JSON document with status 200 within the limits.
     pub async fn fetch_json<T>(&self, url: &str, trust: Trust, bounds: Bounds) -> Result<T, FetchError>
     where
         T: serde::de::DeserializeOwned,
@@ -100,19 +100,19 @@ impl Client {
         })
     }
 
-    /// Whatever answers a GET of `url`.
+    /// Sends a GET to `url` and returns the response, whatever its status.
     ///
     /// # Errors
-    /// The address is refused, or no complete answer came in bounds.
+    /// The URL is denied, or there was no complete response within the limits.
     pub async fn get(&self, url: &str, trust: Trust, bounds: Bounds) -> Result<Reply, FetchError> {
         let request = self.client(trust).get(self.admit(url, trust)?).header(header::ACCEPT, "application/json");
         complete(url, request, bounds).await
     }
 
-    /// Whatever answers a POST of `form` to `url`, which the operator named.
+    /// Posts `form` to `url`, which the operator configured, and returns the response, whatever its status.
     ///
     /// # Errors
-    /// The address is refused, or no complete answer came in bounds.
+    /// The URL is denied, or there was no complete response within the limits.
     pub async fn post(&self, url: &str, form: &Form<'_>, bounds: Bounds) -> Result<Reply, FetchError> {
         let (user, password) = form.basic;
         let request = self.client(Trust::Named).post(self.admit(url, Trust::Named)?);
@@ -120,10 +120,10 @@ impl Client {
         complete(url, request.basic_auth(user, Some(password.expose())).form(form.fields), bounds).await
     }
 
-    /// The status with which `url`, which somebody else chose, answers a POST of JSON; its body is not read.
+    /// Posts JSON to `url`, which another party chose, and returns the status; the body is not read.
     ///
     /// # Errors
-    /// The address is refused, or nothing answered in time.
+    /// The URL is denied, or there was no response in time.
     pub async fn deliver(
         &self,
         url: &str,
@@ -134,7 +134,7 @@ impl Client {
         let failed = |why: String| FetchError::Failed { url: url.to_owned(), why };
         let parsed = self.admit(url, Trust::Told)?;
         let port = parsed.port_or_known_default().unwrap_or(443);
-        // The resolver of the client knows no port, and so not the gateway's own listeners.
+        // The client's DNS resolver does not know the port, so it cannot detect the gateway's own listeners.
         let host = parsed.host_str().unwrap_or_default().to_owned();
         resolve::resolve(&host, port, &self.policy).await.map_err(|why| failed(why.to_string()))?;
         let request = self.told.post(parsed).headers(headers).body(body).timeout(time.get());
@@ -142,16 +142,16 @@ impl Client {
         Ok(response.status().as_u16())
     }
 
-    /// Whether `url` may be delivered to, as far as its text tells.
+    /// Checks the text of a URL that another party chose.
     ///
     /// # Errors
-    /// What would be right.
+    /// Describes what is wrong.
     pub fn vet_told(&self, url: &str) -> Result<(), String> {
         let parsed = self.admit(url, Trust::Told).map_err(|why| match why {
             FetchError::Refused { why, .. } => why,
             other => other.to_string(),
         })?;
-        // The one name that everybody knows the addresses of (RFC 6761 §6.3).
+        // `localhost` is the one name whose addresses are known without a lookup (RFC 6761 §6.3).
         let here = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let host = parsed.host_str().unwrap_or_default().trim_end_matches('.');
         let is_here = host == "localhost" || host.ends_with(".localhost");
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// A GET of `url`, vetted and not sent yet.
+    /// Builds a GET request to `url` after checking the URL.
     pub(super) fn request(&self, url: &Url, trust: Trust) -> Result<reqwest::RequestBuilder, FetchError> {
         Ok(self.client(trust).get(self.admit(url.as_str(), trust)?))
     }
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// An address in the URL itself never meets the resolver, so it is vetted here.
+    /// Checks a URL. An IP address in the URL never reaches the DNS resolver, so the policy is applied here.
     fn admit(&self, url: &str, trust: Trust) -> Result<Url, FetchError> {
         let refuse = |why| FetchError::Refused { url: url.to_owned(), why };
         let parsed = self.vet(url).map_err(refuse)?;
@@ -212,13 +212,13 @@ async fn complete(url: &str, request: reqwest::RequestBuilder, bounds: Bounds) -
     Ok(Reply { status: head.status, body })
 }
 
-/// What stands before a body.
+/// Status and headers of a response.
 pub(super) struct Head {
     pub(super) status: u16,
     pub(super) headers: header::HeaderMap,
 }
 
-/// Sends `request` and reads the whole answer.
+/// Sends `request` and reads the whole response.
 pub(super) async fn read(
     url: &str,
     request: reqwest::RequestBuilder,
@@ -241,7 +241,7 @@ pub(super) async fn read(
     Ok((Head { status: response.status().as_u16(), headers: std::mem::take(response.headers_mut()) }, body))
 }
 
-/// Whether `url` may be fetched from as far as its text tells.
+/// Checks the text of a URL and parses it.
 pub(super) fn vetted(url: &str, insecure: bool) -> Result<Url, String> {
     let parsed = Url::parse(url).map_err(|_| "is not a URL (write https://host/path)".to_owned())?;
     let host = parsed.host_str().ok_or("has no host")?;
@@ -251,7 +251,7 @@ pub(super) fn vetted(url: &str, insecure: bool) -> Result<Url, String> {
     match parsed.scheme() {
         "https" => Ok(parsed),
         "http" if insecure || is_this_machine(host) => Ok(parsed),
-        "http" => Err("must be https (plain http is for this machine, or spell net.insecure: true)".to_owned()),
+        "http" => Err("must be https (http only to this machine, or with net.insecure: true)".to_owned()),
         _ => Err("must be https".to_owned()),
     }
 }
@@ -260,7 +260,7 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || resolve::literal(host).is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// An error with its causes: the outermost often says only that something failed.
+/// Formats an error with its causes, because the outermost often says only that something failed.
 pub fn chain(why: &dyn std::error::Error) -> String {
     let mut text = why.to_string();
     let mut cause = why.source();
@@ -272,14 +272,14 @@ pub fn chain(why: &dyn std::error::Error) -> String {
     text
 }
 
-/// reqwest's resolver for addresses that somebody else chose.
+/// DNS resolver for reqwest that applies the address policy.
 struct Vetted(Arc<AddressPolicy>);
 
 impl dns::Resolve for Vetted {
     fn resolve(&self, name: dns::Name) -> dns::Resolving {
         let policy = Arc::clone(&self.0);
         Box::pin(async move {
-            // The port of the URL is filled in later; only the address is known and vetted here.
+            // reqwest sets the port later; only the address is checked here.
             let found = resolve::resolve(name.as_str(), 0, &policy).await?;
             Ok(Box::new(found.into_iter()) as dns::Addrs)
         })

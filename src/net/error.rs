@@ -1,48 +1,48 @@
-//! Why a fetch brought nothing usable. For the log: it names addresses, and callers never see it.
+//! Error of a fetch. The text names addresses; it is for the log and never for callers.
 
 use crate::unit::Size;
 
-/// Why nothing usable came back. For the log.
+/// Why a fetch failed. The text is for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The address may not be fetched from at all.
+    /// The URL is denied.
     #[error("{url}: {why}")]
     Refused {
-        /// The address.
+        /// The URL.
         url: String,
-        /// What would be right.
+        /// What is wrong.
         why: String,
     },
-    /// Connecting, TLS, HTTP or the time bound.
+    /// Connecting, TLS or HTTP failed, or the time limit passed.
     #[error("{url}: {why}")]
     Failed {
-        /// The address.
+        /// The URL.
         url: String,
-        /// What went wrong, with its causes.
+        /// The error, with its causes.
         why: String,
     },
-    /// The body is longer than asked for.
+    /// The body exceeds the size limit.
     #[error("{url}: the body is longer than {most}")]
     TooLong {
-        /// The address.
+        /// The URL.
         url: String,
-        /// The bound.
+        /// The limit.
         most: Size,
     },
-    /// Another status than 200.
-    #[error("{url}: answered {status}")]
+    /// The status is not 200.
+    #[error("{url}: responded with status {status}")]
     Status {
-        /// The address.
+        /// The URL.
         url: String,
         /// The status.
         status: u16,
     },
-    /// Not the JSON that was expected.
+    /// The response is not the JSON that was expected.
     #[error("{url}: {why}")]
     Unreadable {
-        /// The address.
+        /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// What is wrong.
         why: String,
     },
 }

@@ -1,5 +1,5 @@
-//! How the gateway itself reaches out: names resolved and vetted, documents fetched within bounds.
-//! It decides which addresses may be reached at all; what is fetched, and what it means, is the asker's.
+//! Outbound network access of the gateway itself: DNS resolution, the address policy, and bounded fetches. It decides
+//! which addresses may be reached; callers of this module decide what to fetch and what the result means.
 
 mod address;
 mod api;
@@ -23,35 +23,35 @@ pub use session::{Answer, ClientCredentials, Credential, Header, Mtls, Session, 
 
 use crate::unit::{FilePath, Glob};
 
-/// Which addresses may be reached, and whom the gateway believes when it fetches.
+/// Network: the addresses that the gateway may connect to, and the certificate authorities that it trusts for fetches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Network")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Ranges that may be reached although they are refused by default: loopback, link-local
-    /// (cloud metadata among them), multicast and unspecified addresses. Private networks such as
-    /// 10.0.0.0/8 need no entry. The gateway's own listeners stay refused. Default: none.
-    pub allow: Vec<Cidr>,
-    /// Unix sockets that agents may have, as patterns over absolute paths, such as /run/agents/*.sock; * stands for
-    /// anything, / included. Default: none, since a document must not reach the sockets of this machine's services.
-    pub allow_sockets: Vec<Glob>,
-    /// A PEM file of certificate authorities to trust besides the system's, for issuers on an
-    /// internal network. Default: only the system's.
+    /// Address ranges to allow although they are denied by default: loopback, link-local (cloud metadata included),
+    /// multicast and unspecified addresses. Private networks such as 10.0.0.0/8 need no entry. The gateway's own
+    /// listeners stay denied. Default: none.
+    pub allowed_addresses: Vec<Cidr>,
+    /// Unix sockets to allow as endpoints of agents: patterns for absolute paths, such as /run/agents/*.sock, where `*`
+    /// matches any characters, / included. Default: none, because a document must not reach other services' sockets.
+    pub allowed_sockets: Vec<Glob>,
+    /// PEM file of certificate authorities to trust besides the system's, for issuers on an internal network.
+    /// Default: only the system's.
     pub ca: Option<FilePath>,
     /// Whether documents may be fetched over plain http from hosts other than this one. Default: false.
-    pub insecure: bool,
+    pub allow_plaintext: bool,
 }
 
 impl Config {
-    /// Which addresses and sockets may be reached under this configuration.
+    /// Returns the address policy of this configuration.
     pub fn policy(&self) -> AddressPolicy {
-        AddressPolicy::new(self.allow.clone()).with_sockets(self.allow_sockets.clone())
+        AddressPolicy::new(self.allowed_addresses.clone()).with_sockets(self.allowed_sockets.clone())
     }
 }
 
-/// Makes aws-lc-rs the process's TLS provider. Calling it again changes nothing.
+/// Installs aws-lc-rs as the process's TLS provider. Further calls have no effect.
 pub fn install_crypto() {
-    // An error says that a provider is already there, which is what is wanted.
+    // An error means that a provider is installed already.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
 }
 

@@ -1,5 +1,5 @@
-//! Names to addresses, every one vetted. Answers are kept for a few seconds and asked for once at a time;
-//! the vetting is never kept, so a changed policy holds at once.
+//! DNS resolution with the address policy applied to every address. Results are cached for a few seconds and concurrent
+//! lookups of a name are merged; policy decisions are not cached, so a changed policy applies at once.
 
 use super::AddressPolicy;
 use std::{
@@ -8,51 +8,51 @@ use std::{
     time::Duration,
 };
 
-/// How long an answer is used. Names move, and calls are many.
+/// Lifetime of a cached result; short, because addresses change.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// Names kept at most.
+/// Maximum number of cached names.
 const MOST: u64 = 10_000;
 
-/// The system's resolver may try for half a minute; no caller waits that long.
+/// Timeout of a lookup. The system's resolver may try for half a minute, which is too long for a caller.
 const AT_MOST: Duration = Duration::from_secs(5);
 
 type Names = moka::future::Cache<Box<str>, Arc<[IpAddr]>>;
 
-/// Shared by every configuration in the process: it holds what the resolver said, and nothing else.
+/// Shared by all configurations of the process, because it holds only results of the resolver.
 static NAMES: LazyLock<Names> = LazyLock::new(|| Names::builder().max_capacity(MOST).time_to_live(KEPT).build());
 
-/// Why a host cannot be reached. For the log: it names addresses.
+/// Why a host cannot be reached. The text names addresses and is for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreachable {
-    /// The name has no address, or the resolver does not answer.
+    /// The name has no address, or the resolver does not respond.
     #[error("{host} cannot be resolved ({why})")]
     Unknown {
-        /// The name that was asked for.
+        /// The name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         why: String,
     },
-    /// There are addresses, and none may be reached.
+    /// The policy denies all addresses of the host.
     #[error("{host} is at {at}, which may not be reached (list it under `allow` if it should be)")]
     Refused {
-        /// The name that was asked for.
+        /// The name.
         host: String,
-        /// The first address refused.
+        /// The first denied address.
         at: SocketAddr,
     },
-    /// It is a unix socket that is not listed.
+    /// The unix socket is not listed.
     #[error("the socket {at} may not be reached (list it under `allow_sockets` if it should be)")]
     Socket {
-        /// Its path.
+        /// Path of the socket.
         at: String,
     },
 }
 
-/// The addresses of `host` that may be reached, in the resolver's order, never none.
+/// Returns the addresses of `host` that the policy permits, at least one, in the resolver's order.
 ///
 /// # Errors
-/// No address, no answer in five seconds, or only addresses that `policy` refuses.
+/// There is no address, no response within five seconds, or the policy denies all addresses.
 pub async fn resolve(host: &str, port: u16, policy: &AddressPolicy) -> Result<Vec<SocketAddr>, Unreachable> {
     match literal(host) {
         Some(ip) => vet(host, port, &[ip], policy),
@@ -60,7 +60,7 @@ pub async fn resolve(host: &str, port: u16, policy: &AddressPolicy) -> Result<Ve
     }
 }
 
-/// `host` as an address: `192.0.2.1`, `2001:db8::1`, or the latter in brackets.
+/// Parses `host` as an IP address: `192.0.2.1`, `2001:db8::1`, or the latter in brackets.
 pub(super) fn literal(host: &str) -> Option<IpAddr> {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     inner.unwrap_or(host).parse().ok()

@@ -1,5 +1,5 @@
-//! One connection to a host, for protocols other than HTTP. Whoever is at the other end of TLS proves that it bears the
-//! expected name; there is no way to do without that proof.
+//! TCP and TLS connections for protocols other than HTTP. TLS always verifies the server's certificate and name; there
+//! is no option to turn that off.
 
 use super::{AddressPolicy, chain, install_crypto, resolve};
 use rustls::{
@@ -13,33 +13,33 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// How long an address may be silent where there is another to try.
+/// Connect timeout of an address while there is another one to try.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Both directions of a connection.
+/// A bidirectional byte stream.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Wire for T {}
 
-/// Whom a connection believes.
+/// TLS client settings: the trusted certificate authorities, and an optional client certificate.
 #[derive(Clone)]
 pub struct Authorities(Arc<ClientConfig>);
 
 impl fmt::Debug for Authorities {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("Authorities")
+        to.write_str("TlsClientSettings")
     }
 }
 
 impl Authorities {
-    /// The system's certificate authorities, and those of the PEM file `besides`. Reads files.
+    /// Trusts the system's certificate authorities, and those of the PEM file `besides`. Reads files.
     ///
     /// # Errors
     /// The file cannot be used, or there are no authorities at all.
     pub fn load(besides: Option<&Path>) -> Result<Self, String> {
         install_crypto();
         let mut roots = RootCertStore::empty();
-        // Some systems carry certificates that no verifier takes; the others count.
+        // Some systems hold certificates that the verifier cannot parse; they are skipped.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(path) = besides {
             let unusable = |why: &dyn fmt::Display| format!("ca: {} cannot be used ({why})", path.display());
@@ -63,32 +63,32 @@ impl Authorities {
 }
 
 impl From<Arc<ClientConfig>> for Authorities {
-    /// Whom `config` believes, and the certificate that it shows.
+    /// Uses the authorities and the client certificate of `config`.
     fn from(config: Arc<ClientConfig>) -> Self {
         Self(config)
     }
 }
 
-/// Whom to connect to.
+/// A server to connect to.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
-    /// A name or an address; an IPv6 address in brackets.
+    /// Host name or IP address; an IPv6 address in brackets.
     pub host: &'a str,
     /// The port.
     pub port: u16,
-    /// Whom to believe. TLS is spoken where this is there.
+    /// TLS settings; `None` connects without TLS.
     pub authorities: Option<&'a Authorities>,
-    /// The name that the certificate must hold; the host's by default.
+    /// Name that the certificate must be valid for. Default: the host.
     pub name: Option<&'a str>,
-    /// Which addresses may be reached; all of them where the operator named the host.
+    /// Restricts the addresses to connect to; `None` where the operator configured the host.
     pub policy: Option<&'a AddressPolicy>,
 }
 
 impl Peer<'_> {
-    /// Connects, over TLS where there are authorities to believe. Small writes leave at once (TCP_NODELAY).
+    /// Connects, with TLS if there are TLS settings, and sets TCP_NODELAY.
     ///
     /// # Errors
-    /// There is no address that may be reached, nobody answers, or whoever does cannot prove to bear the name.
+    /// No permitted address, no connection, or failed TLS verification.
     pub async fn connect(&self) -> Result<Box<dyn Wire>, String> {
         let stream = self.reach().await?;
         stream.set_nodelay(true).map_err(|why| why.to_string())?;
@@ -97,9 +97,9 @@ impl Peer<'_> {
         };
         let bare = self.name.unwrap_or(self.host).trim_start_matches('[').trim_end_matches(']');
         let name =
-            ServerName::try_from(bare.to_owned()).map_err(|_| format!("{bare} is neither a name nor an address"))?;
+            ServerName::try_from(bare.to_owned()).map_err(|_| format!("{bare} is not a host name or IP address"))?;
         let secured = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
-        let secured = secured.map_err(|why| format!("no secure connection could be made ({})", chain(&why)))?;
+        let secured = secured.map_err(|why| format!("TLS handshake failed ({})", chain(&why)))?;
         Ok(Box::new(secured))
     }
 
@@ -110,8 +110,8 @@ impl Peer<'_> {
             let patience = if left == 0 { Duration::MAX } else { SILENCE };
             match tokio::time::timeout(patience, TcpStream::connect(at)).await {
                 Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(refused)) => why = format!("it cannot be reached ({refused})"),
-                Err(_) => why = "it cannot be reached (no answer in time)".to_owned(),
+                Ok(Err(refused)) => why = format!("cannot be reached ({refused})"),
+                Err(_) => why = "cannot be reached (timed out)".to_owned(),
             }
         }
         Err(why)

@@ -1,4 +1,4 @@
-//! Ranges, addresses that may be reached, and fetches that end in bounds.
+//! Address ranges, the address policy, and bounded fetches.
 
 use super::*;
 use crate::unit::{Size, Span};
@@ -16,7 +16,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn ranges_read_and_contain() {
+fn cidr_ranges_parse_and_contain_addresses() {
     let fits = |range: &str, at: &str| range.parse::<Cidr>().unwrap().contains(ip(at));
     assert!(fits("10.0.0.0/8", "10.255.0.1") && fits("0.0.0.0/0", "1.2.3.4") && fits("fd00::/8", "fdff::1"));
     assert!(fits("127.0.0.1", "127.0.0.1") && fits("127.0.0.0/8", "::ffff:127.0.0.1") && fits("::/0", "::1"));
@@ -27,7 +27,7 @@ fn ranges_read_and_contain() {
 }
 
 #[test]
-fn r41_special_addresses_are_refused_in_every_spelling() {
+fn r41_special_addresses_are_denied_in_every_spelling() {
     let policy = AddressPolicy::default();
     let refused = [
         "127.0.0.1",
@@ -62,7 +62,7 @@ fn r41_special_addresses_are_refused_in_every_spelling() {
 }
 
 #[test]
-fn listed_ranges_pass_but_never_the_gateway_itself() {
+fn listed_ranges_are_allowed_except_the_gateways_own_listeners() {
     let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
     let at = |text: &str| text.parse::<SocketAddr>().unwrap();
     assert!(policy.permits_socket(at("127.0.0.1:80")));
@@ -74,7 +74,7 @@ fn listed_ranges_pass_but_never_the_gateway_itself() {
 }
 
 #[test]
-fn r41_a_socket_may_be_reached_only_if_it_is_listed_and_does_not_climb() {
+fn r41_a_unix_socket_must_be_listed_and_have_no_parent_component() {
     let policy = AddressPolicy::default().with_sockets(vec!["/run/agents/*.sock".parse().unwrap()]);
     let permits = |path: &str| policy.permits_path(std::path::Path::new(path));
     assert!(permits("/run/agents/a.sock") && permits("/run/agents/b/c.sock"));
@@ -85,7 +85,7 @@ fn r41_a_socket_may_be_reached_only_if_it_is_listed_and_does_not_climb() {
 }
 
 #[tokio::test]
-async fn every_address_of_a_name_is_vetted() {
+async fn every_address_of_a_name_is_checked() {
     let closed = AddressPolicy::default();
     for host in ["localhost", "127.0.0.1", "[::1]", "127.1", "2130706433", "0x7f000001", "::ffff:127.0.0.1"] {
         assert!(resolve(host, 80, &closed).await.is_err(), "{host}");
@@ -97,7 +97,7 @@ async fn every_address_of_a_name_is_vetted() {
 }
 
 #[tokio::test]
-async fn a_name_without_an_address_is_an_error_not_a_panic() {
+async fn a_name_without_an_address_is_an_error() {
     for host in ["", "no such host", "nowhere.invalid", "a..b", "[::1", &"a".repeat(300)] {
         assert!(
             matches!(resolve(host, 80, &AddressPolicy::default()).await, Err(Unreachable::Unknown { .. })),
@@ -106,7 +106,7 @@ async fn a_name_without_an_address_is_an_error_not_a_panic() {
     }
 }
 
-/// Answers every connection with `answer` and then closes it, or keeps it open.
+/// Starts a server that sends `answer` on every connection, and then closes it if `close`.
 async fn server(answer: Vec<u8>, close: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -127,7 +127,7 @@ async fn server(answer: Vec<u8>, close: bool) -> SocketAddr {
 }
 
 fn client(config: &Config) -> Client {
-    Client::build(config, Arc::new(AddressPolicy::new(config.allow.clone()))).unwrap()
+    Client::build(config, Arc::new(AddressPolicy::new(config.allowed_addresses.clone()))).unwrap()
 }
 
 const BOUNDS: Bounds = Bounds { size: Size::bytes(64), time: Span::millis(300) };
@@ -138,21 +138,21 @@ async fn fetch(answer: &str, close: bool) -> Result<serde_json::Value, FetchErro
 }
 
 #[tokio::test]
-async fn a_document_in_bounds_comes_back() {
+async fn a_document_within_the_limits_is_returned() {
     let found = fetch("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{\"a\":1}", true).await.unwrap();
     assert_eq!(found, serde_json::json!({"a": 1}));
 }
 
 #[tokio::test]
-async fn what_is_too_long_too_slow_cut_or_elsewhere_is_refused() {
+async fn responses_beyond_the_limits_truncated_or_redirected_are_refused() {
     let long = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\"{}\"", "x".repeat(100));
     assert!(matches!(fetch(&long, true).await, Err(FetchError::TooLong { .. })));
-    let told = "HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n";
-    assert!(matches!(fetch(told, false).await, Err(FetchError::TooLong { .. })));
+    let large = "HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n";
+    assert!(matches!(fetch(large, false).await, Err(FetchError::TooLong { .. })));
     let cut = "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{}";
     assert!(matches!(fetch(cut, true).await, Err(FetchError::Failed { .. })));
-    assert!(matches!(fetch(cut, false).await, Err(FetchError::Failed { .. })), "the time bound holds for the body");
-    assert!(matches!(fetch("", false).await, Err(FetchError::Failed { .. })), "the time bound holds for the head");
+    assert!(matches!(fetch(cut, false).await, Err(FetchError::Failed { .. })), "the timeout covers the body");
+    assert!(matches!(fetch("", false).await, Err(FetchError::Failed { .. })), "the timeout covers the head");
     let moved = "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
     assert!(matches!(fetch(moved, true).await, Err(FetchError::Status { status: 302, .. })));
     let text = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
@@ -160,19 +160,19 @@ async fn what_is_too_long_too_slow_cut_or_elsewhere_is_refused() {
 }
 
 #[tokio::test]
-async fn an_address_that_somebody_else_chose_is_vetted() {
+async fn untrusted_urls_are_subject_to_the_address_policy() {
     let at = server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec(), true).await;
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
         let url = format!("http://{host}:{}/", at.port());
         let closed = client(&Config::default()).get(&url, Trust::Told, BOUNDS).await;
         assert!(closed.is_err(), "{host}");
     }
-    let open = client(&Config { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Config::default() });
+    let open = client(&Config { allowed_addresses: vec!["127.0.0.0/8".parse().unwrap()], ..Config::default() });
     assert_eq!(open.get(&format!("http://localhost:{}/", at.port()), Trust::Told, BOUNDS).await.unwrap().status, 200);
 }
 
 #[test]
-fn plain_http_to_another_machine_must_be_spelled() {
+fn plain_http_to_another_machine_must_be_allowed_explicitly() {
     let strict = client(&Config::default());
     for url in
         ["http://example.org/", "ftp://example.org/", "file:///etc/passwd", "https://a:b@example.org/", "x", "https://"]
@@ -182,11 +182,11 @@ fn plain_http_to_another_machine_must_be_spelled() {
     for url in ["https://example.org/", "http://127.0.0.1:1/", "http://[::1]:1/", "http://localhost/"] {
         assert!(strict.vet(url).is_ok(), "{url}");
     }
-    assert!(client(&Config { insecure: true, ..Config::default() }).vet("http://example.org/").is_ok());
+    assert!(client(&Config { allow_plaintext: true, ..Config::default() }).vet("http://example.org/").is_ok());
 }
 
 #[test]
-fn a_file_of_authorities_that_holds_none_is_refused() {
+fn a_ca_file_without_a_certificate_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for ca in [file.path(), std::path::Path::new("/nowhere/ca.pem")] {
         let config = Config { ca: Some(ca.into()), ..Config::default() };
@@ -196,12 +196,12 @@ fn a_file_of_authorities_that_holds_none_is_refused() {
 }
 
 #[tokio::test]
-async fn only_the_configured_authority_is_believed_besides_the_systems() {
+async fn only_the_configured_authority_is_trusted_besides_the_systems() {
     install_crypto();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let key = rustls_pki_types::PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der());
     let config = rustls::ServerConfig::builder().with_no_client_auth();
-    let config = config.with_single_cert(vec![made.cert.der().clone()], key.into()).unwrap();
+    let config = config.with_single_cert(vec![certificate.cert.der().clone()], key.into()).unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -214,7 +214,7 @@ async fn only_the_configured_authority_is_believed_besides_the_systems() {
         }
     });
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), made.cert.pem()).unwrap();
+    std::fs::write(file.path(), certificate.cert.pem()).unwrap();
     let bounds = Bounds { size: Size::kib(1), time: Span::secs(10) };
     let fetch = async |ca: Option<&std::path::Path>, host: &str| {
         let config = Config { ca: ca.map(Into::into), ..Config::default() };
@@ -222,5 +222,5 @@ async fn only_the_configured_authority_is_believed_besides_the_systems() {
     };
     assert_eq!(fetch(Some(file.path()), "localhost").await.unwrap().status, 200);
     assert!(fetch(None, "localhost").await.is_err());
-    assert!(fetch(Some(file.path()), "127.0.0.1").await.is_err(), "the name must fit too");
+    assert!(fetch(Some(file.path()), "127.0.0.1").await.is_err(), "the certificate must be valid for the name");
 }

@@ -1,17 +1,17 @@
-//! Fetching from places that somebody else's words lead to: every address on the way is vetted with its port, and
-//! nothing of ours is shown there.
+//! Redirects: fetches from URLs that other parties choose, follows a bounded number of redirects, and applies the
+//! address policy with the port to each hop. Sends no credentials.
 
 use super::{Answer, Bounds, Client, FetchError, Trust, Url, client, resolve};
 use http::{HeaderMap, header};
 
-/// Redirects that one fetch follows.
+/// Maximum number of redirects.
 pub(super) const REDIRECTS: usize = 3;
 
 impl Client {
-    /// Whatever answers a GET of `url` with these fields, redirects followed, all of it within `bounds`.
+    /// Sends a GET with these headers to `url`, follows redirects, and returns the final response. `bounds` limits all.
     ///
     /// # Errors
-    /// An address on the way is refused, or no complete answer came in bounds.
+    /// A URL on the way is denied, or there was no complete response within the limits.
     pub async fn visit(&self, url: &Url, fields: &HeaderMap, bounds: Bounds) -> Result<Answer, FetchError> {
         let late = |_| FetchError::Failed { url: url.to_string(), why: format!("takes longer than {}", bounds.time) };
         tokio::time::timeout(bounds.time.get(), self.follow(url, fields, bounds)).await.map_err(late)?
@@ -27,30 +27,30 @@ impl Client {
         Err(too_far(from))
     }
 
-    /// Whether `url` is at an address that may be visited.
+    /// Checks that `url` and its addresses may be fetched from.
     ///
     /// # Errors
-    /// Its text or its addresses are refused, or it has none.
+    /// The URL or its addresses are denied, or it has no address.
     pub async fn may_visit(&self, url: &Url) -> Result<(), FetchError> {
         let refused = |why| FetchError::Refused { url: url.to_string(), why };
         self.vet(url.as_str()).map_err(refused)?;
-        // The resolver under the client knows no ports: the gateway's own listeners are told apart here.
+        // The client's DNS resolver does not know the port, so the gateway's own listeners are detected here.
         let port = url.port_or_known_default().unwrap_or(443);
         let found = resolve(url.host_str().unwrap_or_default(), port, &self.policy).await;
         found.map(drop).map_err(|why| refused(why.to_string()))
     }
 
-    /// One fetch, without following what it answers.
+    /// Fetches once, without following a redirect.
     pub(super) async fn stop(&self, url: &Url, fields: &HeaderMap, bounds: Bounds) -> Result<Answer, FetchError> {
         self.may_visit(url).await?;
         answer(url, self.request(url, Trust::Told)?.headers(fields.clone()), bounds).await
     }
 }
 
-/// Where an answer sends on to, if it does.
+/// Returns the target of a redirect; `None` if the response is not a redirect.
 ///
 /// # Errors
-/// To no address.
+/// The redirect has no valid target.
 pub(super) fn onward(answer: &Answer) -> Result<Option<Url>, FetchError> {
     if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
@@ -61,16 +61,16 @@ pub(super) fn onward(answer: &Answer) -> Result<Option<Url>, FetchError> {
     next.ok_or_else(lost).map(Some)
 }
 
-/// Sent on once more than is followed.
+/// Error for too many redirects.
 pub(super) fn too_far(from: &Url) -> FetchError {
     FetchError::Unreadable { url: from.to_string(), why: format!("redirects more than {REDIRECTS} times") }
 }
 
-/// The answer to a request, whole and not compressed.
+/// Reads the response to a request, and refuses a compressed one.
 pub(super) async fn answer(url: &Url, request: reqwest::RequestBuilder, bounds: Bounds) -> Result<Answer, FetchError> {
     let (parts, body) = client::read(url.as_str(), request, bounds).await?;
     if parts.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-        let why = "is compressed, which was not asked for".to_owned();
+        let why = "is compressed, although no compression was requested".to_owned();
         return Err(FetchError::Unreadable { url: url.to_string(), why });
     }
     Ok(Answer { url: url.clone(), status: parts.status, headers: parts.headers, body: body.into() })

@@ -1,22 +1,22 @@
-//! How much is remembered of calls that are made once, and how long.
+//! Configuration of idempotency: how many responses are stored, and for how long.
 
 use crate::unit::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Calls with an `Idempotency-Key`.
+/// Idempotent calls: requests with an `Idempotency-Key`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Idempotency")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// How long a first answer is given again; 1s to 1d, default 10m. 0s passes the key on and remembers nothing.
+    /// How long the first response is replayed; 1s to 1d, or 0s to forward keys and store nothing. Default: 10m.
     pub keep: Span,
-    /// Keys that are remembered; the oldest are forgotten first. 1 to 1000000, default 100000.
+    /// Maximum number of stored keys; the oldest are dropped first; 1 to 1000000. Default: 100000.
     pub most: u32,
-    /// Bytes of all answers that are remembered; at most 4GiB, default 64MiB. Beyond it the oldest answers go, and
-    /// whoever sends their keys again is told so (409): the calls are not made again.
+    /// Maximum size of all stored responses; at most 4GiB. Beyond it the oldest responses are dropped, and requests
+    /// with their keys get a 409: their calls are not repeated. Default: 64MiB.
     pub size: Size,
-    /// The largest answer that is remembered; a larger one is given once. At most 16MiB, default 1MiB.
+    /// Maximum size of one stored response; at most 16MiB. A larger one is returned once and not stored. Default: 1MiB.
     pub max_answer: Size,
 }
 
@@ -27,11 +27,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every value that cannot be used, by its path within this section.
+    /// Returns every unusable value, by its path within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.keep != Span::secs(0) && !(Span::secs(1)..=Span::secs(86_400)).contains(&self.keep) {
-            problems.push(format!("keep: must be 1s to 1d, or 0s for nothing, not {}", self.keep));
+            problems.push(format!("keep: must be 1s to 1d, or 0s to store nothing, not {}", self.keep));
         }
         if !(1..=1_000_000).contains(&self.most) {
             problems.push(format!("most: must be 1 to 1000000, not {}", self.most));
@@ -45,7 +45,7 @@ impl Config {
         problems
     }
 
-    /// Whether anything is remembered.
+    /// Whether responses are stored.
     pub fn is_on(&self) -> bool {
         self.keep != Span::secs(0)
     }

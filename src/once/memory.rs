@@ -1,4 +1,4 @@
-//! What is remembered of calls that are made once.
+//! In-memory store of idempotency keys and the responses to their first calls.
 
 use super::Config;
 use crate::fault::{Code, Fault, Result};
@@ -12,24 +12,24 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What an entry costs besides its answer, about.
+/// Approximate size of an entry besides its response, in bytes.
 const OVERHEAD: usize = 512;
 
-/// A first answer.
+/// Outcome of the first call.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// A whole answer.
+    /// A complete response.
     Whole {
-        /// The status.
+        /// HTTP status.
         status: StatusCode,
-        /// The fields that the caller read.
+        /// Headers, as the caller received them.
         headers: HeaderMap,
-        /// The body.
+        /// Body.
         body: Bytes,
     },
-    /// A failure that says the agent may have done its work.
+    /// A failure after which the agent may have done its work.
     Failed(Fault),
-    /// It was a stream, or too large to be kept.
+    /// The response was a stream, or too large to be stored.
     Unkept,
 }
 
@@ -44,14 +44,14 @@ impl Answer {
     }
 }
 
-/// Whose key, for which agent.
+/// Caller, agent and key.
 type Name = (Arc<str>, Arc<str>, Box<str>);
 
 #[derive(Clone, Debug)]
 enum State {
     Running,
     Done(Answer),
-    /// The call never reached the agent: whoever waits may make it.
+    /// The call did not reach the agent: a waiting call may be made instead.
     Dropped,
 }
 
@@ -66,33 +66,33 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Memory {
     entries: HashMap<Name, Entry>,
-    /// Ended calls in the order of their ends.
+    /// Completed calls in the order of completion.
     ended: VecDeque<(Instant, Name, u64)>,
-    /// Those of them whose answers are kept, in the same order.
+    /// Those of them whose responses are stored, in the same order.
     kept: VecDeque<(Name, u64)>,
     size: usize,
     number: u64,
 }
 
-/// The calls that are remembered.
+/// The idempotency keys and the state of their first calls.
 #[derive(Debug, Default)]
 pub struct Once {
     config: ArcSwap<Config>,
     memory: Mutex<Memory>,
 }
 
-/// What a key leads to.
+/// Result of looking up a key.
 #[derive(Debug)]
 pub enum Entered {
-    /// This is the first call.
+    /// The key is new: the call is the first one.
     First(Ticket),
-    /// The first call has this answer.
+    /// The first call is complete.
     Known(Answer),
-    /// The first call is under way.
+    /// The first call is in progress.
     Waits(Waiting),
 }
 
-/// The right to make a call; dropped without an answer, another may make it.
+/// The claim on a key for making its first call. Dropping it without a response releases the key.
 #[derive(Debug)]
 pub struct Ticket {
     once: Arc<Once>,
@@ -100,12 +100,12 @@ pub struct Ticket {
     number: u64,
 }
 
-/// A call that waits for the first.
+/// Waits for the first call with the same key.
 #[derive(Debug)]
 pub struct Waiting(watch::Receiver<State>);
 
 impl Waiting {
-    /// The first call's answer; none where it never reached the agent.
+    /// Waits for the outcome of the first call; `None` if that call did not reach the agent.
     pub async fn answer(mut self) -> Option<Answer> {
         match self.0.wait_for(|state| !matches!(state, State::Running)).await {
             Ok(state) => match &*state {
@@ -118,34 +118,34 @@ impl Waiting {
 }
 
 impl Once {
-    /// A memory with nothing in it.
+    /// Creates an empty store.
     pub fn new(config: &Config) -> Arc<Self> {
         Arc::new(Self { config: ArcSwap::from_pointee(config.clone()), memory: Mutex::default() })
     }
 
-    /// Puts a changed configuration in force; what is remembered stays.
+    /// Applies a changed configuration; stored entries stay.
     pub fn reconfigure(&self, config: &Config) {
         self.config.store(Arc::new(config.clone()));
     }
 
-    /// Whether keys count.
+    /// Whether idempotency keys are in use.
     pub fn is_on(&self) -> bool {
         self.config.load().is_on()
     }
 
-    /// Looks a key up, and takes it where it is new. `whose` is the caller and the agent.
+    /// Looks up a key and claims it if it is new. `whose` is the caller and the agent.
     ///
     /// # Errors
-    /// `IdempotencyMismatch` where the key was sent with another `digest`; `Overloaded` where too many calls with keys
-    /// are under way.
+    /// `IdempotencyMismatch` if the key was used with another `digest`; `Overloaded` if too many calls with keys are in
+    /// progress.
     pub fn enter(self: &Arc<Self>, whose: (&Arc<str>, &Arc<str>), key: &str, digest: [u8; 32]) -> Result<Entered> {
         let config = self.config.load();
         let name: Name = (Arc::clone(whose.0), Arc::clone(whose.1), key.into());
-        let mut memory = self.lock();
-        memory.forget(Instant::now(), config.keep.get());
-        if let Some(entry) = memory.entries.get(&name) {
+        let mut table = self.lock();
+        table.forget(Instant::now(), config.keep.get());
+        if let Some(entry) = table.entries.get(&name) {
             if entry.digest != digest {
-                let text = "the Idempotency-Key was sent before with another body or operation (send a new key)";
+                let text = "The Idempotency-Key was already used with another body or operation (send a new key)";
                 return Err(Fault::new(Code::IdempotencyMismatch, text));
             }
             let receiver = entry.state.subscribe();
@@ -155,20 +155,20 @@ impl Once {
                 _ => Entered::Waits(Waiting(receiver)),
             });
         }
-        if !memory.make_room((1, OVERHEAD), &config) {
-            let busy = Fault::new(Code::Overloaded, "too many calls with an Idempotency-Key are under way");
+        if !table.make_room((1, OVERHEAD), &config) {
+            let busy = Fault::new(Code::Overloaded, "Too many calls with an Idempotency-Key are in progress");
             return Err(busy.retry_after(Duration::from_secs(1)));
         }
-        memory.number += 1;
-        let number = memory.number;
-        memory.size += OVERHEAD;
+        table.number += 1;
+        let number = table.number;
+        table.size += OVERHEAD;
         let state = watch::Sender::new(State::Running);
-        memory.entries.insert(name.clone(), Entry { digest, state, size: OVERHEAD, number });
-        drop(memory);
+        table.entries.insert(name.clone(), Entry { digest, state, size: OVERHEAD, number });
+        drop(table);
         Ok(Entered::First(Ticket { once: Arc::clone(self), name, number }))
     }
 
-    /// Bytes that one answer may have.
+    /// Maximum size of one response, in bytes.
     pub fn max_answer(&self) -> usize {
         self.config.load().max_answer.get()
     }
@@ -179,8 +179,8 @@ impl Once {
 
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize) {
-        let memory = self.lock();
-        (memory.entries.len(), memory.size)
+        let table = self.lock();
+        (table.entries.len(), table.size)
     }
 }
 
@@ -204,7 +204,7 @@ impl Memory {
         true
     }
 
-    /// Lets go of the oldest answer, and remembers that there was one: its call is not made again for want of room.
+    /// Drops the oldest response and keeps its key, so that its call is not repeated.
     fn strip_oldest(&mut self) -> bool {
         let Some((name, number)) = self.kept.pop_front() else { return false };
         if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.number == number) {
@@ -215,7 +215,7 @@ impl Memory {
         true
     }
 
-    /// Whether there is room for so many entries and bytes more, once old answers are let go, and then forgotten.
+    /// Makes room for that many entries and bytes by dropping old responses, then old entries; whether that succeeded.
     fn make_room(&mut self, (entries, bytes): (usize, usize), config: &Config) -> bool {
         if bytes > config.size.get() {
             return false;
@@ -231,34 +231,34 @@ impl Memory {
 }
 
 impl Ticket {
-    /// The answer of the first call, for whoever waits and whoever comes. One that is too large is not kept.
+    /// Completes the first call, for waiting and later calls. A response that is too large is not stored.
     pub fn answered(self, answer: Answer) {
         let config = self.once.config.load_full();
         let size = answer.size();
-        let mut memory = self.once.lock();
-        let fits = size <= config.max_answer.get() && memory.make_room((0, size), &config);
+        let mut table = self.once.lock();
+        let fits = size <= config.max_answer.get() && table.make_room((0, size), &config);
         let kept = if fits { answer } else { Answer::Unkept };
         let size = if fits { size } else { 0 };
-        memory.size += size;
-        if let Some(entry) = memory.entries.get_mut(&self.name) {
+        table.size += size;
+        if let Some(entry) = table.entries.get_mut(&self.name) {
             entry.size += size;
             entry.state.send_replace(State::Done(kept));
         }
-        memory.ended.push_back((Instant::now(), self.name.clone(), self.number));
+        table.ended.push_back((Instant::now(), self.name.clone(), self.number));
         if size > 0 {
-            memory.kept.push_back((self.name.clone(), self.number));
+            table.kept.push_back((self.name.clone(), self.number));
         }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut memory = self.once.lock();
+        let mut table = self.once.lock();
         let mine = |entry: &Entry| entry.number == self.number && matches!(*entry.state.borrow(), State::Running);
-        if memory.entries.get(&self.name).is_some_and(mine)
-            && let Some(entry) = memory.entries.remove(&self.name)
+        if table.entries.get(&self.name).is_some_and(mine)
+            && let Some(entry) = table.entries.remove(&self.name)
         {
-            memory.size -= entry.size;
+            table.size -= entry.size;
             entry.state.send_replace(State::Dropped);
         }
     }

@@ -1,6 +1,6 @@
-//! Calls that are made once: the first answer to an idempotency key is kept for its caller and agent, and whoever sends
-//! the key again waits for it (draft-ietf-httpapi-idempotency-key-header). In memory, bounded in number, bytes and time;
-//! a call that is under way is never forgotten, or it could be made twice.
+//! Idempotency keys (draft-ietf-httpapi-idempotency-key-header): stores the first response to a key for its caller and
+//! agent, and replays it; a repeated call waits for the first one. In memory, bounded in number, bytes and time. A call
+//! in progress is never dropped, because it could then be made twice.
 
 mod config;
 mod memory;
@@ -12,14 +12,14 @@ use crate::fault::{Code, Fault, Result};
 use aws_lc_rs::digest;
 use http::{HeaderMap, HeaderName};
 
-/// The header.
+/// Name of the request header.
 pub const FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 const LONGEST: usize = 255;
 
-/// The key of a request: 1 to 255 visible ASCII characters, in one field.
+/// Returns the idempotency key of a request: 1 to 255 visible ASCII characters, in one header.
 ///
 /// # Errors
-/// `InvalidInput`.
+/// `InvalidInput` for several keys or an invalid one.
 pub fn key(headers: &HeaderMap) -> Result<Option<&str>> {
     let mut all = headers.get_all(FIELD).iter();
     let Some(first) = all.next() else { return Ok(None) };
@@ -28,14 +28,14 @@ pub fn key(headers: &HeaderMap) -> Result<Option<&str>> {
     match all.next() {
         None if fits => Ok(Some(text)),
         None => {
-            let wanted = format!("Idempotency-Key is not a key (1 to {LONGEST} visible ASCII characters)");
+            let wanted = format!("Idempotency-Key is invalid (1 to {LONGEST} visible ASCII characters)");
             Err(Fault::new(Code::InvalidInput, wanted))
         }
-        Some(_) => Err(Fault::new(Code::InvalidInput, "there are several Idempotency-Key fields (one is required)")),
+        Some(_) => Err(Fault::new(Code::InvalidInput, "The request has several Idempotency-Key headers (send one)")),
     }
 }
 
-/// What makes two calls the same: SHA-256 over the parts, each with its length.
+/// Computes what identifies a request: SHA-256 over its parts, each with its length.
 pub fn digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     for part in parts {

@@ -1,24 +1,23 @@
-//! Where a database is, as it is written in the configuration: a URL without a password, or the name of a secret that
-//! holds the URL whole.
+//! Database URL in the configuration: a URL without a password, or a reference to a secret that holds the whole URL.
 
 use crate::unit::{Secret, SecretRef};
 use std::{borrow::Cow, fmt, str::FromStr};
 use tokio_postgres::Config;
 
-/// `postgres://…`, `env:NAME` or `file:PATH`.
+/// A PostgreSQL database: `postgres://…`, `env:NAME` or `file:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A URL that holds no secret.
+    /// A URL without a password.
     Url(Box<str>),
-    /// A secret that is the URL.
+    /// A reference to a secret that holds the URL.
     Secret(SecretRef),
 }
 
 impl Address {
-    /// The URL.
+    /// Returns the URL.
     ///
     /// # Errors
-    /// The secret is not there.
+    /// The secret cannot be read.
     pub fn load(&self) -> Result<Secret, String> {
         match self {
             Self::Url(url) => Ok(Secret::new(url.clone())),
@@ -33,27 +32,27 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, String> {
         if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
             return text.parse().map(Self::Secret).map_err(|_| {
-                "must be postgres://…, or the name of a secret that is such a URL (env:NAME or file:PATH)".to_owned()
+                "must be postgres://…, or a reference to a secret with such a URL (env:NAME or file:PATH)".to_owned()
             });
         }
-        // No message repeats the URL: it may hold the secret that it should not.
+        // No message repeats the URL, because it may hold a password.
         match read(text)?.get_password() {
-            Some(_) => Err("a URL with a password is a secret: name it (env:NAME or file:PATH)".to_owned()),
+            Some(_) => Err("holds a password (use a secret for the URL: env:NAME or file:PATH)".to_owned()),
             None => Ok(Self::Url(text.into())),
         }
     }
 }
 
-/// Reads a URL.
+/// Parses a URL.
 ///
 /// # Errors
-/// It is none; what it says is not repeated.
+/// The text is not a URL of PostgreSQL; the message does not repeat it.
 pub(super) fn read(url: &str) -> Result<Config, String> {
-    // Certificates are always verified: the words for it that other clients know mean the same here.
+    // Certificates are always verified, so the stricter modes that other clients know are equal to `require` here.
     let plain = ["verify-full", "verify-ca"]
         .iter()
         .fold(url.to_owned(), |text, word| text.replace(&format!("sslmode={word}"), "sslmode=require"));
-    plain.parse().map_err(|_| "is not a URL of PostgreSQL (postgres://user@host:5432/database)".to_owned())
+    plain.parse().map_err(|_| "is not a PostgreSQL URL (postgres://user@host:5432/database)".to_owned())
 }
 
 impl fmt::Display for Address {
@@ -88,7 +87,7 @@ impl schemars::JsonSchema for Address {
             "type": "string",
             "pattern": "^(postgres|postgresql|env|file):.+$",
             "description": "A PostgreSQL database: postgres://user@host/database, or env:NAME or file:PATH of such a \
-                            URL; required where it holds a password.",
+                            URL; required if the URL holds a password.",
         })
     }
 }

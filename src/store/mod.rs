@@ -1,6 +1,6 @@
-//! What must survive or be shared: the documents that were published here, with their history. Embedded in one file,
-//! or on a server that several gateways share; both answer the same [`Store`].
-//! What a document says, and who may publish it, is not judged here: only whose it is and which one it replaces.
+//! Persistent and shared state: published documents with their history, and tasks. Embedded in a SQLite file, or in a
+//! PostgreSQL database that several gateways share, behind the same traits. The store knows the owner and revision of a
+//! document; it does not validate its content or decide who may publish.
 
 mod address;
 mod plan;
@@ -16,190 +16,190 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-/// Changes of one document that are kept, the newest.
+/// Maximum number of changes in a document's history; older ones are deleted.
 pub const KEPT_CHANGES: usize = 100;
-/// Bytes of one document's history, beyond which older changes are forgotten although there are few.
+/// Maximum size of a document's history in bytes, whatever the number of its changes.
 pub const KEPT_BYTES: usize = 8 << 20;
-/// Removed documents that are remembered, with their history.
+/// Maximum number of removed documents that are remembered with their history.
 pub const KEPT_REMOVED: usize = 10_000;
 
-/// Where documents are kept.
+/// Store of documents.
 #[async_trait::async_trait]
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Writes or removes one document, if what `write` asks for holds; both are decided in one transaction. When
-    /// this returns, the change survives whatever happens to this process.
+    /// Writes or removes one document if the conditions of `write` hold; check and change are one transaction. The
+    /// change is durable when this returns.
     ///
     /// # Errors
-    /// `Overloaded` where the store cannot be reached or is too busy; nothing is known to be written then.
+    /// `Overloaded` when the store cannot be reached or is too busy; the write may or may not have happened then.
     async fn write(&self, write: Write) -> Result<std::result::Result<Written, Refused>>;
 
-    /// The document called `id`.
+    /// Returns the document with this id.
     ///
     /// # Errors
-    /// `Overloaded`, as for every question below.
+    /// `Overloaded`, as for every method below.
     async fn get(&self, id: &str) -> Result<Option<Kept>>;
 
-    /// What changed after `mark`, in order, at most `most` changes; everything where there is no mark.
+    /// Returns at most `most` changes after `mark`, in order; without a mark, all documents.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn since(&self, mark: Option<&Mark>, most: usize) -> Result<Since>;
 
-    /// What happened to the document called `id`, the newest first.
+    /// Returns the history of the document with this id, newest first.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn history(&self, id: &str, most: usize) -> Result<Vec<Past>>;
 
-    /// Told whenever something may have changed here or, where the store is shared, elsewhere.
+    /// Notified when documents may have changed, by this gateway or by another one that shares the store.
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
-/// A document as it is kept.
+/// A stored document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Its id.
+    /// Id of the document.
     pub id: Arc<str>,
-    /// Its text, exactly as it was written.
+    /// Text of the document, byte for byte as it was written.
     pub document: Arc<str>,
-    /// Whose it is.
+    /// Owner of the document.
     pub owner: Arc<str>,
-    /// When it was first written.
+    /// Time of the first write.
     pub created: OffsetDateTime,
-    /// When it was last written.
+    /// Time of the last write.
     pub updated: OffsetDateTime,
-    /// The number of the change that made it so; later changes of any document have greater ones.
+    /// Number of the change that wrote it. Numbers increase over all documents.
     pub revision: u64,
 }
 
-/// What must hold for a write to happen (RFC 9110 §13.1).
+/// Precondition of a write (RFC 9110 §13.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum When {
-    /// Nothing.
+    /// None.
     #[default]
     Always,
-    /// `If-Match`: the document is there with one of these entity tags (quotes included), made by
-    /// [`crate::unit::etag`] of its text; `*` is any.
+    /// `If-Match`: the document exists with one of these entity tags (quotes included), which [`crate::unit::etag`]
+    /// computes from its text; `*` matches any.
     Matches(Vec<String>),
-    /// `If-None-Match: *`: there is no such document.
+    /// `If-None-Match: *`: the document does not exist.
     Absent,
 }
 
-/// One change to be made.
+/// A change to a document.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Of which document.
+    /// Id of the document.
     pub id: Arc<str>,
-    /// Its text from now on; none to remove it.
+    /// The new text; `None` removes the document.
     pub document: Option<Arc<str>>,
-    /// Who changes it.
+    /// The writer.
     pub by: Arc<str>,
-    /// Whether it may be changed though it is somebody else's.
+    /// Whether the writer may change a document of another owner.
     pub any_owner: bool,
-    /// What must hold.
+    /// Precondition.
     pub when: When,
-    /// Documents that its owner may have, and that there may be at all.
+    /// Maximum number of documents of the owner, and of all owners.
     pub most: (u32, u32),
-    /// Whose it is from now on and since when it is there; none to leave that, or to make it the writer's.
+    /// Owner and creation time to set; `None` keeps them, and makes the writer the owner of a new document.
     pub restored: Option<(Arc<str>, OffsetDateTime)>,
 }
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// The document is new.
     Created(Kept),
-    /// It replaced another, or is the same as before.
+    /// The document was replaced, or is unchanged.
     Updated(Kept),
-    /// It was removed, by the change of this number.
+    /// The document was removed, by the change with this number.
     Removed(u64),
 }
 
-/// Why a write did not happen.
+/// Why a write was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is nothing to remove.
+    /// There is no document to remove.
     NotThere,
-    /// The document is somebody else's.
+    /// The document belongs to another owner.
     NotYours,
-    /// The document is not the one expected.
+    /// The precondition does not hold.
     Unexpected,
-    /// Its owner has as many as it may have.
+    /// The owner has the maximum number of documents.
     OwnFull,
-    /// There are as many as there may be.
+    /// The store has the maximum number of documents.
     Full,
 }
 
-/// How far somebody has read.
+/// Position of a reader in the sequence of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Which store: another one numbers its changes anew.
+    /// Identity of the store: another store numbers its changes from the start.
     epoch: Arc<str>,
-    /// The last change that was read.
+    /// Number of the last change that was read.
     revision: u64,
-    /// The changes up to this one that were forgotten before reading began.
+    /// Removals up to this number were forgotten before reading began.
     floor: u64,
 }
 
 impl Mark {
-    /// The number of the last change that was read.
+    /// Returns the number of the last change that was read.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 }
 
-/// What changed.
+/// A batch of changes.
 #[derive(Clone, Debug)]
 pub struct Since {
-    /// The documents that are there, or no longer, each once.
+    /// The documents that were written or removed, each once.
     pub changes: Vec<Change>,
-    /// Where to go on.
+    /// Position for reading on.
     pub mark: Mark,
-    /// What was read before counts no longer: this begins anew with everything.
+    /// Whether earlier changes are void: this batch starts over with all documents.
     pub whole: bool,
-    /// There is more to be read at once.
+    /// Whether more changes are available at once.
     pub more: bool,
 }
 
-/// What became of one document.
+/// Change of one document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is this now.
+    /// The document was written.
     Put(Kept),
-    /// It was removed.
+    /// The document with this id was removed.
     Gone(Arc<str>),
 }
 
-/// One change in a document's history.
+/// One entry of a document's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Past {
-    /// When.
+    /// Time of the change.
     pub at: OffsetDateTime,
-    /// Who.
+    /// The writer.
     pub by: Arc<str>,
-    /// The document since then; none where it was removed.
+    /// Text of the document after the change; `None` if it was removed.
     pub document: Option<Arc<str>>,
 }
 
-/// Which store.
+/// Location of a store.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// A file on this machine's own disk.
+    /// A file on a local disk.
     File(PathBuf),
     /// A PostgreSQL database.
     Database {
-        /// Where.
+        /// URL of the database.
         address: Address,
-        /// A PEM file of authorities that are believed besides the system's.
+        /// PEM file of certificate authorities to trust besides the system's.
         authorities: Option<PathBuf>,
     },
 }
 
-/// Opens a store; tables are made where there are none. A database that is down is no error: it is asked again with
-/// every question.
+/// Opens a document store and creates missing tables. An unreachable database is no error: it is tried again with every
+/// query.
 ///
 /// # Errors
-/// The place can never be used as it is written.
+/// The location can never be used as configured.
 pub async fn open(place: &Place) -> std::result::Result<Arc<dyn Store>, String> {
     match place {
         Place::File(path) => {
@@ -213,10 +213,10 @@ pub async fn open(place: &Place) -> std::result::Result<Arc<dyn Store>, String> 
     }
 }
 
-/// Whether a store could be opened, as far as can be told without making or reaching one.
+/// Checks a location without creating or reaching the store.
 ///
 /// # Errors
-/// Why it could not.
+/// Why the location cannot be used.
 pub fn check(place: &Place) -> std::result::Result<(), String> {
     match place {
         Place::File(path) => sqlite::check(path),

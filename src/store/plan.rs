@@ -1,16 +1,15 @@
-//! What a write comes to, whatever the engine: whether it may happen, and the statements that make it happen. Both
-//! engines run these, each within one transaction.
+//! SQL of the document store, for both engines: decides whether a write may happen, and builds its statements. Each
+//! engine executes them in one transaction.
 //!
-//! Every write first takes the next number from the one row of `gatepost_state`. That row's lock is held until the
-//! transaction is visible, so changes become visible in the order of their numbers, and whoever has read up to one
-//! number misses nothing before it.
-
+//! Every write first takes the next number from the single row of `gatepost_state`. The lock of that row is held until
+//! the transaction is visible, so changes become visible in the order of their numbers, and a reader that has read up
+//! to one number has missed none before it.
 use super::{Change, KEPT_BYTES, KEPT_CHANGES, KEPT_REMOVED, Kept, Mark, Past, Refused, Since, When, Write, Written};
 use crate::unit::etag;
 use std::sync::Arc;
 use time::OffsetDateTime;
 
-/// Each makes of the tables of one version those of the next. A step is never changed once it was released.
+/// Schema migrations: each converts the tables of one version to the next. A released migration never changes.
 pub(super) const MIGRATIONS: &[&str] = &[
     "
     create table gatepost_documents (
@@ -25,7 +24,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     super::tasks::TABLES,
 ];
 
-/// Made before the first migration: which version the tables have, which store this is, and where it stands.
+/// Table created before the first migration: the version of the schema, the identity and the counters of the store.
 pub(super) const STATE: &str = "create table gatepost_state (
     one integer primary key check (one = 1), version bigint not null, epoch text not null,
     revision bigint not null, floor bigint not null, documents bigint not null)";
@@ -37,7 +36,7 @@ pub(super) const NEXT: &str = "update gatepost_state set revision = revision + 1
 pub(super) const STANDING: &str = "select epoch, revision, floor from gatepost_state";
 pub(super) const GET: &str =
     "select id, document, owner, created, updated, revision from gatepost_documents where id = $1";
-/// Counts no further than it has to.
+/// Counts no further than the limit.
 pub(super) const OWNED: &str =
     "select count(*) from (select 1 from gatepost_documents where owner = $1 limit $2) as owned";
 pub(super) const SINCE: &str = "
@@ -75,22 +74,22 @@ pub(super) enum Cell {
     Null,
 }
 
-/// One statement, and its values in their order.
+/// A statement and its values.
 pub(super) type Step = (&'static str, Vec<Cell>);
 
-/// What a write finds.
+/// State of the store that a write depends on.
 pub(super) struct Standing {
-    /// The number that the change will have.
+    /// Number of the change.
     pub(super) revision: i64,
-    /// Documents there are.
+    /// Number of documents in the store.
     pub(super) documents: i64,
-    /// The document there is.
+    /// The current document.
     pub(super) current: Option<Kept>,
-    /// Documents that its owner has; counted only where the document would be new.
+    /// Number of documents of the owner; counted only for a new document.
     pub(super) owned: i64,
 }
 
-/// What makes the write happen; no steps where nothing changes.
+/// Returns the statements of a write and its result; no statements if nothing changes.
 pub(super) fn plan(write: &Write, standing: Standing, now: OffsetDateTime) -> Result<(Vec<Step>, Written), Refused> {
     let revision = standing.revision;
     permit(write, &standing)?;
@@ -166,7 +165,7 @@ fn trim(id: &Arc<str>) -> Step {
     (TRIM, [Cell::Text(Arc::clone(id))].into_iter().chain(bounds).collect())
 }
 
-/// Whose it is comes before what it is: nobody learns the state of another's document by guessing tags.
+/// Checks the preconditions. Ownership comes first, so that entity tags of another owner's document cannot be guessed.
 fn permit(write: &Write, standing: &Standing) -> Result<(), Refused> {
     let current = standing.current.as_ref();
     match current {
@@ -192,11 +191,11 @@ fn permit(write: &Write, standing: &Standing) -> Result<(), Refused> {
     }
 }
 
-/// Where reading goes on after `mark`, in a store that stands so: from which change, and whether from the start.
+/// Returns where reading continues after `mark`, and whether it starts over.
 pub(super) fn resume(mark: Option<&Mark>, epoch: Arc<str>, head: i64, floor: i64) -> (Mark, bool) {
     let (head, floor) = (number(head), number(floor));
     match mark {
-        // A number beyond the last one: the store was set back to an earlier state.
+        // A mark beyond the last number means that the store was restored to an earlier state.
         Some(mark) if mark.epoch == epoch && mark.revision <= head && floor <= mark.revision.max(mark.floor) => {
             (mark.clone(), false)
         }
@@ -204,7 +203,7 @@ pub(super) fn resume(mark: Option<&Mark>, epoch: Arc<str>, head: i64, floor: i64
     }
 }
 
-/// The answer, of the rows that were read after `from`.
+/// Builds a batch from the rows that were read after `from`.
 pub(super) fn since(from: (Mark, bool), head: i64, rows: Vec<(Change, i64)>, most: usize) -> Since {
     let (mut mark, whole) = from;
     let more = rows.len() >= most;
@@ -213,7 +212,7 @@ pub(super) fn since(from: (Mark, bool), head: i64, rows: Vec<(Change, i64)>, mos
     Since { changes: rows.into_iter().map(|(change, _)| change).collect(), mark, whole, more }
 }
 
-/// A document of its columns, which have the order of [`GET`].
+/// Builds a document from its columns, in the order of [`SELECT_DOCUMENT`].
 pub(super) fn kept(texts: [String; 3], numbers: [i64; 3]) -> Kept {
     let ([id, document, owner], [created, updated, revision]) = (texts, numbers);
     Kept {
@@ -226,7 +225,7 @@ pub(super) fn kept(texts: [String; 3], numbers: [i64; 3]) -> Kept {
     }
 }
 
-/// A change of its columns, which have the order of [`HISTORY`].
+/// Builds a history entry from its columns, in the order of [`SELECT_HISTORY`].
 pub(super) fn past(at: i64, by: String, document: Option<String>) -> Past {
     Past { at: moment(at), by: by.into(), document: document.map(Into::into) }
 }
@@ -243,7 +242,7 @@ fn number(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or_default()
 }
 
-/// A count as a value of a statement.
+/// Converts a count into a value of a statement.
 pub(super) fn count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Documents in one file of SQLite. One thread writes and one reads, each with a connection of its own and a bounded
-//! queue; writes that wait together are made durable together, and each is answered only then.
+//! Document store in one SQLite file. One thread writes and one reads, each with its own connection and bounded queue.
+//! Queued writes are committed in batches, and each write is answered after its commit.
 
 use super::{
     Change, Kept, Mark, Past, Refused, Since, Store, Write, Written,
@@ -23,14 +23,14 @@ use std::{
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Questions or writes that may wait.
+/// Capacity of the read queue and of the write queue.
 const WAITING: usize = 256;
-/// Writes that are made durable together.
+/// Maximum number of writes in one commit.
 const TOGETHER: usize = 64;
-/// How long another process may hold the file.
+/// How long to wait while another process locks the file.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// How every such file begins (sqlite.org/fileformat2.html, "The Database Header").
+/// First bytes of a SQLite file (sqlite.org/fileformat2.html, "The Database Header").
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
 type Outcome = std::result::Result<Written, Refused>;
@@ -41,7 +41,7 @@ struct Writing {
     answer: oneshot::Sender<std::result::Result<Outcome, String>>,
 }
 
-/// An open file.
+/// An open SQLite file.
 pub(super) struct Sqlite {
     writes: mpsc::Sender<Writing>,
     reads: mpsc::Sender<Reading>,
@@ -50,12 +50,12 @@ pub(super) struct Sqlite {
 
 impl fmt::Debug for Sqlite {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Sqlite").finish_non_exhaustive()
+        to.debug_struct("SqliteDocumentStore").finish_non_exhaustive()
     }
 }
 
 impl Sqlite {
-    /// Opens the file, or makes it; blocks.
+    /// Opens or creates the file. Blocks.
     pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
         let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
         create(path).map_err(|why| unusable(&why))?;
@@ -63,14 +63,14 @@ impl Sqlite {
         migrate(&mut writer).map_err(|why| unusable(&why))?;
         let reader = connect(path).map_err(|why| unusable(&why))?;
         let (writes, waiting) = mpsc::channel(WAITING);
-        let (reads, asked) = mpsc::channel(WAITING);
+        let (reads, queries) = mpsc::channel(WAITING);
         let changes = Arc::new(watch::Sender::new(0));
-        let told = Arc::clone(&changes);
+        let notifier = Arc::clone(&changes);
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|why| unusable(&why))
         };
-        spawn("store-write", Box::new(move || write_all(writer, waiting, &told)))?;
-        spawn("store-read", Box::new(move || read_all(reader, asked)))?;
+        spawn("store-write", Box::new(move || write_all(writer, waiting, &notifier)))?;
+        spawn("store-read", Box::new(move || read_all(reader, queries)))?;
         Ok(Self { writes, reads, changes })
     }
 
@@ -118,7 +118,7 @@ impl Store for Sqlite {
     }
 }
 
-/// Whether the file is a database, or could be made.
+/// Checks that the file is a SQLite database, or could be created.
 pub(super) fn check(path: &Path) -> std::result::Result<(), String> {
     let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
     let mut start = Vec::new();
@@ -127,22 +127,22 @@ pub(super) fn check(path: &Path) -> std::result::Result<(), String> {
         Err(why) if why.kind() == ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             let there = folder.is_none_or(Path::is_dir);
-            return if there { Ok(()) } else { Err(unusable(&"its folder is not there")) };
+            return if there { Ok(()) } else { Err(unusable(&"its folder does not exist")) };
         }
         Err(why) => return Err(unusable(&why)),
     }
-    if start.is_empty() || start == MAGIC { Ok(()) } else { Err(unusable(&"it is no database of SQLite")) }
+    if start.is_empty() || start == MAGIC { Ok(()) } else { Err(unusable(&"it is not a SQLite database")) }
 }
 
 fn busy() -> Fault {
-    Fault::new(Code::Overloaded, "the registry is too busy").retry_after(Duration::from_secs(1))
+    Fault::new(Code::Overloaded, "The registry is overloaded").retry_after(Duration::from_secs(1))
 }
 
 fn failed(why: impl fmt::Display) -> Fault {
-    Fault::new(Code::Overloaded, "the registry's file cannot be used").retry_after(Duration::from_secs(5)).detail(why)
+    Fault::new(Code::Overloaded, "The registry's store failed").retry_after(Duration::from_secs(5)).detail(why)
 }
 
-/// Made here rather than by SQLite: what agents are, and where, is not for everybody on this machine.
+/// Creates the file with mode 0600, unlike SQLite: other users of this machine must not read the agents' documents.
 pub(super) fn create(path: &Path) -> std::io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
 }
@@ -151,44 +151,44 @@ pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // With the log written ahead readers never wait; FULL makes every commit reach the disk before it is answered.
+    // In WAL mode readers never wait; with FULL, a commit is on disk before it is answered.
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "full")?;
     Ok(connection)
 }
 
 pub(super) fn migrate(connection: &mut Connection) -> std::result::Result<(), String> {
-    let told = |why: rusqlite::Error| why.to_string();
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(told)?;
-    let there = transaction.table_exists(None, "gatepost_state").map_err(told)?;
+    let error_text = |why: rusqlite::Error| why.to_string();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error_text)?;
+    let there = transaction.table_exists(None, "gatepost_state").map_err(error_text)?;
     if !there {
-        transaction.execute_batch(plan::STATE).map_err(told)?;
-        transaction.execute(&sql(plan::FIRST), [uuid::Uuid::new_v4().to_string()]).map_err(told)?;
+        transaction.execute_batch(plan::STATE).map_err(error_text)?;
+        transaction.execute(&sql(plan::FIRST), [uuid::Uuid::new_v4().to_string()]).map_err(error_text)?;
     }
-    let version: i64 = transaction.query_row(plan::VERSION, (), |row| row.get(0)).map_err(told)?;
+    let version: i64 = transaction.query_row(plan::VERSION, (), |row| row.get(0)).map_err(error_text)?;
     let version = usize::try_from(version).unwrap_or(usize::MAX);
     let Some(missing) = MIGRATIONS.get(version..) else {
         return Err(newer(version));
     };
     for step in missing {
-        transaction.execute_batch(step).map_err(told)?;
+        transaction.execute_batch(step).map_err(error_text)?;
     }
-    transaction.execute(&sql(plan::MIGRATED), [plan::count(MIGRATIONS.len())]).map_err(told)?;
-    transaction.commit().map_err(told)
+    transaction.execute(&sql(plan::MIGRATED), [plan::count(MIGRATIONS.len())]).map_err(error_text)?;
+    transaction.commit().map_err(error_text)
 }
 
-/// What is said of tables that this gateway does not know.
+/// Error for a schema of a newer gateway.
 pub(super) fn newer(version: usize) -> String {
-    format!("its tables have version {version}, which a newer gateway made (this one knows {})", MIGRATIONS.len())
+    format!("its schema has version {version}, made by a newer gateway (this one knows {})", MIGRATIONS.len())
 }
 
-/// SQLite's own way of writing a numbered value.
+/// Replaces `$1` by SQLite's `?1`.
 pub(super) fn sql(text: &str) -> String {
     text.replace('$', "?")
 }
 
-fn read_all(mut connection: Connection, mut asked: mpsc::Receiver<Reading>) {
-    while let Some(reading) = asked.blocking_recv() {
+fn read_all(mut connection: Connection, mut queries: mpsc::Receiver<Reading>) {
+    while let Some(reading) = queries.blocking_recv() {
         reading(&mut connection);
     }
 }
@@ -196,14 +196,14 @@ fn read_all(mut connection: Connection, mut asked: mpsc::Receiver<Reading>) {
 fn write_all(mut connection: Connection, mut waiting: mpsc::Receiver<Writing>, changes: &watch::Sender<u64>) {
     let mut batch = Vec::with_capacity(TOGETHER);
     while waiting.blocking_recv_many(&mut batch, TOGETHER) > 0 {
-        // Where the batch fails as a whole it was undone as a whole, and every writer is told so.
+        // A batch that fails as a whole was rolled back as a whole, so each of its writes failed.
         let outcomes =
             write_batch(&mut connection, &batch).unwrap_or_else(|why| vec![Err(why.to_string()); batch.len()]);
         if outcomes.iter().any(|outcome| matches!(outcome, Ok(Ok(_)))) {
             changes.send_modify(|count| *count += 1);
         }
         for (writing, outcome) in batch.drain(..).zip(outcomes) {
-            // Whoever asked may have gone; the change stands all the same.
+            // The caller may be gone; the write was committed nevertheless.
             drop(writing.answer.send(outcome));
         }
     }
@@ -216,7 +216,7 @@ fn write_batch(
     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut outcomes = Vec::with_capacity(batch.len());
     for writing in batch {
-        // What is refused, or fails alone, is undone alone.
+        // A write that is refused or fails is rolled back alone.
         let savepoint = transaction.savepoint()?;
         let outcome = write_one(&savepoint, &writing.write);
         if matches!(outcome, Ok((Ok(_), true))) {
@@ -230,7 +230,7 @@ fn write_batch(
     Ok(outcomes)
 }
 
-/// What became of the write, and whether it changed anything.
+/// Executes one write; returns its outcome, and whether it changed anything.
 fn write_one(connection: &Connection, write: &Write) -> rusqlite::Result<(Outcome, bool)> {
     let next = connection.prepare_cached(plan::NEXT)?.query_row((), |row| Ok((row.get(0)?, row.get(1)?)));
     let (revision, documents) = next?;

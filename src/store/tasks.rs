@@ -1,8 +1,11 @@
-//! Tasks as they are kept: whose they are, which gateway runs them, when they end, and a text that says the rest. Both
-//! engines run the statements of this file, each question in one transaction; what a task means is not judged here.
+//! Task store: the owner, gateway, expiry and record of each task. Both engines execute the statements of `task_sql`,
+//! one transaction for each method. The store does not interpret the record.
 
 mod postgres;
 mod sqlite;
+mod task_sql;
+
+pub(super) use task_sql::TABLES;
 
 use super::{Place, Refused};
 use crate::{
@@ -10,102 +13,105 @@ use crate::{
     store::plan::{Cell, count, micros, moment},
 };
 use std::{fmt, sync::Arc};
+use task_sql::{
+    BEGIN, CLAIM, COUNT, ENDED, EXPIRED, FINISH, FORGET, GET, LEAVE, LOCK, OPEN_OF, ORPHANS, RECOUNT, SWEEP, TOLD,
+};
 use time::OffsetDateTime;
 
-/// Tasks that one question returns at most.
+/// Maximum number of tasks that one query returns.
 const PAGE: usize = 200;
 
-/// A task as it is kept.
+/// A stored task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptTask {
-    /// Its id.
+    /// Id of the task.
     pub id: Arc<str>,
-    /// Whose it is.
+    /// The caller that owns it.
     pub owner: Arc<str>,
-    /// The gateway that runs it.
+    /// Id of the gateway that runs it.
     pub keeper: Arc<str>,
     /// Whether it has not ended.
     pub open: bool,
-    /// When it is forgotten.
+    /// Time at which it is deleted.
     pub expires: OffsetDateTime,
-    /// When somebody is to be told of its end; none for never, or no longer.
+    /// Time of the next attempt to deliver its callback; `None` if no callback is pending.
     pub due: Option<OffsetDateTime>,
-    /// What else there is to know.
+    /// The rest of the record, as text.
     pub record: Arc<str>,
 }
 
-/// Where tasks are kept.
+/// Store of tasks.
 #[async_trait::async_trait]
 pub trait Tasks: fmt::Debug + Send + Sync {
-    /// Keeps a new task, unless its owner has `most.0` already, or there are `most.1` in all. When this returns, it
-    /// survives whatever happens to this process.
+    /// Inserts a new task, unless its owner has `most.0` tasks already, or all owners together have `most.1`. The task
+    /// is durable when this returns.
     ///
     /// # Errors
-    /// `Overloaded` where the store cannot be reached or is too busy, as for every question below.
+    /// `Overloaded` when the store cannot be reached or is too busy, as for every method below.
     async fn begin(&self, task: &KeptTask, most: (u32, u32)) -> Result<std::result::Result<(), Refused>>;
 
-    /// Forgets at most `most` of `owner`'s tasks that have ended, the oldest, and of which nobody is to be told any
-    /// more; whether there were any.
+    /// Deletes at most `most` ended tasks of `owner` without a pending callback, the oldest first. Returns whether
+    /// there were any.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn make_room(&self, owner: &Arc<str>, most: u32) -> Result<bool>;
 
-    /// Writes how a task ended, if it had not; whether it had not.
+    /// Writes how a task ended, unless it has ended already. Returns whether it was written.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn finish(&self, task: &KeptTask) -> Result<bool>;
 
-    /// The task called `id`.
+    /// Returns the task with this id.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn get(&self, id: &str) -> Result<Option<KeptTask>>;
 
-    /// Writes what became of telling of a task's end.
+    /// Writes the result of an attempt to deliver a callback.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn told(&self, task: &KeptTask) -> Result<()>;
 
-    /// At most `most` tasks of whose end somebody is to be told by `now`; nobody else gets them before `until`.
+    /// Claims at most `most` tasks whose callback is due at `now`; other gateways do not get them before `until`.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn claim(&self, now: OffsetDateTime, until: OffsetDateTime, most: usize) -> Result<Vec<KeptTask>>;
 
-    /// The ids of `keeper`'s tasks that have not ended.
+    /// Returns the ids of the running tasks of `keeper`.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn open_of(&self, keeper: &str) -> Result<Vec<Arc<str>>>;
 
-    /// Says that `keeper` lives, and finds tasks whose keepers have said so for the last time longer ago than
-    /// `lease`, by the store's own clock.
+    /// Writes the heartbeat of `keeper`, and returns running tasks of gateways without a heartbeat within `lease`, by
+    /// the store's own clock.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn beat(&self, keeper: &str, lease: std::time::Duration) -> Result<Vec<KeptTask>>;
 
-    /// Says that `keeper` lives no longer.
+    /// Ends the lease of `keeper`.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn leave(&self, keeper: &str) -> Result<()>;
 
-    /// Forgets tasks that have expired by `now`; whether there may be more of them.
+    /// Deletes tasks that expired by `now`. Returns whether there may be more.
     ///
     /// # Errors
     /// `Overloaded`.
     async fn sweep(&self, now: OffsetDateTime) -> Result<bool>;
 }
 
-/// Opens a store of tasks; tables are made where there are none. A database that is down is no error: it is asked
-/// again with every question.
+/// Opens a task store and creates missing tables. An unreachable database is no error: it is tried again with every
+/// query.
 ///
 /// # Errors
-/// The place can never be used as it is written.
+/// The location can never be used as configured.
 pub async fn open_tasks(place: &Place) -> std::result::Result<Arc<dyn Tasks>, String> {
     match place {
         Place::File(path) => {
@@ -124,7 +130,7 @@ pub async fn open_tasks(place: &Place) -> std::result::Result<Arc<dyn Tasks>, St
 struct Line {
     text: &'static str,
     values: Vec<Cell>,
-    /// Why nothing happens at all where this changes no row.
+    /// Refusal that rolls the transaction back if the statement changes no row.
     unless: Option<Refused>,
 }
 
@@ -132,19 +138,19 @@ fn line(text: &'static str, values: Vec<Cell>) -> Line {
     Line { text, values, unless: None }
 }
 
-/// What came of a transaction: what its last statement returned, and how many rows it changed or returned.
+/// Result of a transaction: the rows that its last statement returned, and the number of rows it changed or returned.
 type Came = std::result::Result<(Vec<KeptTask>, u64), Refused>;
 
-/// An engine: runs lines in one transaction.
+/// A database engine: executes statements in one transaction.
 #[async_trait::async_trait]
 trait Engine: fmt::Debug + Send + Sync {
-    /// The store's own clock, in microseconds since 1970.
-    const BEAT: &'static str;
-    const DEAD: &'static str;
+    /// Heartbeat statements, by the store's own clock in microseconds since 1970.
+    const HEARTBEAT: &'static str;
+    const DELETE_DEAD: &'static str;
 
     async fn run(&self, lines: Vec<Line>) -> Result<Came>;
 
-    /// As [`Engine::run`], for lines of which none refuses.
+    /// As [`SqlEngine::run`], for statements without a refusal.
     async fn ask(&self, lines: Vec<Line>) -> Result<(Vec<KeptTask>, u64)> {
         Ok(self.run(lines).await?.unwrap_or_default())
     }
@@ -164,7 +170,7 @@ impl<E: Engine> Tasks for E {
     }
 
     async fn make_room(&self, owner: &Arc<str>, most: u32) -> Result<bool> {
-        // Nothing is locked or counted for a caller of whom nothing can go.
+        // A caller without deletable tasks costs no lock and no count.
         if self.ask(vec![line(ENDED, vec![text(owner)])]).await?.0.is_empty() {
             return Ok(false);
         }
@@ -199,8 +205,8 @@ impl<E: Engine> Tasks for E {
     async fn beat(&self, keeper: &str, lease: std::time::Duration) -> Result<Vec<KeptTask>> {
         let lease = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
         let lines = vec![
-            line(E::BEAT, vec![Cell::Text(keeper.into())]),
-            line(E::DEAD, vec![Cell::Number(lease)]),
+            line(E::HEARTBEAT, vec![Cell::Text(keeper.into())]),
+            line(E::DELETE_DEAD, vec![Cell::Number(lease)]),
             line(ORPHANS, vec![Cell::Number(count(PAGE))]),
         ];
         Ok(self.ask(lines).await?.0)
@@ -213,7 +219,7 @@ impl<E: Engine> Tasks for E {
     async fn sweep(&self, now: OffsetDateTime) -> Result<bool> {
         let page = count(PAGE);
         let swept = vec![Cell::Number(micros(now)), Cell::Number(page)];
-        // Nothing is locked where nothing has expired. Counting anew under the lock keeps the count right for ever.
+        // Without expired tasks, nothing is locked. The recount under the lock corrects the count if it ever differs.
         let (expired, _) = self.ask(vec![line(EXPIRED, vec![Cell::Number(micros(now))])]).await?;
         if expired.is_empty() {
             return Ok(false);
@@ -232,53 +238,11 @@ fn due(task: &KeptTask) -> Cell {
     task.due.map_or(Cell::Null, |due| Cell::Number(micros(due)))
 }
 
-/// A task of its columns, which have the order of [`GET`].
+/// Builds a task from its columns, in the order of [`SELECT_TASK`].
 fn kept(texts: [String; 4], (open, expires, due): (i64, i64, Option<i64>)) -> KeptTask {
     let [id, owner, keeper, record] = texts.map(Arc::from);
     KeptTask { id, owner, keeper, open: open != 0, expires: moment(expires), due: due.map(moment), record }
 }
-
-/// The tables, as a step of the plan's migrations.
-pub(super) const TABLES: &str = "
-    create table gatepost_tasks (
-        id text primary key, owner text not null, keeper text not null, open bigint not null,
-        expires bigint not null, due bigint, record text not null);
-    create index gatepost_tasks_owner on gatepost_tasks (owner);
-    create index gatepost_tasks_keeper on gatepost_tasks (keeper, open);
-    create index gatepost_tasks_expires on gatepost_tasks (expires);
-    create index gatepost_tasks_due on gatepost_tasks (due);
-    create table gatepost_keepers (id text primary key, seen bigint not null);
-    create table gatepost_task_count (one integer primary key check (one = 1), tasks bigint not null);
-    insert into gatepost_task_count values (1, 0);
-";
-
-const COUNT: &str = "update gatepost_task_count set tasks = tasks + 1 where tasks < $1";
-const BEGIN: &str = "insert into gatepost_tasks (id, owner, keeper, open, expires, due, record)
-    select cast($1 as text), cast($2 as text), cast($3 as text), 1, cast($4 as bigint), cast($5 as bigint),
-        cast($6 as text)
-    where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)";
-const ENDED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
-    where owner = $1 and open = 0 and due is null limit 1";
-const FORGET: &str = "delete from gatepost_tasks where id in (
-    select id from gatepost_tasks where owner = $1 and open = 0 and due is null order by expires limit $2)";
-const FINISH: &str =
-    "update gatepost_tasks set open = 0, expires = $2, due = $3, record = $4 where id = $1 and open = 1";
-const GET: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks where id = $1";
-const TOLD: &str = "update gatepost_tasks set due = $2, record = $3 where id = $1";
-const CLAIM: &str = "update gatepost_tasks set due = $2
-    where due <= $1 and id in (select id from gatepost_tasks where due <= $1 order by due limit $3)
-    returning id, owner, keeper, open, expires, due, record";
-const OPEN_OF: &str =
-    "select id, owner, keeper, open, expires, due, '' from gatepost_tasks where keeper = $1 and open = 1";
-const ORPHANS: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks
-    where open = 1 and keeper not in (select id from gatepost_keepers) limit $1";
-const LEAVE: &str = "delete from gatepost_keepers where id = $1";
-const EXPIRED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
-    where expires <= $1 limit 1";
-const LOCK: &str = "update gatepost_task_count set tasks = tasks";
-const SWEEP: &str = "delete from gatepost_tasks
-    where id in (select id from gatepost_tasks where expires <= $1 limit $2)";
-const RECOUNT: &str = "update gatepost_task_count set tasks = (select count(*) from gatepost_tasks)";
 
 /// Whether a statement returns rows.
 fn returns(text: &str) -> bool {

@@ -1,4 +1,4 @@
-//! What the file does that a server does not: writes that wait together, and another process that holds it.
+//! Behaviour of the SQLite store only: batched writes, and a file that another process locks.
 
 use super::*;
 use crate::fault::Code;
@@ -25,7 +25,7 @@ async fn file() -> (TempDir, PathBuf, Arc<dyn Store>) {
 }
 
 #[tokio::test]
-async fn r17_of_writes_that_are_made_durable_together_each_is_refused_alone() {
+async fn r17_writes_of_one_batch_are_refused_individually() {
     let (_folder, _, store) = file().await;
     let writes = (0..200).map(|number| store.write(put(format!("a-{}", number % 100))));
     let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
@@ -39,17 +39,17 @@ async fn r17_of_writes_that_are_made_durable_together_each_is_refused_alone() {
         })
         .collect();
     revisions.sort_unstable();
-    assert_eq!(revisions, (1..=100).collect::<Vec<_>>(), "a refused write takes no number");
+    assert_eq!(revisions, (1..=100).collect::<Vec<_>>(), "a refused write uses no revision");
 }
 
 #[tokio::test]
-async fn a_file_that_another_process_holds_costs_some_writes_and_no_memory() {
+async fn a_locked_file_refuses_some_writes_and_queues_a_bounded_number() {
     let (_folder, path, store) = file().await;
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("begin immediate").unwrap();
     let writes = (0..600).map(|number| store.write(put(format!("a-{number}"))));
     let (outcomes, ()) = tokio::join!(join_all(writes), async {
-        assert!(store.get("a-0").await.unwrap().is_none(), "readers do not wait");
+        assert!(store.get("a-0").await.unwrap().is_none(), "reads do not wait");
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         other.execute_batch("rollback").unwrap();
     });
@@ -57,5 +57,5 @@ async fn a_file_that_another_process_holds_costs_some_writes_and_no_memory() {
     assert!(written.len() >= 200 && refused.len() >= 200, "{} written, {} refused", written.len(), refused.len());
     assert!(refused.iter().all(|outcome| outcome.as_ref().is_err_and(|why| why.code() == Code::Overloaded)));
     let kept = store.since(None, 1_000).await.unwrap().changes.len();
-    assert_eq!(kept, written.len(), "what was refused was not written");
+    assert_eq!(kept, written.len(), "refused writes were not written");
 }

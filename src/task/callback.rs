@@ -1,5 +1,5 @@
-//! Telling of a task's end by a webhook: a POST that is signed as Standard Webhooks has it, tried again with growing
-//! pauses for a bounded time. The address is a caller's: private ones are refused, and no redirect is followed.
+//! Callbacks (webhooks) at the end of a task: a POST signed according to Standard Webhooks, retried with growing delays
+//! for a limited time. Callers choose the URL, so private addresses are refused and redirects are not followed.
 
 use crate::{
     fault::{Code, Fault, Result},
@@ -14,37 +14,37 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use time::OffsetDateTime;
 
-/// The longest address.
+/// Maximum length of a callback URL, in bytes.
 const LONGEST: usize = 2_000;
-/// The pause after the first attempt that failed, and the longest.
+/// Delay after the first failed attempt, and the longest delay.
 const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(3_600);
 
-/// Telling of tasks' ends.
+/// Callbacks (webhooks) at the end of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Callbacks")]
 #[serde(deny_unknown_fields)]
-pub struct Callbacks {
-    /// The key that signs, at least 16 bytes; `whsec_` and Base64 as Standard Webhooks writes it, or any text.
+pub struct CallbackConfig {
+    /// Signing key, at least 16 bytes: `whsec_` and Base64 as in Standard Webhooks, or any text.
     pub secret: SecretRef,
-    /// How long one attempt may take; 1s to 1m, default 10s.
-    #[serde(default = "timeout")]
+    /// Timeout of one attempt; 1s to 1m. Default: 10s.
+    #[serde(default = "default_timeout")]
     pub timeout: Span,
-    /// How long after a task's end it is tried; 1s to 7d, default 1h. The task is kept for at least as long.
-    #[serde(default = "give_up")]
+    /// How long after a task's end delivery is retried; 1s to 7d. The task is kept at least as long. Default: 1h.
+    #[serde(default = "default_give_up")]
     pub give_up: Span,
 }
 
-fn timeout() -> Span {
+fn default_timeout() -> Span {
     Span::secs(10)
 }
 
-fn give_up() -> Span {
+fn default_give_up() -> Span {
     Span::secs(3_600)
 }
 
-impl Callbacks {
-    /// Every value that cannot be used, by its path within this section.
+impl CallbackConfig {
+    /// Returns every unusable value, by its path within this section.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(Span::secs(1)..=Span::secs(60)).contains(&self.timeout) {
@@ -57,41 +57,42 @@ impl Callbacks {
     }
 }
 
-/// Tells of tasks' ends.
+/// Delivers callbacks.
 pub(super) struct Teller {
-    pub(super) config: Callbacks,
+    pub(super) config: CallbackConfig,
     key: hmac::Key,
     client: Client,
 }
 
 impl Teller {
-    /// Reads the secret.
+    /// Creates a sender with the configured secret.
     ///
     /// # Errors
     /// The secret cannot be used.
-    pub(super) fn new(config: &Callbacks, client: Client) -> std::result::Result<Self, Vec<String>> {
+    pub(super) fn new(config: &CallbackConfig, client: Client) -> std::result::Result<Self, Vec<String>> {
         let refuse = |why: String| vec![format!("callbacks.secret: {why}")];
         let secret = config.secret.load().map_err(refuse)?;
-        let key = key(&secret).ok_or_else(|| refuse("must be at least 16 bytes (whsec_ and Base64)".to_owned()))?;
+        let key =
+            key(&secret).ok_or_else(|| refuse("is too short (at least 16 bytes; whsec_ and Base64)".to_owned()))?;
         Ok(Self { config: config.clone(), key, client })
     }
 
-    /// Whether a caller may name this address.
+    /// Checks a callback URL that a caller chose.
     ///
     /// # Errors
-    /// `InvalidInput`, saying what would be right.
+    /// `InvalidInput`, with what is required.
     pub(super) fn admit(&self, url: &str) -> Result<()> {
-        let refuse = |why: String| Err(Fault::new(Code::InvalidInput, format!("the callback URL {why}")));
+        let refuse = |why: String| Err(Fault::new(Code::InvalidInput, format!("The callback URL {why}")));
         if url.len() > LONGEST {
             return refuse(format!("is too long (at most {LONGEST} bytes)"));
         }
         self.client.vet_told(url).or_else(refuse)
     }
 
-    /// Tries once.
+    /// Makes one attempt to deliver a callback.
     ///
     /// # Errors
-    /// For the log: why it did not work.
+    /// Why it failed, for the log.
     pub(super) async fn tell(&self, url: &str, id: &str, body: Vec<u8>) -> std::result::Result<(), String> {
         let at = OffsetDateTime::now_utc().unix_timestamp().to_string();
         let signed = [format!("{id}.{at}.").as_bytes(), &body].concat();
@@ -103,15 +104,15 @@ impl Teller {
         }
         match self.client.deliver(url, headers, body, self.config.timeout).await {
             Ok(200..=299) => Ok(()),
-            Ok(status) => Err(format!("it answered {status}")),
+            Ok(status) => Err(format!("receiver responded with status {status}")),
             Err(why) => Err(why.to_string()),
         }
     }
 
-    /// When the next attempt is due, after `tries` that failed; none where time is up.
+    /// Returns when the next attempt is due after `tries` failed ones; `None` after the retry period.
     pub(super) fn next(&self, tries: u32, ended: OffsetDateTime) -> Option<OffsetDateTime> {
         let wait = SOONEST.saturating_mul(1 << tries.min(12)).min(LATEST);
-        // Between half of it and all of it. A random id is random enough for this.
+        // Half of the delay to all of it, by the randomness of a UUID.
         let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
         let wait = wait.mul_f64(0.5 + 0.5 * f64::from((high >> 48) as u16) / f64::from(u16::MAX));
         let due = OffsetDateTime::now_utc() + wait;

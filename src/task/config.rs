@@ -1,6 +1,6 @@
-//! What the operator decides about tasks: where they are kept, how long, how many, and whether streams can be resumed.
+//! Configuration of tasks: their store, retention and limits, callbacks, and resumable streams.
 
-use super::callback::Callbacks;
+use super::callback::CallbackConfig;
 use crate::{
     store::{self, Address, Place},
     unit::{FilePath, Size, Span},
@@ -8,59 +8,58 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Calls that are answered later; without this section every call is answered at once.
+/// Tasks: calls that the gateway answers with a task to poll. Without this section every call is answered directly.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Tasks")]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The SQLite file that keeps tasks; on this machine's own disk, made where it is missing. Not used with
-    /// `database`. Default: the store of the section `registry`, and without that section gatepost.db beside the configuration.
+    /// SQLite file that stores tasks, on a local disk; created if missing. Not used with `database`. Default: the store
+    /// of the section `registry`; without that section, gatepost.db beside the configuration file.
     pub store: Option<FilePath>,
-    /// Where tasks are kept if nothing else is said; settled while the file is read, as every path is.
+    /// Default of `store`, resolved relative to the configuration file as every path is.
     #[serde(skip)]
     pub(super) usual: FilePath,
-    /// A PostgreSQL database that several gateways share, as in the section `registry`. Default: that section's.
+    /// PostgreSQL database that several gateways share, as in the section `registry`. Default: that section's.
     pub database: Option<Address>,
-    /// A PEM file of certificate authorities to believe besides the system's when the database is reached.
-    /// Default: only the system's.
+    /// PEM file of certificate authorities to trust besides the system's for the database. Default: only the system's.
     pub database_ca: Option<FilePath>,
-    /// How long a task is kept after its end, where its caller has no more than `most_own`; 1s to 30d, default 1h.
+    /// How long a task is kept after its end, unless its caller has more than `most_own`; 1s to 30d. Default: 1h.
     pub keep: Span,
-    /// How often callers are asked to look at a task that runs; 1s to 1h, default 2s.
+    /// Poll interval that the gateway suggests to callers of a running task; 1s to 1h. Default: 2s.
     pub poll: Span,
-    /// The longest that a caller may have a call wait until it becomes a task (`Prefer: wait`); 0s to 10m, default 60s.
+    /// Longest time a caller may ask a call to wait before it becomes a task (`Prefer: wait`); 0s to 10m. Default: 60s.
     pub max_wait: Span,
-    /// The largest answer that is kept; 1KiB to 16MiB, default 1MiB. A larger one fails its task.
+    /// Maximum size of a task's result; 1KiB to 16MiB. A larger response fails the task. Default: 1MiB.
     pub max_result: Size,
-    /// Tasks of one caller; 1 to 100000, default 1000. Beyond it those that ended first are forgotten, and where none has
-    /// ended a call is refused.
+    /// Maximum number of tasks of one caller; 1 to 100000. At the limit the oldest ended tasks are deleted; if none has
+    /// ended, the call is refused. Default: 1000.
     pub most_own: u32,
-    /// Tasks of all callers; 1 to 1000000, default 100000.
+    /// Maximum number of tasks of all callers; 1 to 1000000. Default: 100000.
     pub most_in_all: u32,
-    /// Tasks that run at once in one gateway; 1 to 100000, default 1000.
+    /// Maximum number of running tasks in one gateway; 1 to 100000. Default: 1000.
     pub most_running: u32,
-    /// After which silence a gateway that shares the database counts as dead, and its tasks as failed; 1s to 10m,
-    /// default 15s.
+    /// Lease of a gateway that shares the database: without a heartbeat for this long, it counts as dead and its tasks
+    /// as failed; 1s to 10m. Default: 15s.
     pub lease: Span,
-    /// How streams can be taken up again; null for not at all, so that a call ends with its connection.
+    /// Resumable streams. Null turns them off: a call ends with its connection. Default: on.
     pub resume: Option<Resume>,
-    /// Telling of a task's end by a webhook. Default: none, so that asking for one is refused.
-    pub callbacks: Option<Callbacks>,
+    /// Callbacks (webhooks) at the end of a task. Default: none; a call that asks for one is refused.
+    pub callbacks: Option<CallbackConfig>,
 }
 
-/// How a stream of events can be taken up again.
+/// Resumable event streams.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Resume")]
 #[serde(deny_unknown_fields, default)]
 pub struct Resume {
-    /// How long an agent is listened to after its caller left, and events are kept after its end; 1s to 10m,
-    /// default 30s.
+    /// How long an agent's stream continues after its caller disconnected, and how long events are kept after the end;
+    /// 1s to 10m. Default: 30s.
     pub window: Span,
-    /// Bytes of events that are kept of one stream or task; 1KiB to 16MiB, default 256KiB.
+    /// Maximum size of the buffered events of one stream or task; 1KiB to 16MiB. Default: 256KiB.
     pub size: Size,
-    /// Events that are kept of one stream or task; 1 to 100000, default 1000.
+    /// Maximum number of buffered events of one stream or task; 1 to 100000. Default: 1000.
     pub events: u32,
-    /// Streams for which events are kept at once; those beyond cannot be resumed. 0 to 100000, default 1000.
+    /// Maximum number of concurrent resumable streams; 0 to 100000. Further streams are not resumable. Default: 1000.
     pub most: u32,
 }
 
@@ -92,7 +91,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every value that cannot be used, by its path within this section; looks at nothing outside of it.
+    /// Returns every unusable value, by its path within this section; checks nothing outside of it.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut span = |path: &str, value: Span, (least, most): (Span, Span)| {
@@ -128,15 +127,15 @@ impl Config {
         count("resume.events", resume.events, (1, 100_000));
         count("resume.most", resume.most, (0, 100_000));
         if self.database_ca.is_some() && self.database.is_none() {
-            problems.push("database_ca: is of no use without database".to_owned());
+            problems.push("database_ca: has no effect without database (set database as well)".to_owned());
         }
-        let callbacks = self.callbacks.iter().flat_map(Callbacks::problems);
+        let callbacks = self.callbacks.iter().flat_map(CallbackConfig::problems);
         problems.extend(callbacks.map(|problem| format!("callbacks.{problem}")));
         problems
     }
 
-    /// Where tasks are kept: where this section says, else where `published` documents are, else in a file of its
-    /// own name.
+    /// Returns the location of the task store: as configured here, else `published` (the document store), else the
+    /// default file.
     pub fn place(&self, published: Option<Place>) -> Place {
         match (&self.database, &self.store) {
             (Some(address), _) => Place::Database {
@@ -148,7 +147,7 @@ impl Config {
         }
     }
 
-    /// As [`Config::problems`], and what can be told of the store without making or reaching it.
+    /// As [`TaskConfig::problems`], and the problems of the store that show without creating or reaching it.
     pub fn check(&self, published: Option<Place>) -> Vec<String> {
         let mut problems = self.problems();
         problems.extend(store::check(&self.place(published)).err().map(|why| format!("store: {why}")));

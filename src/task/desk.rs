@@ -1,4 +1,4 @@
-//! All tasks of one gateway: begun, found, cancelled, ended. What is kept outlives the process; what runs is here.
+//! Task manager: starts, finds, cancels and ends tasks. The store outlives the process; running tasks are in memory.
 
 use super::{
     callback::Teller,
@@ -27,49 +27,49 @@ use tokio::{
     task::JoinSet,
 };
 
-/// How much longer than its time a task may run before it ends.
+/// How long beyond its deadline a task may run before it expires.
 const OVERTIME: Duration = Duration::from_secs(10);
-/// The longest id that is looked for.
+/// Length of a task id.
 const ID: usize = 32;
 
-/// What tasks need from other rooms.
+/// Dependencies of the task manager.
 #[derive(Clone, Debug)]
 pub struct Services<'a> {
-    /// Whom the gateway believes when it tells of tasks' ends.
+    /// Network configuration, for callbacks.
     pub network: &'a net::Config,
-    /// Which addresses may be reached.
+    /// Addresses that callbacks may reach.
     pub policy: Arc<AddressPolicy>,
-    /// Counts what happens.
+    /// Metrics.
     pub metrics: Arc<Metrics>,
 }
 
-/// A task that is to begin.
+/// Parameters of a new task.
 #[derive(Debug)]
 pub struct New<'a> {
-    /// Whose it is.
+    /// The caller that owns it.
     pub owner: Arc<str>,
-    /// The agent.
+    /// Id of the agent.
     pub agent: &'a str,
-    /// The operation; empty for the implied one.
+    /// Operation; empty for the implied one.
     pub operation: &'a str,
-    /// The id of the call.
+    /// Id of the call.
     pub request: &'a str,
-    /// How long the agent may take.
+    /// Time limit of the agent.
     pub time: Duration,
-    /// Where its end is to be told.
+    /// URL of the callback.
     pub callback: Option<&'a str>,
 }
 
-/// The tasks.
+/// Manages all tasks of this gateway.
 pub struct Desk {
     pub(super) config: ArcSwap<Config>,
     pub(super) store: Arc<dyn Tasks>,
-    /// The name of this process among those that share the store.
+    /// Id of this process among those that share the store.
     pub(super) keeper: Arc<str>,
     pub(super) live: Mutex<HashMap<Arc<str>, Arc<Live>>>,
     pub(super) teller: ArcSwapOption<Teller>,
     pub(super) metrics: Arc<Metrics>,
-    /// There may be somebody to tell.
+    /// Notified when a callback may be due.
     pub(super) due: Arc<Notify>,
     running: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -78,15 +78,15 @@ pub struct Desk {
 
 impl fmt::Debug for Desk {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Desk").field("store", &self.store).finish_non_exhaustive()
+        to.debug_struct("TaskManager").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
 impl Desk {
-    /// Opens the store, and keeps house until this is dropped. Needs a tokio runtime.
+    /// Opens the store and starts maintenance, which runs until the manager is dropped. Requires a tokio runtime.
     ///
     /// # Errors
-    /// Every value of `config` that cannot be used, by its path in that section.
+    /// Returns every unusable value of `config`, by its path in that section.
     pub async fn open(
         config: &Config,
         published: Option<Place>,
@@ -94,7 +94,7 @@ impl Desk {
     ) -> std::result::Result<Arc<Self>, Vec<String>> {
         let teller = prepare(config, services)?;
         let store = open_tasks(&config.place(published)).await.map_err(|why| vec![format!("store: {why}")])?;
-        let places = |most: u32| Arc::new(Semaphore::new(most as usize));
+        let semaphore = |max: u32| Arc::new(Semaphore::new(max as usize));
         let desk = Arc::new(Self {
             config: ArcSwap::from_pointee(config.clone()),
             store,
@@ -103,19 +103,19 @@ impl Desk {
             teller: ArcSwapOption::from(teller),
             metrics: Arc::clone(&services.metrics),
             due: Arc::default(),
-            running: places(config.most_running),
-            streams: places(config.resume.as_ref().map_or(0, |resume| resume.most)),
+            running: semaphore(config.most_running),
+            streams: semaphore(config.resume.as_ref().map_or(0, |resume| resume.most)),
             house: Mutex::default(),
         });
         desk.keep_house();
         Ok(desk)
     }
 
-    /// Puts a changed configuration in force. The store, and how many tasks and streams there may be at once, stay as
-    /// they were at the start.
+    /// Applies a changed configuration. The store and the limits of running tasks and streams keep their values of the
+    /// start.
     ///
     /// # Errors
-    /// As [`Desk::open`]; then nothing has changed.
+    /// As [`TaskManager::open`]; nothing changes then.
     pub fn reconfigure(&self, config: &Config, services: &Services<'_>) -> std::result::Result<(), Vec<String>> {
         let teller = prepare(config, services)?;
         self.teller.store(teller);
@@ -123,61 +123,61 @@ impl Desk {
         Ok(())
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     pub fn config(&self) -> Arc<Config> {
         self.config.load_full()
     }
 
-    /// Begins a task, which is kept when this returns.
+    /// Starts a task and stores it.
     ///
     /// # Errors
-    /// `InvalidInput` for an address that may not be told, `RateLimited` where the caller has too many tasks,
-    /// `Overloaded` where there are too many, or the store cannot be reached.
+    /// `InvalidInput` for a callback URL that is not allowed, `RateLimited` when the caller has too many tasks,
+    /// `Overloaded` when there are too many tasks in total or the store is unavailable.
     pub async fn begin(&self, new: New<'_>) -> Result<Arc<Live>> {
         let config = self.config();
         if let Some(url) = new.callback {
             self.admit(url)?;
         }
-        let later = |code, text: &'static str| Fault::new(code, text).retry_after(config.poll.get());
-        let place = Arc::clone(&self.running).try_acquire_owned();
-        let place = place.map_err(|_| later(Code::Overloaded, "too many tasks run at once"))?;
+        let refuse = |code, text: &'static str| Fault::new(code, text).retry_after(config.poll.get());
+        let permit = Arc::clone(&self.running).try_acquire_owned();
+        let permit = permit.map_err(|_| refuse(Code::Overloaded, "Too many tasks are running"))?;
         let now = OffsetDateTime::now_utc();
         let mut task = fresh(&new, now);
         task.expires = now + new.time + OVERTIME + self.keep(&config, task.callback.is_some());
         let kept = task.kept(&new.owner, &self.keeper, None);
         let most = (config.most_own, config.most_in_all);
-        let mut begun = self.store.begin(&kept, most).await?;
-        if begun == Err(Refused::OwnFull) && self.store.make_room(&new.owner, config.most_own / 64 + 1).await? {
-            begun = self.store.begin(&kept, most).await?;
+        let mut inserted = self.store.begin(&kept, most).await?;
+        if inserted == Err(Refused::OwnFull) && self.store.make_room(&new.owner, config.most_own / 64 + 1).await? {
+            inserted = self.store.begin(&kept, most).await?;
         }
-        match begun {
+        match inserted {
             Ok(()) => {}
             Err(Refused::OwnFull) => {
-                return Err(later(Code::RateLimited, "the caller has as many tasks as it may have"));
+                return Err(refuse(Code::RateLimited, "The caller has too many tasks"));
             }
-            Err(_) => return Err(later(Code::Overloaded, "there are as many tasks as there may be")),
+            Err(_) => return Err(refuse(Code::Overloaded, "The gateway has too many tasks")),
         }
-        let live = Arc::new(Live::new(task, new.owner, room(&config, false), place));
+        let live = Arc::new(Live::new(task, new.owner, room(&config, false), permit));
         live.say("status", &live.task().view(config.poll.get()));
         self.lock().insert(live.id(), Arc::clone(&live));
         Ok(live)
     }
 
-    /// Something that runs while its caller listens, and that can be taken up again by its id; none where there are too
-    /// many, or where that is not wanted. It is not kept over the process's end.
+    /// Starts a stream that its caller reads at once and can resume by its id. `None` if resumable streams are turned
+    /// off or there are too many. A stream does not survive the process.
     pub fn stream(&self, new: &New<'_>) -> Option<Arc<Live>> {
         let config = self.config();
         config.resume.as_ref()?;
-        let place = Arc::clone(&self.streams).try_acquire_owned().ok()?;
+        let permit = Arc::clone(&self.streams).try_acquire_owned().ok()?;
         let task = fresh(new, OffsetDateTime::now_utc());
-        let live = Arc::new(Live::new(task, Arc::clone(&new.owner), room(&config, true), place));
-        // There is nothing to be kept.
+        let live = Arc::new(Live::new(task, Arc::clone(&new.owner), room(&config, true), permit));
+        // A stream is not stored.
         live.saved();
         self.lock().insert(live.id(), Arc::clone(&live));
         Some(live)
     }
 
-    /// A stream has ended. Where it answered the JSON-RPC request `rpc`, a failure is told in that form (R94).
+    /// Ends a stream. If it responded to the JSON-RPC request `rpc`, a failure is sent as a JSON-RPC error (R94).
     pub fn close(&self, live: &Live, outcome: &Outcome, rpc: Option<&Value>) {
         let poll = self.config().poll.get();
         live.end(outcome, self.config().keep.get(), |task| match (outcome, rpc) {
@@ -188,20 +188,20 @@ impl Desk {
         });
     }
 
-    /// A task has ended, one way or the other; the first way counts.
+    /// Ends a task and saves its end; later calls for an ended task have no effect.
     pub async fn end(&self, live: &Live, outcome: &Outcome) {
         let Some(task) = self.over(live, outcome) else { return };
         if let Err(why) = self.save(live, &task).await {
-            tracing::warn!(%why, "how a task ended could not be kept yet");
+            tracing::warn!(%why, "cannot save the end of a task yet; trying again");
         }
     }
 
-    /// As [`Desk::end`], without keeping it; that is left to whoever tidies up.
+    /// As [`TaskManager::end_and_save`], without saving: maintenance does that.
     pub(super) fn over(&self, live: &Live, outcome: &Outcome) -> Option<Task> {
         let config = self.config();
-        let told = live.task().callback.is_some();
+        let has_callback = live.task().callback.is_some();
         let poll = config.poll.get();
-        let task = live.end(outcome, self.keep(&config, told), |task| Some(("status", brief(task, poll))))?;
+        let task = live.end(outcome, self.keep(&config, has_callback), |task| Some(("status", brief(task, poll))))?;
         self.metrics.count(match task.state {
             State::Completed => Event::TaskCompleted,
             State::Canceled => Event::TaskCanceled,
@@ -210,7 +210,7 @@ impl Desk {
         Some(task)
     }
 
-    /// Keeps how a task ended; where that fails, it is tried again later.
+    /// Saves how a task ended; maintenance retries if that fails.
     pub(super) async fn save(&self, live: &Live, task: &Task) -> Result<()> {
         let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
         self.store.finish(&task.kept(&live.owner, &self.keeper, due)).await?;
@@ -221,10 +221,10 @@ impl Desk {
         Ok(())
     }
 
-    /// The task called `id`, where it is `owner`'s.
+    /// Finds the task with this id, if it belongs to `owner`.
     ///
     /// # Errors
-    /// `NotFound`, the same for what is another's and for what is no id; `Overloaded`.
+    /// `NotFound`, also for another caller's task and for an invalid id; `Overloaded`.
     pub async fn find(&self, owner: &str, id: &str) -> Result<(Task, Option<Arc<Live>>)> {
         if id.len() != ID || !id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()) {
             return Err(nothing());
@@ -238,17 +238,17 @@ impl Desk {
         Ok((task, None))
     }
 
-    /// Cancels the task called `id`; one that has ended stays as it is.
+    /// Cancels the task with this id; an ended task stays unchanged.
     ///
     /// # Errors
-    /// As [`Desk::find`].
+    /// As [`TaskManager::find`].
     pub async fn cancel(&self, owner: &Arc<str>, id: &str) -> Result<Task> {
         let (mut task, live) = self.find(owner, id).await?;
         if task.state != State::Working {
             return Ok(task);
         }
         let Some(live) = live else {
-            // It runs elsewhere, where its end is noticed.
+            // Another gateway runs it, and notices the end in the store.
             task.ends(&Outcome::Canceled, self.keep(&self.config(), task.callback.is_some()));
             let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
             return match self.store.finish(&task.kept(owner, &self.keeper, due)).await? {
@@ -264,18 +264,18 @@ impl Desk {
         Ok(live.task())
     }
 
-    /// Whether an address may be told of a task's end.
+    /// Checks a callback URL.
     fn admit(&self, url: &str) -> Result<()> {
         match &*self.teller.load() {
             Some(teller) => teller.admit(url),
-            None => Err(Fault::new(Code::InvalidInput, "callbacks are not offered here (look at the task instead)")),
+            None => Err(Fault::new(Code::InvalidInput, "Callbacks are not offered here (poll the task instead)")),
         }
     }
 
-    /// How long a task is kept after its end.
-    pub(super) fn keep(&self, config: &Config, told: bool) -> Duration {
-        let told = config.callbacks.as_ref().filter(|_| told).map(|callbacks| callbacks.give_up.get());
-        config.keep.get().max(told.unwrap_or_default())
+    /// Returns how long a task is kept after its end.
+    pub(super) fn keep(&self, config: &Config, has_callback: bool) -> Duration {
+        let retried = config.callbacks.as_ref().filter(|_| has_callback).map(|callbacks| callbacks.give_up.get());
+        config.keep.get().max(retried.unwrap_or_default())
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Live>>> {

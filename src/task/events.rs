@@ -1,43 +1,43 @@
-//! Server-sent events one by one: each gets an id that says its place, so that whoever lost the stream can say how far
-//! it came. The agent's own id stays readable behind the gateway's: `7` or `7-own`.
+//! Server-sent events: splits an agent's stream into events and gives each an id with its position, so that a client
+//! that lost the stream can resume it. The agent's own id follows the gateway's number: `7` or `7-own`.
 
 use bytes::Bytes;
 
-/// Cuts whole events out of a stream of bytes.
+/// Splits a byte stream into complete events.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
     held: Vec<u8>,
-    /// Bytes of the held line that were looked at already.
+    /// Number of bytes of the incomplete line that were scanned already.
     seen: usize,
-    /// Where the line that is being read begins.
+    /// Start of the current line.
     line: usize,
-    /// The line that is being read began in a part that has gone out.
+    /// Whether the start of the current line was already passed on.
     inside: bool,
     begun: bool,
-    /// The event that is being read was too long, and went out in part.
+    /// Whether the current event exceeded the limit and was passed on in part.
     torn: bool,
     numbered: u64,
 }
 
-/// A part of a stream that is passed on as it is.
+/// A part of a stream that is passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// The event's number.
+    /// Number of the event.
     pub(super) number: u64,
-    /// The bytes, of the whole event unless that was too long.
+    /// Bytes of the whole event, or of a part of an event that exceeds the limit.
     pub(super) bytes: Bytes,
-    /// Whether the event ends with them.
+    /// Whether the event ends with this part.
     pub(super) ends: bool,
 }
 
 impl Cutter {
-    /// The next number, for an event of the gateway's own.
+    /// Returns the next event number, for an event of the gateway.
     pub(super) fn number(&mut self) -> u64 {
         self.numbered += 1;
         self.numbered
     }
 
-    /// Takes what came; gives what is complete. Of an event longer than `longest` parts are given.
+    /// Takes bytes and returns the events that are complete. An event longer than `longest` is returned in parts.
     pub(super) fn push(&mut self, bytes: &[u8], longest: usize) -> Vec<Piece> {
         self.held.extend_from_slice(bytes);
         if !self.begun && self.held.len() >= 3 {
@@ -50,7 +50,7 @@ impl Cutter {
         if !self.begun {
             return pieces;
         }
-        // Taken out of what is held once for all events: an agent may send very many very short ones.
+        // Removed from the buffer once for all events, because an agent may send very many very short ones.
         let mut held = std::mem::take(&mut self.held);
         let mut from = 0;
         while let Some((end, next)) = self.line_end(&held) {
@@ -69,7 +69,7 @@ impl Cutter {
                 from = self.line;
             }
             if held.len() - from > longest {
-                // One line longer than that: it goes on as it comes.
+                // A line that exceeds the limit is passed on as it arrives.
                 pieces.extend(self.part(held.get(from..self.seen).unwrap_or_default()));
                 from = self.seen;
                 self.line = from;
@@ -82,15 +82,15 @@ impl Cutter {
         pieces
     }
 
-    /// What is left at the end of the stream.
+    /// Returns the remaining event at the end of the stream.
     pub(super) fn rest(&mut self) -> Option<Piece> {
         let rest = std::mem::take(&mut self.held);
         (self.line, self.seen) = (0, 0);
         self.event(&rest).filter(|_| !rest.is_empty())
     }
 
-    /// Where the line that is being read ends, and where the next begins; none while that is not known. A carriage
-    /// return that stands last may be half of an end.
+    /// Returns the end of the current line and the start of the next one; `None` while the line is incomplete. A
+    /// carriage return at the end of the buffer may be half of a CRLF.
     fn line_end(&mut self, held: &[u8]) -> Option<(usize, usize)> {
         let found = held.get(self.seen..)?.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
         let Some(found) = found else {
@@ -123,7 +123,7 @@ impl Cutter {
         if std::mem::take(&mut self.torn) {
             return Some(Piece { number: self.numbered, bytes: Bytes::copy_from_slice(bytes), ends: true });
         }
-        // Comments, and the empty lines between events, are the hop's own business.
+        // Comments and empty lines between events concern only the connection to the agent.
         lines(bytes).any(|line| !line.is_empty() && !line.starts_with(b":")).then(|| {
             let number = self.number();
             Piece { number, bytes: numbered(number, bytes).into(), ends: true }
@@ -131,7 +131,7 @@ impl Cutter {
     }
 }
 
-/// The event with its number as its id, and the agent's own id behind that.
+/// Returns the event with its number as id, followed by the agent's own id.
 fn numbered(number: u64, event: &[u8]) -> Vec<u8> {
     let is_id = |line: &&[u8]| *line == b"id" || line.starts_with(b"id:");
     let own = lines(event).filter(is_id).last().and_then(|line| line.get(3..));
@@ -147,13 +147,13 @@ fn numbered(number: u64, event: &[u8]) -> Vec<u8> {
         text.push(b'\n');
     }
     if !event.ends_with(b"\n") && !event.ends_with(b"\r") {
-        // A part of a line goes on.
+        // The bytes end within a line.
         text.pop();
     }
     text
 }
 
-/// The lines, each without its end; the empty one that ends an event too.
+/// Iterates over the lines without their ends, the empty line that ends an event included.
 fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -166,14 +166,14 @@ fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// An event of the gateway's own; `data` is one line. Without a name it is one like the agent's.
+/// Builds an event of the gateway; `data` is one line. With an empty name the event has no `event` field.
 pub(super) fn own(number: u64, name: &str, data: &str) -> Bytes {
     let name = if name.is_empty() { String::new() } else { format!("event: {name}\n") };
     Bytes::from(format!("id: {number}\n{name}data: {data}\n\n"))
 }
 
-/// The place that a `Last-Event-ID` names: `7` of `7-own`. Empty is the beginning.
-/// `None` if it is no id of ours.
+/// Parses a `Last-Event-ID` into an event number: 7 for `7` and `7-own`. The empty id is 0, the start of the stream.
+/// `None` if the gateway did not issue the id.
 pub fn position(id: &str) -> Option<u64> {
     let digits = id.split_once('-').map_or(id, |(digits, _)| digits);
     if id.is_empty() {

@@ -1,22 +1,22 @@
-//! Somebody who reads a stream's events, at its own pace.
+//! Reader of a stream's events, at its own pace.
 
 use super::Live;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What a follower finds.
+/// Result of reading the next event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A whole event, or a part of one that is very long; and whether the event ends with it.
+    /// A whole event or a part of a very long one, and whether the event ends with it.
     Bytes(Bytes, bool),
-    /// Nothing follows.
+    /// The stream ended.
     End,
-    /// What would follow is no longer kept.
+    /// The next event was evicted from the buffer.
     Lost,
 }
 
-/// Somebody who follows; when this is dropped, nobody does.
+/// Reads the events of a task or stream. Dropping it unregisters the reader.
 #[derive(Debug)]
 pub struct Follower {
     live: Arc<Live>,
@@ -29,10 +29,10 @@ impl Follower {
         Self { live, next, changed }
     }
 
-    /// What comes next. Nothing is lost when this is dropped half-way.
+    /// Waits for the next event. Cancel safe.
     pub async fn next(&mut self) -> Next {
         loop {
-            // Seen before the look: whatever changes after it is waited for.
+            // Marked before reading, so that a change after the read is waited for.
             self.changed.mark_unchanged();
             if let Some(next) = self.look() {
                 return next;
@@ -43,11 +43,11 @@ impl Follower {
         }
     }
 
-    /// `first`, and what there is behind it already, until that is `most` bytes long: written at once it costs one write.
+    /// Appends the available events to `first`, until there are `most` bytes, so that they need one write.
     pub fn gather(&mut self, (first, mut ends): (Bytes, bool), most: usize) -> (Bytes, bool) {
         let mut all = BytesMut::new();
         while first.len().max(all.len()) < most {
-            // An end, or a gap, is found again when it is asked for.
+            // An end or a gap is found again by the next read.
             let Some(Next::Bytes(more, whole)) = self.look() else { break };
             if all.is_empty() {
                 all.extend_from_slice(&first);
@@ -69,7 +69,7 @@ impl Follower {
         }
     }
 
-    /// What is followed.
+    /// The task or stream that is read.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }

@@ -1,4 +1,4 @@
-//! A task or stream that runs here: its events, kept within bounds for whoever follows, and what has become of it.
+//! A running task or stream: its event buffer, its readers and its outcome.
 
 use super::{
     Follower,
@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// Something that runs here, or has ended a moment ago.
+/// A task or stream that runs in this process, or ended recently.
 #[derive(Debug)]
 pub struct Live {
     pub(super) owner: Arc<str>,
@@ -21,8 +21,8 @@ pub struct Live {
     inner: Mutex<Inner>,
     changed: watch::Sender<u64>,
     canceled: watch::Sender<bool>,
-    /// Places among the streams that are kept, or the tasks that run.
-    _place: OwnedSemaphorePermit,
+    /// Permit of the limit on running tasks, or on resumable streams.
+    _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
@@ -32,14 +32,14 @@ struct Inner {
     cutter: Cutter,
     shelf: Shelf,
     followers: usize,
-    /// Since when nobody follows.
+    /// Since when there is no reader.
     alone: Instant,
     ended: Option<Instant>,
     saved: bool,
 }
 
 impl Live {
-    pub(super) fn new(task: Task, owner: Arc<str>, room: Room, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(task: Task, owner: Arc<str>, room: Room, permit: OwnedSemaphorePermit) -> Self {
         let now = Instant::now();
         let inner = Inner {
             task,
@@ -57,7 +57,7 @@ impl Live {
             inner: Mutex::new(inner),
             changed: watch::Sender::new(0),
             canceled: watch::Sender::new(false),
-            _place: place,
+            _permit: permit,
         }
     }
 
@@ -69,42 +69,42 @@ impl Live {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// How it stands.
+    /// Returns the current record.
     pub fn task(&self) -> Task {
         self.lock().task.clone()
     }
 
-    /// Its id.
+    /// Returns the id.
     pub fn id(&self) -> Arc<str> {
         Arc::clone(&self.lock().task.id)
     }
 
-    /// How it ended, once it has.
+    /// Returns the outcome; `None` while it runs.
     pub fn outcome(&self) -> Option<Outcome> {
         self.lock().outcome.clone()
     }
 
-    /// Resolves when it has ended.
+    /// Resolves when the task ended.
     pub async fn ended(&self) {
         let mut changed = self.changed.subscribe();
         while self.lock().ended.is_none() && changed.changed().await.is_ok() {}
     }
 
-    /// Asks that the agent be left.
+    /// Requests cancellation of the call to the agent.
     pub fn cancel(&self) {
         self.canceled.send_replace(true);
     }
 
-    /// Resolves when that was asked.
+    /// Resolves when cancellation was requested.
     pub async fn canceled(&self) {
         let mut canceled = self.canceled.subscribe();
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`.
         if canceled.wait_for(|canceled| *canceled).await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// Resolves when nobody has followed for `window`.
+    /// Resolves when there has been no reader for `window`.
     pub async fn abandoned(&self, window: Duration) {
         loop {
             let (followers, alone) = {
@@ -125,7 +125,7 @@ impl Live {
         }
     }
 
-    /// Takes a piece of the agent's stream; waits where that would lose what nobody has read.
+    /// Appends bytes of the agent's stream. Waits while that would evict events that no reader has read.
     pub async fn push(&self, bytes: &[u8]) {
         let pieces = {
             let mut inner = self.lock();
@@ -137,7 +137,7 @@ impl Live {
         }
     }
 
-    /// The agent's stream is at its end.
+    /// Appends the remaining event at the end of the agent's stream.
     pub async fn rest(&self) {
         let piece = self.lock().cutter.rest();
         if let Some(piece) = piece {
@@ -145,7 +145,7 @@ impl Live {
         }
     }
 
-    /// An event of the gateway's own.
+    /// Appends an event of the gateway.
     pub fn say(&self, name: &str, data: &str) {
         let mut inner = self.lock();
         let number = inner.cutter.number();
@@ -171,7 +171,7 @@ impl Live {
         self.tell();
     }
 
-    /// It is over. `last` says so to followers, unless the stream needs no word.
+    /// Ends the task or stream. `last` builds the final event, or `None` if readers need none.
     pub(super) fn end(
         &self,
         outcome: &Outcome,
@@ -200,7 +200,7 @@ impl Live {
         self.lock().task.state == State::Working
     }
 
-    /// Whether it is a stream, of which nothing is kept.
+    /// Whether it is a stream, which is not stored.
     pub(super) fn is_stream(&self) -> bool {
         self.room.lossless
     }
@@ -209,22 +209,22 @@ impl Live {
         self.lock().saved = true;
     }
 
-    /// Its end is not kept yet.
+    /// Whether it ended and its end is not saved yet.
     pub(super) fn is_unsaved(&self) -> bool {
         let inner = self.lock();
         inner.ended.is_some() && !inner.saved
     }
 
-    /// Nobody needs it any longer: it ended, that is kept, and whoever lost its events had `window` to come back.
+    /// Whether it can be dropped: it ended, the end is saved, and readers had `window` to resume.
     pub(super) fn is_done(&self, window: Duration) -> bool {
         let inner = self.lock();
         let past = |since: Instant| since.elapsed() >= window;
-        // What the agent streamed is only here; everything else is kept.
+        // The agent's events are only in memory; everything else is stored.
         let needed = inner.task.streamed && !inner.ended.is_some_and(past);
         inner.saved && inner.followers == 0 && inner.ended.is_some() && !needed
     }
 
-    /// The piece at a place: none where it has not come, an error where it was let go; and whether there is an end.
+    /// Returns the chunk at an index (`None` if it has not arrived, an error if it was evicted), and whether it ended.
     pub(super) fn look(&self, at: u64) -> (Result<Option<(Bytes, bool)>, ()>, bool) {
         let mut inner = self.lock();
         let read = inner.shelf.read(at);
@@ -236,7 +236,7 @@ impl Live {
         (read, ended)
     }
 
-    /// A follower has gone.
+    /// Unregisters a reader.
     pub(super) fn left(&self) {
         let mut inner = self.lock();
         inner.followers -= 1;
@@ -245,15 +245,15 @@ impl Live {
         self.tell();
     }
 
-    /// Follows it from behind the event `after`; 0 is the beginning. `None` if what follows that event is no longer
-    /// kept, or there was no such event.
+    /// Creates a reader that starts after event `after`; 0 is the start. `None` if the next event was evicted, or there
+    /// was no such event.
     pub fn follow(self: &Arc<Self>, after: u64) -> Option<Follower> {
         let inner = self.lock();
         let next = inner.shelf.behind(after)?;
         Some(self.followed(inner, next))
     }
 
-    /// Follows it from the oldest event that is kept whole.
+    /// Creates a reader that starts with the oldest complete event.
     pub fn follow_all(self: &Arc<Self>) -> Follower {
         let inner = self.lock();
         let next = inner.shelf.oldest();

@@ -1,4 +1,4 @@
-//! How the parts of a task are made: its record, the bounds of its events, the words about its end.
+//! Builders for the parts of a task: its record, the limits of its event buffer, its final event.
 
 use super::{
     callback::Teller,
@@ -16,13 +16,13 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use time::OffsetDateTime;
 
-/// The longest result that the last event repeats.
+/// Maximum size of a result that the final event includes, in bytes.
 const TOLD: usize = 64 << 10;
 
-/// What tells of tasks' ends, where that is wanted.
+/// Builds the callback sender, if callbacks are configured.
 ///
 /// # Errors
-/// Every value of `config` that cannot be used.
+/// Returns every value of `config` that cannot be used.
 pub(super) fn prepare(
     config: &Config,
     services: &Services<'_>,
@@ -32,21 +32,21 @@ pub(super) fn prepare(
         return Err(problems);
     }
     let Some(callbacks) = &config.callbacks else { return Ok(None) };
-    // Addresses that callers choose are https, whatever holds for documents.
-    let network = net::Config { insecure: false, ..services.network.clone() };
+    // Callers choose callback URLs, so these are https even if documents may be fetched over http.
+    let network = net::Config { allow_plaintext: false, ..services.network.clone() };
     let client = Client::build(&network, Arc::new(services.policy.public_only()))?;
     Teller::new(callbacks, client).map(|teller| Some(Arc::new(teller)))
 }
 
-/// The fault for what is not there, or not the caller's.
+/// Returns the fault for a task that does not exist or belongs to another caller.
 pub(super) fn nothing() -> Fault {
-    Fault::new(Code::NotFound, "there is no such task")
+    Fault::new(Code::NotFound, "There is no such task")
 }
 
-/// The record of a task that begins.
+/// Builds the record of a new task.
 pub(super) fn fresh(new: &New<'_>, now: OffsetDateTime) -> Task {
     Task {
-        // 122 random bits: whoever does not know it cannot guess it.
+        // 122 random bits: the id cannot be guessed.
         id: uuid::Uuid::new_v4().simple().to_string().into(),
         agent: new.agent.into(),
         operation: new.operation.into(),
@@ -63,24 +63,24 @@ pub(super) fn fresh(new: &New<'_>, now: OffsetDateTime) -> Task {
     }
 }
 
-/// The bounds of its events.
+/// Returns the limits of a task's event buffer.
 pub(super) fn room(config: &Config, lossless: bool) -> Room {
     let resume = config.resume.clone().unwrap_or_default();
     Room { size: resume.size.get(), events: resume.events as usize, lossless }
 }
 
-/// What the last event says: the task, without a result that is long.
+/// Returns the data of the final event: the task, without its result if that is long.
 pub(super) fn brief(task: &Task, poll: Duration) -> String {
     let is_long = task.result.as_ref().is_some_and(|result| result.get().len() > TOLD);
     if is_long { task.brief(poll).to_string() } else { task.view(poll) }
 }
 
-/// The record of a task that nobody runs any longer.
+/// Builds the final record of a task whose gateway died.
 pub(super) fn lost(kept: &KeptTask, keep: Duration) -> Option<Task> {
     let mut task = Task::read(kept)?;
     let fault = Fault::new(
         Code::AgentUnavailable,
-        "the gateway that ran this task is gone; whether the agent finished is not known",
+        "The gateway that ran this task stopped; whether the agent finished is unknown",
     );
     task.ends(&Outcome::Failed(fault), keep);
     Some(task)

@@ -1,6 +1,6 @@
-//! Calls that are answered later, and streams that are taken up again: a task's record and states, the events that are
-//! kept of it, telling of its end, and its end in a process that died. Tasks belong to whoever began them.
-//! Nothing is called and nothing is answered here: both are `gateway`'s.
+//! Asynchronous tasks and resumable event streams: a task's record and states, the buffer of its events, its callback,
+//! and the cleanup after a gateway process that died. A task belongs to the caller that started it. This module calls
+//! no agent and writes no response: `gateway` does.
 
 mod callback;
 mod config;
@@ -13,7 +13,7 @@ mod make;
 mod record;
 mod shelf;
 
-pub use callback::Callbacks as CallbackConfig;
+pub use callback::CallbackConfig;
 pub use config::{Config, Resume};
 pub use desk::{Desk, New, Services};
 pub use events::position;

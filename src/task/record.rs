@@ -1,4 +1,4 @@
-//! What is known of a task, as its caller reads it and as it is kept.
+//! Record of a task: its JSON for the caller, and its form in the store.
 
 use crate::{fault::Fault, store::KeptTask};
 use bytes::Bytes;
@@ -7,25 +7,25 @@ use serde_json::{Value, json, value::RawValue};
 use std::{sync::Arc, time::Duration};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// The greatest number of an event, as ids are read: that of the end where it is not known which came before.
+/// Greatest event number that an event id can have: used when a task ends and its last event number is unknown.
 const LAST: u64 = 999_999_999_999_999_999;
 
-/// How a task stands; the words are A2A's.
+/// State of a task, in A2A's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// The agent is called.
+    /// The agent is being called.
     Working,
-    /// The agent has answered.
+    /// The agent responded.
     Completed,
-    /// The call failed; the task says with which error.
+    /// The call failed; the task has the error.
     Failed,
-    /// Its caller did not want it any longer.
+    /// The caller canceled the task.
     Canceled,
 }
 
 impl State {
-    /// The word.
+    /// The state's name in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Working => "working",
@@ -39,71 +39,71 @@ impl State {
 /// How a call ended.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// With an answer.
+    /// The agent responded.
     Answered(Answer),
-    /// With a failure.
+    /// The call failed.
     Failed(Fault),
-    /// It was cancelled.
+    /// The caller canceled it.
     Canceled,
 }
 
-/// An agent's answer, whole and judged.
+/// An agent's complete, validated response.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The status.
+    /// HTTP status.
     pub status: u16,
-    /// The media type; empty where the agent named none.
+    /// Media type; empty if the agent sent none.
     pub media: Box<str>,
-    /// The body.
+    /// Body.
     pub body: Bytes,
-    /// Whether it was too long to be kept whole.
+    /// Whether the body was truncated because it exceeded the size limit.
     pub cut: bool,
 }
 
-/// A task.
+/// The record of a task.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Task {
-    /// Its id.
+    /// Id of the task.
     pub id: Arc<str>,
-    /// The agent.
+    /// Id of the agent.
     pub agent: Box<str>,
-    /// The operation; empty for the implied one.
+    /// Operation; empty for the implied one.
     pub operation: Box<str>,
-    /// The id of the call that began it.
+    /// Id of the call that started the task.
     pub request: Box<str>,
-    /// How it stands.
+    /// Current state.
     pub state: State,
-    /// When it began.
+    /// Time of the start.
     #[serde(with = "time::serde::rfc3339")]
     pub created: OffsetDateTime,
-    /// When its state changed last.
+    /// Time of the last change of state.
     #[serde(with = "time::serde::rfc3339")]
     pub updated: OffsetDateTime,
-    /// When it is forgotten.
+    /// Time at which the record is deleted.
     #[serde(with = "time::serde::rfc3339")]
     pub expires: OffsetDateTime,
-    /// The error, or what there is to say of the result, as the members that the caller reads.
+    /// The error, or the description of the result, as members of the caller's JSON.
     #[serde(default)]
     pub end: Value,
-    /// The result, as the agent wrote it: nothing of it is read twice, however deep it is or long its numbers are.
+    /// The result as raw JSON text: it is never parsed again, so its depth and the length of its numbers do not matter.
     #[serde(default)]
     pub result: Option<Box<RawValue>>,
-    /// The number of its last event.
+    /// Number of the last event.
     #[serde(default)]
     pub last: u64,
-    /// Whether the agent sent events of its own.
+    /// Whether the agent sent events.
     #[serde(default)]
     pub streamed: bool,
-    /// Where its end is to be told, and how often that was tried.
+    /// URL of the callback, and the number of attempts to deliver it.
     #[serde(default)]
     pub callback: Option<(Box<str>, u32)>,
 }
 
 impl Task {
-    /// What its caller reads (R79, R83, R86), as one line of JSON.
+    /// Returns the JSON for the caller (R79, R83, R86), on one line.
     pub fn view(&self, poll: Duration) -> String {
         let mut view = self.brief(poll).to_string();
-        // A result that is null is read as none.
+        // The store reads a null result as `None`.
         let result = self.result.as_deref().map(RawValue::get);
         if let Some(result) = result.or_else(|| (self.state == State::Completed).then_some("null")) {
             view.pop();
@@ -114,7 +114,7 @@ impl Task {
         view
     }
 
-    /// The same, without the result.
+    /// Returns the JSON for the caller, without the result.
     pub(super) fn brief(&self, poll: Duration) -> Value {
         let date = |at: OffsetDateTime| at.format(&Rfc3339).unwrap_or_default();
         let mut view = json!({
@@ -141,11 +141,11 @@ impl Task {
         view
     }
 
-    /// Ends it.
+    /// Records how the task ended and sets its expiry.
     pub fn ends(&mut self, outcome: &Outcome, keep: Duration) {
         self.updated = OffsetDateTime::now_utc();
         self.expires = self.updated + keep;
-        // Whoever follows elsewhere has come no further than this.
+        // Greater than the number of any event that a client of another gateway has read.
         self.last = LAST;
         (self.state, self.end, self.result) = match outcome {
             Outcome::Answered(answer) => {
@@ -157,7 +157,7 @@ impl Task {
         };
     }
 
-    /// As it is kept; `due` is when its end is to be told.
+    /// Converts the record for the store; `due` is when the callback is due.
     pub(super) fn kept(&self, owner: &Arc<str>, keeper: &Arc<str>, due: Option<OffsetDateTime>) -> KeptTask {
         KeptTask {
             id: Arc::clone(&self.id),
@@ -170,14 +170,14 @@ impl Task {
         }
     }
 
-    /// From what is kept; `None` where another program wrote it.
+    /// Parses a stored task; `None` if another program wrote it.
     pub(super) fn read(kept: &KeptTask) -> Option<Self> {
         serde_json::from_str(&kept.record).ok()
     }
 }
 
 impl Answer {
-    /// The result: JSON as it is, text as a string, anything else in Base64. And what there is to say of it.
+    /// Returns the members that describe the result, and the result: JSON as is, text as a string, the rest in Base64.
     fn members(&self) -> (Value, Option<Box<RawValue>>) {
         use base64::Engine as _;
         let mut object = serde_json::Map::new();
@@ -205,7 +205,7 @@ impl Answer {
     }
 }
 
-/// JSON on one line: outside of strings, which hold no line end, they mean nothing (RFC 8259 §2, §7).
+/// Puts JSON on one line: line ends occur only between tokens, where white space has no meaning (RFC 8259 §2, §7).
 fn one_line(text: &str) -> Option<Box<RawValue>> {
     let text = text.trim().to_owned();
     let text = if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], " ") } else { text };

@@ -1,31 +1,31 @@
-//! The events of one stream that are kept, the newest, within bounds.
+//! Event buffer of one stream: the newest events, within limits.
 
 use super::events::Piece;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// The bounds of what is kept of one stream.
+/// Limits of an event buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Bytes of events.
+    /// Maximum size of all events, in bytes.
     pub(super) size: usize,
-    /// Events.
+    /// Maximum number of events.
     pub(super) events: usize,
-    /// Nothing is let go before somebody has read it: the agent waits instead.
+    /// Whether no event is evicted before a reader has read it: the agent's stream waits instead.
     pub(super) lossless: bool,
 }
 
-/// What is kept.
+/// The buffer.
 #[derive(Debug)]
 pub(super) struct Shelf {
     room: Room,
     pieces: VecDeque<Piece>,
-    /// The place of the first piece among all that there were.
+    /// Index of the first buffered chunk in the stream.
     first: u64,
     bytes: usize,
-    /// Pieces up to here were read by somebody.
+    /// All chunks before this index were read.
     read: u64,
-    /// The last piece that was let go: its number, and whether its event ended with it.
+    /// The chunk that was evicted last: its event number, and whether it completed the event.
     gone: (u64, bool),
 }
 
@@ -34,17 +34,17 @@ impl Shelf {
         Self { room, pieces: VecDeque::new(), first: 0, bytes: 0, read: 0, gone: (0, true) }
     }
 
-    /// The number of the last event.
+    /// Returns the number of the last event.
     pub(super) fn last(&self) -> u64 {
         self.pieces.back().map_or(self.gone.0, |piece| piece.number)
     }
 
-    /// Whether the last event is whole.
+    /// Whether the last event is complete.
     pub(super) fn is_between(&self) -> bool {
         self.pieces.back().map_or(self.gone.1, |piece| piece.ends)
     }
 
-    /// Whether `piece` fits once what was read is let go.
+    /// Whether `piece` fits after evicting chunks that were read.
     pub(super) fn fits(&self, piece: &Piece) -> bool {
         let (mut bytes, mut count, mut first) = (self.bytes, self.pieces.len(), self.first);
         for old in &self.pieces {
@@ -59,7 +59,7 @@ impl Shelf {
         true
     }
 
-    /// Keeps a piece, and lets the oldest go for it.
+    /// Appends a chunk, and evicts the oldest chunks to make room.
     pub(super) fn put(&mut self, piece: Piece) {
         while self.bytes + piece.bytes.len() > self.room.size || self.pieces.len() >= self.room.events {
             let Some(old) = self.pieces.pop_front() else { break };
@@ -71,7 +71,7 @@ impl Shelf {
         self.pieces.push_back(piece);
     }
 
-    /// The place behind the event `after`; 0 is the beginning.
+    /// Returns the index of the chunk after event `after`; 0 is the start of the stream.
     pub(super) fn behind(&self, after: u64) -> Option<u64> {
         match self.pieces.iter().rposition(|piece| piece.number <= after) {
             Some(at) => {
@@ -82,7 +82,7 @@ impl Shelf {
         }
     }
 
-    /// The place of the oldest event that is whole.
+    /// Returns the index of the oldest complete event.
     pub(super) fn oldest(&self) -> u64 {
         if self.gone.1 {
             return self.first;
@@ -91,10 +91,10 @@ impl Shelf {
         self.first + torn as u64
     }
 
-    /// The piece at a place, none where it has not come yet.
+    /// Returns the chunk at an index, or `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// It was let go.
+    /// The chunk was evicted.
     pub(super) fn read(&mut self, at: u64) -> Result<Option<(Bytes, bool)>, ()> {
         let place = at.checked_sub(self.first).ok_or(())?;
         let piece = usize::try_from(place).ok().and_then(|place| self.pieces.get(place));

@@ -1,6 +1,8 @@
-//! A task from its message to what is published for it: the protocol's steps in its order (R120). An envelope is taken
-//! apart without being trusted: its parts stay text until their turn comes, so that nothing in one keeps the others
-//! from being judged, however deep or odd it is.
+//! Validation of a task envelope and the messages that result from a task, in the order of the protocol's steps (R120).
+//! The members of an envelope stay raw JSON until their step, so that a malformed or deeply nested member does not
+//! prevent the validation of the others.
+
+mod task_result;
 
 use super::{
     DEEPEST,
@@ -17,21 +19,21 @@ use serde_json::{Value, value::RawValue};
 use std::time::Instant;
 use uuid::Uuid;
 
-/// Nested arrays and objects in an input; the agent's contract may ask for less.
+/// Maximum nesting of arrays and objects in an input; the agent's contract may demand less.
 const NESTED: u16 = json::DEEPEST - 10;
 
-/// What becomes of a message.
+/// Result of validating a message.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// Nothing is published; why, for the log.
+    /// Publish nothing; the reason goes to the log.
     Discard(&'static str),
-    /// A failure is published.
+    /// Publish an error.
     Refuse(Told),
-    /// The agent is called.
+    /// Call the agent.
     Process(Box<Task>),
 }
 
-/// Something to publish, QoS 1 and not retained.
+/// A message to publish with QoS 1, not retained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) topic: String,
@@ -39,37 +41,37 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Whether it is for whoever asked, and no task for another agent.
+    /// Whether this is a response to a conversation, as opposed to a task for another agent.
     pub(super) fn is_answer(&self) -> bool {
         self.topic.starts_with("/conversations/")
     }
 }
 
-/// A task that may be processed.
+/// A valid task.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Task {
-    /// A UUID of version 4, as it was written.
+    /// A UUID of version 4, in the sender's spelling.
     pub(super) id: String,
-    /// Where the answer goes unless the task goes on.
+    /// Topic of the response if the task has no next step.
     answers: String,
     conversation: String,
-    /// What the agent is to do with it, if told.
+    /// Instruction for the agent.
     pub(super) instruction: Option<String>,
-    /// One JSON text, as it came.
+    /// The input: one JSON text, byte for byte.
     pub(super) input: Bytes,
     next: Option<Next>,
 }
 
-/// Where a task goes on, and as what.
+/// Next step of a task: its destination and instruction.
 #[derive(Clone, Debug, PartialEq)]
 struct Next {
     to: Onward,
     instruction: Option<String>,
-    /// The steps after that, as they came.
+    /// The steps after that, as raw JSON.
     next: Option<String>,
 }
 
-/// An envelope, or a `next` in one: its members as they came. Members that are not known are passed over (R114).
+/// An envelope, or a `next` member of one: its members as raw JSON. Unknown members are ignored (R114).
 #[derive(serde::Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default)]
@@ -86,7 +88,7 @@ struct Envelope<'a> {
     next: Option<&'a RawValue>,
 }
 
-/// One agent at its broker: who it is, and which tasks it has had.
+/// Validates the messages of one agent on its broker and discards duplicates.
 #[derive(Debug)]
 pub(super) struct Desk {
     agent: String,
@@ -99,40 +101,40 @@ impl Desk {
         Self { agent: agent.to_owned(), topic: topic::input(agent), memory }
     }
 
-    /// The agent.
+    /// Id of the agent.
     pub(super) fn agent(&self) -> &str {
         &self.agent
     }
 
-    /// Steps 1 to 6.
+    /// Executes steps 1 to 6 of the protocol and records the id of the task.
     pub(super) fn judge(&mut self, arrived: &Arrived<'_>, now: Instant) -> Verdict {
         if arrived.retained {
-            return Verdict::Discard("it is retained");
+            return Verdict::Discard("retained message");
         }
         if canonical(arrived.topic) != self.topic {
-            return Verdict::Discard("it came on another topic");
+            return Verdict::Discard("received on another topic");
         }
         if arrived.payload.len() > LARGEST {
-            return Verdict::Discard("it is longer than 256 KiB");
+            return Verdict::Discard("longer than 256 KiB");
         }
         let Some(envelope) = std::str::from_utf8(arrived.payload).ok().and_then(Envelope::read) else {
-            return Verdict::Discard("it is no task envelope");
+            return Verdict::Discard("not a task envelope");
         };
-        // R120: a task whose topic is another's is nobody's.
+        // R120: no error is published for a task whose topic belongs to another agent.
         if text(envelope.topic).is_none_or(|topic| canonical(&topic) != self.topic) {
-            return Verdict::Discard("its topic is not the one on which it came");
+            return Verdict::Discard("its topic differs from the topic it was received on");
         }
         let id = text(envelope.task_id).filter(|id| is_task(id));
         if let Some(id) = id.as_deref().and_then(|id| Uuid::parse_str(id).ok())
             && !self.memory.is_first(id, now)
         {
-            return Verdict::Discard("it came before");
+            return Verdict::Discard("duplicate task");
         }
         let conversation = text(envelope.conversation_id).filter(|id| topic::is_conversation(id));
         let depth = envelope.depth();
         let read = match depth {
             Ok(depth) if depth > DEEPEST => {
-                let message = format!("the pipeline has more than {DEEPEST} further steps");
+                let message = format!("The pipeline has more than {DEEPEST} further steps");
                 Err(Failure::new(Kind::PipelineDepthExceeded, message))
             }
             Ok(_) => self.parse(&envelope, id.as_deref(), conversation.as_deref()),
@@ -145,11 +147,11 @@ impl Desk {
                 payload: failure.payload(id.as_deref()),
             }),
             // R123
-            (Err(_), None) => Verdict::Discard("it is not valid, and names no conversation that could be told"),
+            (Err(_), None) => Verdict::Discard("invalid, and without a conversation for the error"),
         }
     }
 
-    /// Step 6: the whole envelope (R110–R112).
+    /// Validates the whole envelope: step 6 (R110–R112).
     fn parse(&self, envelope: &Envelope<'_>, id: Option<&str>, conversation: Option<&str>) -> Result<Task, Failure> {
         let id = id.ok_or_else(|| invalid("task_id must be a UUID of version 4"))?;
         let conversation = conversation.ok_or_else(|| invalid("conversation_id must name a conversation"))?;
@@ -171,7 +173,7 @@ impl Desk {
     }
 }
 
-/// A message as it came.
+/// A message, as received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived<'a> {
     pub(super) topic: &'a str,
@@ -179,58 +181,13 @@ pub(super) struct Arrived<'a> {
     pub(super) retained: bool,
 }
 
-impl Task {
-    /// Steps 8 and 9: what is published once the agent has answered with this JSON text, or has failed.
-    pub(super) fn done(&self, answer: Result<&RawValue, Failure>) -> Told {
-        let told = answer.and_then(|answer| {
-            let (topic, payload) = match &self.next {
-                Some(Next { to: Onward::Agent(topic), instruction, next }) => {
-                    (topic.clone(), self.onward(topic, instruction.as_deref(), answer, next.as_deref()))
-                }
-                Some(Next { to, .. }) => (to.topic().to_owned(), self.response(answer)),
-                None => (self.answers.clone(), self.response(answer)),
-            };
-            match payload {
-                Some(payload) if payload.len() <= LARGEST => Ok(Told { topic, payload }),
-                _ => Err(Failure::new(Kind::ToolExecutionFailed, "the agent's answer is larger than a message may be")),
-            }
-        });
-        told.unwrap_or_else(|failure| Told { topic: self.answers.clone(), payload: failure.payload(Some(&self.id)) })
-    }
-
-    fn response(&self, answer: &RawValue) -> Option<Vec<u8>> {
-        #[derive(serde::Serialize)]
-        struct Response<'a> {
-            response: &'a RawValue,
-            task_id: &'a str,
-        }
-        serde_json::to_vec(&Response { response: answer, task_id: &self.id }).ok()
-    }
-
-    /// The task for the next agent: the same, with this agent's answer as its input (R112).
-    fn onward(&self, topic: &str, instruction: Option<&str>, input: &RawValue, next: Option<&str>) -> Option<Vec<u8>> {
-        #[derive(serde::Serialize)]
-        struct Onward<'a> {
-            task_id: &'a str,
-            conversation_id: &'a str,
-            topic: &'a str,
-            instruction: Option<&'a str>,
-            input: &'a RawValue,
-            next: Option<&'a RawValue>,
-        }
-        let conversation_id = &self.conversation;
-        let next: Option<&RawValue> = next.map(serde_json::from_str).transpose().ok()?;
-        serde_json::to_vec(&Onward { task_id: &self.id, conversation_id, topic, instruction, input, next }).ok()
-    }
-}
-
 impl<'a> Envelope<'a> {
-    /// Reads an object; nothing in it is looked at yet, so that no depth can do harm.
+    /// Reads an object. Its members stay unparsed, so that no nesting exhausts the stack.
     fn read(text: &'a str) -> Option<Self> {
         text.trim_start().starts_with('{').then(|| serde_json::from_str(text).ok())?
     }
 
-    /// How many steps follow, counted to one more than may (R121).
+    /// Counts the steps that follow, up to one more than allowed (R121).
     fn depth(&self) -> Result<usize, Failure> {
         let (mut depth, mut at) = (0, present(self.next));
         while let Some(next) = at.filter(|_| depth <= DEEPEST) {
@@ -261,7 +218,7 @@ fn invalid(message: &str) -> Failure {
     Failure::new(Kind::InvalidInput, message)
 }
 
-/// A member that is there and not null.
+/// Filters out a member that is absent or null.
 fn present(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|raw| raw.get() != "null")
 }

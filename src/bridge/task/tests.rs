@@ -1,4 +1,4 @@
-//! The nine steps, one after the other and on whatever may arrive.
+//! Task envelopes: the protocol's nine steps, and arbitrary input.
 
 use super::*;
 use crate::bridge::instructed;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const TOPIC: &str = "/control/agents/a/input";
 
-fn desk() -> Desk {
+fn validator() -> Desk {
     Desk::new("a", Memory::new(100, Duration::from_secs(60)))
 }
 
@@ -19,16 +19,16 @@ fn envelope() -> Value {
     })
 }
 
-fn judge(desk: &mut Desk, envelope: &Value) -> Verdict {
-    desk.judge(&arrived(envelope.to_string().as_bytes()), Instant::now())
+fn validate(validator: &mut Desk, envelope: &Value) -> Verdict {
+    validator.judge(&arrived(envelope.to_string().as_bytes()), Instant::now())
 }
 
 fn arrived(payload: &[u8]) -> Arrived<'_> {
     Arrived { topic: TOPIC, payload, retained: false }
 }
 
-fn task(desk: &mut Desk, envelope: &Value) -> Task {
-    match judge(desk, envelope) {
+fn task(validator: &mut Desk, envelope: &Value) -> Task {
+    match validate(validator, envelope) {
         Verdict::Process(task) => *task,
         other => panic!("{other:?}"),
     }
@@ -36,7 +36,7 @@ fn task(desk: &mut Desk, envelope: &Value) -> Task {
 
 fn refusal(verdict: Verdict) -> (String, Value) {
     match verdict {
-        Verdict::Refuse(told) => (told.topic, serde_json::from_slice(&told.payload).unwrap()),
+        Verdict::Refuse(outgoing) => (outgoing.topic, serde_json::from_slice(&outgoing.payload).unwrap()),
         other => panic!("{other:?}"),
     }
 }
@@ -47,28 +47,28 @@ fn deep(levels: usize) -> Value {
 
 fn answered(task: &Task, answer: &str) -> (String, Value) {
     let raw = RawValue::from_string(answer.to_owned()).unwrap();
-    let told = task.done(Ok(&raw));
-    (told.topic, serde_json::from_slice(&told.payload).unwrap())
+    let outgoing = task.done(Ok(&raw));
+    (outgoing.topic, serde_json::from_slice(&outgoing.payload).unwrap())
 }
 
 #[test]
-fn r110_r111_a_good_task_is_processed_with_its_input_as_it_came() {
+fn r110_r111_a_valid_task_is_processed_with_its_input_byte_for_byte() {
     let text = format!(
         r#"{{"task_id":"{}","conversation_id":"c","topic":"control//agents/a/input/","input":{{"n": 1.10, "big":123456789012345678901234567890}},"more":1}}"#,
         Uuid::new_v4()
     );
-    let Verdict::Process(task) = desk().judge(&arrived(text.as_bytes()), Instant::now()) else { panic!() };
+    let Verdict::Process(task) = validator().judge(&arrived(text.as_bytes()), Instant::now()) else { panic!() };
     assert_eq!(&task.input[..], br#"{"n": 1.10, "big":123456789012345678901234567890}"#);
     let mut plain = envelope();
     plain["input"] = json!("hi");
-    assert_eq!(&self::task(&mut desk(), &plain).input[..], b"\"hi\"");
+    assert_eq!(&self::task(&mut validator(), &plain).input[..], b"\"hi\"");
 }
 
 #[test]
 fn r106_r120_step_2_a_retained_message_is_ignored() {
     let text = envelope().to_string();
-    let verdict = desk().judge(&Arrived { retained: true, ..arrived(text.as_bytes()) }, Instant::now());
-    assert_eq!(verdict, Verdict::Discard("it is retained"));
+    let verdict = validator().judge(&Arrived { retained: true, ..arrived(text.as_bytes()) }, Instant::now());
+    assert_eq!(verdict, Verdict::Discard("retained message"));
 }
 
 #[test]
@@ -77,51 +77,55 @@ fn r120_step_3_a_task_with_another_topic_is_discarded_even_with_a_conversation()
         let mut wrong = envelope();
         wrong["topic"] = topic;
         wrong["next"] = deep(17);
-        assert!(matches!(judge(&mut desk(), &wrong), Verdict::Discard(_)), "{wrong}");
+        assert!(matches!(validate(&mut validator(), &wrong), Verdict::Discard(_)), "{wrong}");
     }
     let mut without = envelope();
     without.as_object_mut().unwrap().remove("topic");
-    assert!(matches!(judge(&mut desk(), &without), Verdict::Discard(_)));
+    assert!(matches!(validate(&mut validator(), &without), Verdict::Discard(_)));
 }
 
 #[test]
-fn r109_step_3_topics_are_compared_in_their_one_spelling() {
+fn r109_step_3_topics_are_compared_in_their_canonical_spelling() {
     for topic in ["//control//agents/a/input/", "control/agents/a/input"] {
         let mut odd = envelope();
         odd["topic"] = json!(topic);
-        task(&mut desk(), &odd);
+        task(&mut validator(), &odd);
         let text = envelope().to_string();
-        let came = Arrived { topic, ..arrived(text.as_bytes()) };
-        assert!(matches!(desk().judge(&came, Instant::now()), Verdict::Process(_)));
+        let message = Arrived { topic, ..arrived(text.as_bytes()) };
+        assert!(matches!(validator().judge(&message, Instant::now()), Verdict::Process(_)));
     }
 }
 
 #[test]
-fn r125_step_4_a_duplicate_is_discarded_whatever_became_of_the_first() {
-    let mut desk = desk();
+fn r125_step_4_a_duplicate_is_discarded_even_if_the_first_was_refused() {
+    let mut validator = validator();
     let good = envelope();
-    task(&mut desk, &good);
-    assert_eq!(judge(&mut desk, &good), Verdict::Discard("it came before"));
+    task(&mut validator, &good);
+    assert_eq!(validate(&mut validator, &good), Verdict::Discard("duplicate task"));
     let mut deeper = envelope();
     deeper["next"] = deep(17);
-    refusal(judge(&mut desk, &deeper));
-    assert_eq!(judge(&mut desk, &deeper), Verdict::Discard("it came before"));
+    refusal(validate(&mut validator, &deeper));
+    assert_eq!(validate(&mut validator, &deeper), Verdict::Discard("duplicate task"));
     let mut shouted = good.clone();
     shouted["task_id"] = json!(good["task_id"].as_str().unwrap().to_uppercase());
-    assert_eq!(judge(&mut desk, &shouted), Verdict::Discard("it came before"), "the same id in another spelling");
+    assert_eq!(
+        validate(&mut validator, &shouted),
+        Verdict::Discard("duplicate task"),
+        "the same id in another spelling"
+    );
 }
 
 #[test]
-fn r121_step_5_sixteen_steps_may_follow_and_no_more() {
+fn r121_step_5_a_pipeline_has_at_most_sixteen_further_steps() {
     let mut most = envelope();
     most["next"] = deep(16);
-    task(&mut desk(), &most);
+    task(&mut validator(), &most);
     for levels in [17, 30, 100] {
         let mut beyond = envelope();
         beyond["next"] = deep(levels);
-        // It is judged before the rest is parsed (R120).
+        // The depth is checked before the rest is parsed (R120).
         beyond["input"] = json!(7);
-        let (topic, error) = refusal(judge(&mut desk(), &beyond));
+        let (topic, error) = refusal(validate(&mut validator(), &beyond));
         assert_eq!(
             (topic.as_str(), &error["error"]["code"]),
             ("/conversations/c-1/a", &json!("pipeline_depth_exceeded"))
@@ -131,17 +135,17 @@ fn r121_step_5_sixteen_steps_may_follow_and_no_more() {
 }
 
 #[test]
-fn r121_a_depth_that_no_parser_takes_is_still_told() {
+fn r121_a_pipeline_too_deep_for_any_parser_gets_the_depth_error() {
     let next = format!("{}null{}", format!(r#"{{"topic":"{TOPIC}","next":"#).repeat(3000), "}".repeat(3000));
     let id = Uuid::new_v4();
     let text = format!(r#"{{"task_id":"{id}","conversation_id":"c","topic":"{TOPIC}","input":"x","next":{next}}}"#);
     assert!(text.len() <= LARGEST);
-    let (_, error) = refusal(desk().judge(&arrived(text.as_bytes()), Instant::now()));
+    let (_, error) = refusal(validator().judge(&arrived(text.as_bytes()), Instant::now()));
     assert_eq!(error["error"]["code"], "pipeline_depth_exceeded");
 }
 
 #[test]
-fn r122_step_6_what_breaks_the_envelope_is_told_to_its_conversation() {
+fn r122_step_6_an_invalid_envelope_gets_an_error_on_its_conversation() {
     let wrong: [(&str, Value); 14] = [
         ("task_id", json!("task-1")),
         ("task_id", json!(1)),
@@ -161,14 +165,14 @@ fn r122_step_6_what_breaks_the_envelope_is_told_to_its_conversation() {
     for (member, value) in wrong {
         let mut broken = envelope();
         broken[member] = value;
-        let (topic, error) = refusal(judge(&mut desk(), &broken));
+        let (topic, error) = refusal(validate(&mut validator(), &broken));
         assert_eq!(topic, "/conversations/c-1/a");
         assert_eq!(error["error"]["code"], "invalid_input", "{broken}");
         assert!(error["error"]["message"].as_str().unwrap().starts_with(member), "{error}");
     }
     let mut without = envelope();
     without.as_object_mut().unwrap().remove("input");
-    assert_eq!(refusal(judge(&mut desk(), &without)).1["error"]["message"], "input is required");
+    assert_eq!(refusal(validate(&mut validator(), &without)).1["error"]["message"], "input is required");
 }
 
 #[test]
@@ -185,12 +189,12 @@ fn r123_without_a_conversation_nothing_is_published() {
     ] {
         let mut lost = envelope();
         lost["conversation_id"] = id;
-        assert!(matches!(judge(&mut desk(), &lost), Verdict::Discard(_)), "{lost}");
+        assert!(matches!(validate(&mut validator(), &lost), Verdict::Discard(_)), "{lost}");
     }
 }
 
 #[test]
-fn r122_messages_that_are_no_envelopes_are_discarded() {
+fn r122_messages_that_are_not_envelopes_are_discarded() {
     let large = json!({"topic": TOPIC, "input": "x".repeat(LARGEST)}).to_string();
     for payload in [
         &b""[..],
@@ -204,25 +208,25 @@ fn r122_messages_that_are_no_envelopes_are_discarded() {
         b"{\"topic\": \"\xff\"}",
         large.as_bytes(),
     ] {
-        assert!(matches!(desk().judge(&arrived(payload), Instant::now()), Verdict::Discard(_)));
+        assert!(matches!(validator().judge(&arrived(payload), Instant::now()), Verdict::Discard(_)));
     }
 }
 
 #[test]
-fn r107_step_9_the_answer_goes_to_the_conversation() {
+fn r107_step_9_the_response_goes_to_the_conversation() {
     let envelope = envelope();
-    let task = task(&mut desk(), &envelope);
+    let task = task(&mut validator(), &envelope);
     let expected = json!({"response": {"x": [1]}, "task_id": envelope["task_id"]});
     assert_eq!(answered(&task, r#"{"x":[1]}"#), ("/conversations/c-1/a".to_owned(), expected));
 }
 
 #[test]
-fn r112_step_8_the_answer_becomes_the_input_of_the_next() {
+fn r112_step_8_the_response_becomes_the_input_of_the_next_step() {
     let mut envelope = envelope();
     let then = json!({"topic": "/control/agents/c/input", "instruction": null, "input": null, "next": null});
     envelope["next"] =
         json!({"topic": "control/agents/b/input/", "instruction": "shorten", "input": null, "next": then});
-    let (topic, onward) = answered(&task(&mut desk(), &envelope), "\"long\"");
+    let (topic, onward) = answered(&task(&mut validator(), &envelope), "\"long\"");
     assert_eq!(topic, "/control/agents/b/input");
     assert_eq!(
         onward,
@@ -233,18 +237,18 @@ fn r112_step_8_the_answer_becomes_the_input_of_the_next() {
     );
     let mut last = self::envelope();
     last["next"] = json!({"topic": "/conversations/other/x"});
-    let (topic, response) = answered(&task(&mut desk(), &last), "1");
+    let (topic, response) = answered(&task(&mut validator(), &last), "1");
     assert_eq!((topic.as_str(), &response["response"]), ("/conversations/other/x", &json!(1)));
 }
 
 #[test]
-fn r116_an_answer_that_is_too_large_is_a_failure() {
-    let (_, error) = answered(&task(&mut desk(), &envelope()), &json!("x".repeat(LARGEST)).to_string());
+fn r116_a_response_that_is_too_large_becomes_an_error() {
+    let (_, error) = answered(&task(&mut validator(), &envelope()), &json!("x".repeat(LARGEST)).to_string());
     assert_eq!(error["error"]["code"], "tool_execution_failed");
 }
 
 #[test]
-fn an_instruction_joins_the_input() {
+fn an_instruction_is_merged_into_the_input() {
     let of = |input: &str, instruction| {
         let text = instructed(Bytes::from(input.to_owned()), instruction);
         serde_json::from_slice::<Value>(&text).unwrap()
@@ -277,13 +281,13 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn r122_no_message_does_harm(payload in prop::collection::vec(any::<u8>(), 0..400), topic in "\\PC{0,40}", retained: bool) {
-        desk().judge(&Arrived { topic: &topic, payload: &payload, retained }, Instant::now());
-        desk().judge(&arrived(&payload), Instant::now());
+    fn r122_arbitrary_messages_cause_no_panic(payload in prop::collection::vec(any::<u8>(), 0..400), topic in "\\PC{0,40}", retained: bool) {
+        validator().judge(&Arrived { topic: &topic, payload: &payload, retained }, Instant::now());
+        validator().judge(&arrived(&payload), Instant::now());
     }
 
     #[test]
-    fn r122_r123_whatever_an_envelope_holds_it_is_answered_on_its_conversation_or_not_at_all(
+    fn r122_r123_arbitrary_envelopes_get_an_error_on_their_conversation_or_none(
         members in prop::collection::btree_map("task_id|conversation_id|topic|instruction|input|next|x", any_json(), 0..7),
         keeps_topic: bool,
     ) {
@@ -291,17 +295,17 @@ proptest! {
         if keeps_topic {
             odd["topic"] = json!(TOPIC);
         }
-        match judge(&mut desk(), &odd) {
+        match validate(&mut validator(), &odd) {
             Verdict::Discard(_) => {}
-            Verdict::Refuse(told) => {
-                prop_assert_eq!(told.topic, format!("/conversations/{}/a", odd["conversation_id"].as_str().unwrap()));
+            Verdict::Refuse(outgoing) => {
+                prop_assert_eq!(outgoing.topic, format!("/conversations/{}/a", odd["conversation_id"].as_str().unwrap()));
             }
             Verdict::Process(task) => prop_assert!(is_task(&task.id) && task.answers.starts_with("/conversations/")),
         }
     }
 
     #[test]
-    fn an_instructed_input_is_json_again(input in any_json(), instruction in "\\PC{0,20}") {
+    fn an_input_with_a_merged_instruction_is_valid_json(input in any_json(), instruction in "\\PC{0,20}") {
         let text = instructed(Bytes::from(input.to_string()), Some(&instruction));
         let read: Value = serde_json::from_slice(&text).unwrap();
         prop_assert!(read.get("instruction").is_some());

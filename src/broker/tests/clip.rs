@@ -1,4 +1,4 @@
-//! Packets that are too long, and bytes that are no packets.
+//! Packets that are too long, and bytes that are not MQTT packets.
 
 use crate::broker::clip::{Clip, LONGEST};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn packet(kind: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What comes out of `bytes`, read `step` bytes at a time.
+/// Returns the output for `bytes`, read `step` bytes at a time.
 async fn clipped(bytes: Vec<u8>, step: usize) -> Vec<u8> {
     let (mut out, mut buffer) = (Vec::new(), vec![0; step]);
     let mut clip = Clip::new(std::io::Cursor::new(bytes));
@@ -30,7 +30,7 @@ async fn clipped(bytes: Vec<u8>, step: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_long_is_cut_and_what_follows_is_whole() {
+async fn a_message_that_is_too_long_is_truncated_and_the_next_packets_are_intact() {
     let (small, after) = (packet(0x30, b"small"), packet(0x32, b"after"));
     for length in [LONGEST, LONGEST + 1, 3 * LONGEST, 20 << 20] {
         let body: Vec<u8> = (0..length).map(|at| at as u8).collect();
@@ -43,7 +43,7 @@ async fn a_message_that_is_too_long_is_cut_and_what_follows_is_whole() {
 }
 
 #[tokio::test]
-async fn packets_of_other_kinds_are_never_cut() {
+async fn packets_of_other_types_are_never_truncated() {
     let long = packet(0x90, &vec![1; LONGEST + 100]);
     assert!(clipped(long.clone(), 4096).await == long);
     let empty = [packet(0xd0, b""), packet(0xd0, b"")].concat();
@@ -51,16 +51,16 @@ async fn packets_of_other_kinds_are_never_cut() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_mqtt_pass_for_their_reader_to_refuse() {
+async fn bytes_that_are_not_mqtt_pass_unchanged() {
     let odd = [b"\x30\xff\xff\xff\xff\xff".to_vec(), vec![7; 100_000]].concat();
     assert!(clipped(odd.clone(), 999).await == odd);
-    // A packet that ends too early ends too early.
+    // A packet that ends too early is not completed.
     assert_eq!(clipped(b"\x30\x05ab".to_vec(), 10).await, b"\x30\x05ab");
 }
 
 proptest! {
     #[test]
-    fn short_packets_pass_as_they_are(
+    fn short_packets_pass_unchanged(
         packets in proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..300)), 0..20),
         step in 1usize..600,
     ) {
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_or_stall(bytes in proptest::collection::vec(any::<u8>(), 0..2_000), step in 1usize..50) {
+    fn arbitrary_bytes_cause_no_panic_or_stall(bytes in proptest::collection::vec(any::<u8>(), 0..2_000), step in 1usize..50) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let out = runtime.block_on(clipped(bytes.clone(), step));
         prop_assert!(out.len() <= bytes.len());

@@ -1,12 +1,12 @@
-//! Packets that are cut and topics as they are spelled. Real brokers are spoken to in `tests/it`; scripted ones in
-//! the tests of the registry's feed.
+//! Truncated packets and canonical topics. Real brokers are tested in `tests/it`, scripted ones in the tests of the
+//! registry's MQTT feed.
 
 mod clip;
 
 use super::*;
 
 #[test]
-fn r109_topics_have_one_spelling() {
+fn r109_topics_have_one_canonical_spelling() {
     for (topic, spelled) in [
         ("//control//agents/foo/", "/control/agents/foo"),
         ("control/agents/foo", "/control/agents/foo"),
@@ -20,7 +20,7 @@ fn r109_topics_have_one_spelling() {
 }
 
 #[test]
-fn pauses_differ_and_stay_near_what_was_asked() {
+fn jittered_pauses_differ_and_stay_within_half_of_the_pause() {
     let second = Duration::from_secs(1);
     let pauses: Vec<Duration> = (0..100).map(|_| jittered(second)).collect();
     assert!(pauses.iter().all(|pause| (second / 2..=second * 3 / 2).contains(pause)), "{pauses:?}");

@@ -1,12 +1,11 @@
-//! How long an answer may be used without asking again (RFC 9111), by its own words only: nothing is guessed from
-//! when it was last changed.
+//! Freshness lifetime of a response (RFC 9111), as its headers state it; no heuristic from its last modification.
 
 use http::{HeaderMap, Request, Response, header};
 use http_cache_semantics::{CacheOptions, CachePolicy};
 use reqwest::Url;
 use std::time::{Duration, SystemTime};
 
-/// How long the answer with these fields stays fresh; `None` where it does not say, or must be asked for each time.
+/// Returns how long a response with these headers stays fresh; `None` if that is unstated or it must be revalidated.
 pub fn lifetime(url: &Url, headers: &HeaderMap) -> Option<Duration> {
     let (request, _) = Request::get(url.as_str()).body(()).ok()?.into_parts();
     let (mut response, ()) = Response::new(()).into_parts();
@@ -21,7 +20,7 @@ pub fn lifetime(url: &Url, headers: &HeaderMap) -> Option<Duration> {
     Some(lifetime).filter(|lifetime| !lifetime.is_zero())
 }
 
-/// How long a server that cannot answer asks to be left alone (RFC 9110 §10.2.3).
+/// Parses the `Retry-After` of a response (RFC 9110 §10.2.3), in seconds.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)

@@ -1,5 +1,5 @@
-//! Fetching from one source that the operator named: its credential goes there and nowhere else, redirects and links
-//! that lead elsewhere are vetted as anybody's would be, and everything ends in bounds.
+//! Fetches from one source that the operator configured. The source's credential is sent to its own origin only;
+//! redirects and links to other origins are subject to the address policy. All fetches are bounded.
 
 mod credential;
 mod fresh;
@@ -16,39 +16,39 @@ use credential::Login;
 use http::{HeaderMap, HeaderValue, header};
 use reqwest::Url;
 
-/// More than any fetch may take.
+/// Longer than the timeout of any fetch.
 const AMPLE: Span = Span::secs(3_600);
 
-/// The way to one source.
+/// HTTP client for one source.
 #[derive(Debug)]
 pub struct Session {
-    /// For the source itself: with its certificate and its authorities.
+    /// For the source's own origin: with its client certificate and its authorities.
     own: reqwest::Client,
-    /// For every other place.
+    /// For all other origins.
     other: Client,
     url: Url,
     login: Login,
     bounds: Bounds,
 }
 
-/// A complete answer, whatever its status; redirects were followed.
+/// Complete response, whatever its status, after following redirects.
 #[derive(Debug)]
 pub struct Answer {
-    /// Where it came from at last.
+    /// URL of the final response.
     pub url: Url,
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// Its fields.
+    /// Headers.
     pub headers: HeaderMap,
-    /// Its body, never longer than asked.
+    /// Body, within the size limit.
     pub body: Bytes,
 }
 
 impl Session {
-    /// The way to the source at `url`; `other` fetches what lies elsewhere.
+    /// Builds the client for the source at `url`; `other` fetches from other origins.
     ///
     /// # Errors
-    /// Everything that cannot be used, by its name in the source's settings.
+    /// Returns every unusable value, by its path in the source's settings.
     pub fn build(
         config: &Config,
         other: &Client,
@@ -67,15 +67,15 @@ impl Session {
         Ok(Self { own, other: other.clone(), url, login, bounds })
     }
 
-    /// The configured address.
+    /// Returns the configured URL.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Whatever answers a GET of `url` with these fields besides the credential.
+    /// Sends a GET to `url` with these headers and the credential, and returns the final response.
     ///
     /// # Errors
-    /// An address on the way is refused, or no complete answer came in bounds.
+    /// A URL on the way is denied, or there was no complete response within the limits.
     pub async fn get(&self, url: &Url, fields: &HeaderMap) -> Result<Answer, FetchError> {
         let late =
             |_| FetchError::Failed { url: url.to_string(), why: format!("takes longer than {}", self.bounds.time) };
@@ -111,7 +111,7 @@ impl Session {
                 if answer.status != 401 {
                     return Ok(answer);
                 }
-                // It may have been withdrawn before its time: one more is asked for, once.
+                // The token may have been revoked before its expiry: request another one, once.
                 let token = tokens.get(Some(&token)).await?;
                 ask(Some((header::AUTHORIZATION, token))).await
             }
@@ -124,7 +124,7 @@ impl Session {
         url: &Url,
         fields: &HeaderMap,
     ) -> Result<Answer, FetchError> {
-        // The time of all hops together is bounded above, and told better there.
+        // The caller limits the total time of all hops, with a better error.
         let bounds = Bounds { time: AMPLE, ..self.bounds };
         visit::answer(url, request.headers(fields.clone()), bounds).await
     }
@@ -139,5 +139,5 @@ fn own(config: &Config, mtls: Option<&Mtls>) -> Result<reqwest::Client, Vec<Stri
             builder = builder.tls_certs_only(authorities);
         }
     }
-    builder.build().map_err(|why| vec![format!("mtls: no TLS client can be made ({})", client::chain(&why))])
+    builder.build().map_err(|why| vec![format!("mtls: cannot build a TLS client ({})", client::chain(&why))])
 }

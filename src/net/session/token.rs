@@ -1,4 +1,4 @@
-//! Tokens by OAuth 2.0's client credentials: asked for when there is none, kept until shortly before they end.
+//! Access tokens by OAuth 2.0 client credentials: requested when needed, cached until shortly before they expire.
 
 use super::credential::{ClientCredentials, bearer_value};
 use crate::{
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::{sync::Mutex, time::Instant};
 
 const BOUNDS: Bounds = Bounds { size: Size::kib(64), time: Span::secs(10) };
-/// What counts where the server does not say how long a token does (RFC 6749 §5.1 only recommends it).
+/// Lifetime in seconds if the server states none (RFC 6749 §5.1 only recommends to state it).
 const UNSAID: u64 = 300;
-/// A token is renewed this long before it ends, or in the last tenth of a short life.
+/// How long before its expiry a token is renewed; at most a tenth of its lifetime.
 const BEFORE: Duration = Duration::from_secs(30);
-/// No token is kept for longer, whatever is said.
+/// Maximum lifetime in seconds, whatever the server states.
 const LONGEST: u64 = 86_400;
 
-/// The tokens of one client.
+/// Token cache of one OAuth client.
 #[derive(Debug)]
 pub(super) struct Tokens {
     client: Client,
@@ -35,7 +35,7 @@ struct Held {
     until: Instant,
 }
 
-/// RFC 6749 §5.1; what else stands there does not matter.
+/// Token response (RFC 6749 §5.1); other members are ignored.
 #[derive(Deserialize)]
 struct Granted {
     access_token: Box<str>,
@@ -51,7 +51,7 @@ impl Tokens {
         let url = client.vet(&from.token_url).map_err(|why| problems.push(format!("token_url: {why}")));
         let secret = from.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
         if from.client_id.is_empty() {
-            problems.push("client_id: must be the gateway's name at the token endpoint".to_owned());
+            problems.push("client_id: is empty (the gateway's client id at the token endpoint)".to_owned());
         }
         let (Ok(url), Ok(secret), true) = (url, secret, problems.is_empty()) else { return Err(problems) };
         Ok(Self {
@@ -64,9 +64,9 @@ impl Tokens {
         })
     }
 
-    /// A token that should count now; one that was `refused` is not given again.
+    /// Returns a valid token; requests a new one if the cached one expired or equals `refused`.
     pub(super) async fn get(&self, refused: Option<&HeaderValue>) -> Result<HeaderValue, FetchError> {
-        // Held while asking, so that many requests ask once.
+        // Locked during the request, so that concurrent callers request one token.
         let mut held = self.held.lock().await;
         let usable = held.as_ref().filter(|held| held.until > Instant::now() && Some(&held.value) != refused);
         if let Some(held) = usable {
@@ -88,12 +88,12 @@ impl Tokens {
         if reply.status != 200 {
             return Err(FetchError::Status { url: self.url.to_string(), status: reply.status });
         }
-        // What came is not repeated: there may be a token in it.
+        // Errors do not repeat the response, because it may hold a token.
         let unreadable = |why: &str| FetchError::Unreadable { url: self.url.to_string(), why: why.to_owned() };
         let granted: Granted =
-            serde_json::from_slice(&reply.body).map_err(|_| unreadable("is not the token response expected"))?;
+            serde_json::from_slice(&reply.body).map_err(|_| unreadable("is not the expected token response"))?;
         if granted.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-            return Err(unreadable("grants a token of another kind than bearer"));
+            return Err(unreadable("has a token_type other than bearer"));
         }
         let value = bearer_value(&Secret::new(granted.access_token)).map_err(|why| unreadable(&why))?;
         let said = granted.expires_in.and_then(|said| said.as_u64().or_else(|| said.as_str()?.parse().ok()));
@@ -102,7 +102,7 @@ impl Tokens {
     }
 }
 
-/// RFC 6749 §2.3.1: names and secrets are form-encoded before they become HTTP Basic.
+/// Form-encodes a client id or secret for HTTP Basic (RFC 6749 §2.3.1).
 fn form_encoded(text: &str) -> String {
     reqwest::Url::parse_with_params("x:/", [("", text)])
         .ok()

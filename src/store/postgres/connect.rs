@@ -1,5 +1,5 @@
-//! The way to a database: its URL read, and who is believed to be it. Beyond this machine nothing is sent that is not
-//! encrypted for a server whose certificate holds; on it, the URL decides.
+//! Connection settings of a PostgreSQL database: parses the URL and decides on TLS. Connections beyond this machine
+//! always use TLS with a verified certificate; on this machine the URL decides.
 
 use super::{Address, PATIENCE};
 use crate::store::address::read;
@@ -11,7 +11,7 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How to reach the database.
+/// How to connect to the database.
 #[derive(Clone)]
 pub(super) struct Way {
     pub(super) config: Config,
@@ -22,13 +22,13 @@ impl Way {
     pub(super) fn new(address: &Address, authorities: Option<&Path>) -> Result<Self, String> {
         let mut config = read(address.load()?.expose())?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err("names no host (postgres://user@host:5432/database)".to_owned());
+            return Err("has no host (postgres://user@host:5432/database)".to_owned());
         }
         let mode = if is_here(&config) { config.get_ssl_mode() } else { SslMode::Require };
         if mode == SslMode::Require && config.get_ssl_mode() == SslMode::Disable {
-            return Err("says sslmode=disable of a host beyond this machine (leave it out: TLS is required)".to_owned());
+            return Err("has sslmode=disable for a host beyond this machine (remove it: TLS is required)".to_owned());
         }
-        // A server on this machine often shows a certificate of its own making: TLS only where it is asked for.
+        // Servers on this machine often have a self-signed certificate: TLS only if the URL demands it.
         let mode = if mode == SslMode::Require { mode } else { SslMode::Disable };
         bound(config.ssl_mode(mode));
         let roots = if mode == SslMode::Require { roots(authorities)? } else { RootCertStore::empty() };
@@ -42,12 +42,12 @@ impl Way {
     }
 }
 
-/// The server ends what takes too long; a commit that is answered is on its disk, whatever its own settings say.
+/// Sets server-side timeouts, and synchronous commits whatever the settings of the server.
 fn bound(config: &mut Config) {
-    let asked = config.get_options().unwrap_or_default();
+    let options = config.get_options().unwrap_or_default();
     let millis = PATIENCE.as_millis();
     let bounds = format!(
-        "{asked} -c statement_timeout={millis} -c lock_timeout={millis} \
+        "{options} -c statement_timeout={millis} -c lock_timeout={millis} \
          -c idle_in_transaction_session_timeout={} -c synchronous_commit=on",
         2 * millis
     );
@@ -71,7 +71,7 @@ fn is_loopback(ip: &IpAddr) -> bool {
 
 fn roots(authorities: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    // What the system has but cannot be read is left out: what is missing shows when a certificate is not believed.
+    // Unreadable system certificates are skipped: a missing authority shows when a certificate is rejected.
     for certificate in rustls_native_certs::load_native_certs().certs {
         drop(roots.add(certificate));
     }
@@ -82,19 +82,19 @@ fn roots(authorities: Option<&Path>) -> Result<RootCertStore, String> {
         roots.add(certificate.map_err(|why| unusable(&why))?).map_err(|why| unusable(&why))?;
         found = true;
     }
-    if found { Ok(roots) } else { Err(unusable(&"it holds no certificate in PEM form")) }
+    if found { Ok(roots) } else { Err(unusable(&"it holds no certificate in PEM")) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn way(url: &str) -> Result<Way, String> {
+    fn config(url: &str) -> Result<Way, String> {
         url.parse::<Address>().and_then(|address| Way::new(&address, None))
     }
 
     #[test]
-    fn what_leaves_this_machine_is_encrypted_and_what_stays_is_as_the_url_says() {
+    fn connections_beyond_this_machine_use_tls_and_local_ones_follow_the_url() {
         for (url, mode) in [
             ("postgres://u@db.example/x", SslMode::Require),
             ("postgres://u@db.example/x?sslmode=prefer", SslMode::Require),
@@ -104,16 +104,16 @@ mod tests {
             ("postgres://u@localhost/x?sslmode=require", SslMode::Require),
             ("postgres://u@%2Frun%2Fpostgresql/x", SslMode::Disable),
         ] {
-            assert_eq!(way(url).unwrap().config.get_ssl_mode(), mode, "{url}");
+            assert_eq!(config(url).unwrap().config.get_ssl_mode(), mode, "{url}");
         }
-        assert!(way("postgres://u@db.example/x?sslmode=disable").is_err());
-        assert!(way("postgres:///x").err().unwrap().contains("host"));
+        assert!(config("postgres://u@db.example/x?sslmode=disable").is_err());
+        assert!(config("postgres:///x").err().unwrap().contains("host"));
     }
 
     #[test]
-    fn a_password_is_never_written_nor_repeated() {
-        let told = "postgres://u:hunter2@db/x".parse::<Address>().unwrap_err();
-        assert!(told.contains("env:") && !told.contains("hunter2"), "{told}");
+    fn a_password_in_the_url_is_refused_and_never_repeated() {
+        let error = "postgres://u:hunter2@db/x".parse::<Address>().unwrap_err();
+        assert!(error.contains("env:") && !error.contains("hunter2"), "{error}");
         for broken in ["postgres://u:hunter2@db:port/x", "mysql://u:hunter2@db/x", "hunter2"] {
             assert!(!broken.parse::<Address>().unwrap_err().contains("hunter2"), "{broken}");
         }

@@ -1,5 +1,5 @@
-//! Hears of changes that other gateways made. A connection that is lost is made again, later each time and never at
-//! the same moment as others; whatever was missed meanwhile is looked for once it is back.
+//! Listens for changes by other gateways (LISTEN/NOTIFY). A lost connection is re-established with growing, jittered
+//! delays; readers look for missed changes once it is back.
 
 use super::{PATIENCE, Trouble, connect::Way};
 use futures_util::{StreamExt, stream};
@@ -7,43 +7,43 @@ use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_postgres::AsyncMessage;
 
-/// Where changes are told.
+/// Name of the notification channel.
 pub(super) const CHANNEL: &str = "gatepost_registry";
 
 const SOONEST: Duration = Duration::from_millis(200);
 const LATEST: Duration = Duration::from_secs(10);
 
-/// Listens for as long as it is polled.
-pub(super) async fn listen(way: Way, changes: Arc<watch::Sender<u64>>) {
+/// Listens for as long as the future is polled.
+pub(super) async fn listen(settings: Way, changes: Arc<watch::Sender<u64>>) {
     let mut wait = SOONEST;
     loop {
         let began = tokio::time::Instant::now();
-        let Err(why) = once(&way, &changes).await;
+        let Err(why) = once(&settings, &changes).await;
         if began.elapsed() > LATEST {
             wait = SOONEST;
         }
-        tracing::debug!(%why, "the registry's database does not tell of changes; they are looked for instead");
+        tracing::debug!(%why, "LISTEN on the registry's database failed; readers poll for changes instead");
         tokio::time::sleep(jittered(wait)).await;
         wait = (wait * 2).min(LATEST);
     }
 }
 
-/// Between half of `wait` and all of it. A random id is random enough for this.
+/// Returns half of `wait` to all of it, by the randomness of a UUID.
 fn jittered(wait: Duration) -> Duration {
     let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
     wait.mul_f64(0.5 + 0.5 * f64::from((high >> 48) as u16) / f64::from(u16::MAX))
 }
 
-async fn once(way: &Way, changes: &watch::Sender<u64>) -> Result<Infallible, Trouble> {
-    let connecting = way.config.connect(way.tls.clone());
+async fn once(settings: &Way, changes: &watch::Sender<u64>) -> Result<Infallible, Trouble> {
+    let connecting = settings.config.connect(settings.tls.clone());
     let (client, mut connection) = tokio::time::timeout(PATIENCE, connecting).await.map_err(|_| Trouble::Time)??;
     let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
     let listen = format!("listen {CHANNEL}");
-    let mut asked = pin!(client.batch_execute(&listen));
+    let mut command = pin!(client.batch_execute(&listen));
     let mut listening = false;
     loop {
         tokio::select! {
-            answered = &mut asked, if !listening => {
+            answered = &mut command, if !listening => {
                 answered?;
                 listening = true;
                 changes.send_modify(|count| *count += 1);

@@ -1,6 +1,6 @@
-//! Documents in PostgreSQL, which several gateways may share. A few connections, each question bounded in time; a
-//! connection that only listens tells of changes that others made. A database that is down costs its own questions
-//! and nothing else.
+//! Document store in PostgreSQL, which several gateways may share: a small connection pool with a timeout for each
+//! query, and one connection that listens for changes by other gateways. An unreachable database fails only the queries
+//! that need it.
 
 mod connect;
 mod listen;
@@ -24,12 +24,12 @@ use tokio_postgres::{
     types::{IsNull, ToSql, Type},
 };
 
-/// How long one question may take, its connection included.
+/// Timeout of one query, connecting included.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Outcome = std::result::Result<Written, Refused>;
 
-/// A database, reached when it is needed.
+/// A PostgreSQL database, connected when needed.
 pub(super) struct Postgres {
     pooled: Pooled,
     changes: Arc<watch::Sender<u64>>,
@@ -38,27 +38,27 @@ pub(super) struct Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Postgres").field("status", &self.pooled.pool.status()).finish_non_exhaustive()
+        to.debug_struct("PostgresDocumentStore").field("status", &self.pooled.pool.status()).finish_non_exhaustive()
     }
 }
 
-/// Why a question was not answered.
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
-    #[error("no connection: {0}")]
+    #[error("cannot connect: {0}")]
     Pool(#[from] deadpool_postgres::PoolError),
-    #[error("{}", told(.0))]
+    #[error("{}", error_with_source(.0))]
     Database(#[from] tokio_postgres::Error),
     #[error("{0}")]
     Newer(String),
-    #[error("no answer in {} s", PATIENCE.as_secs())]
+    #[error("timed out after {} s", PATIENCE.as_secs())]
     Time,
     #[error("the connection was closed")]
     Closed,
 }
 
-/// The whole of it: the crate's own words leave out what the server said.
-fn told(why: &tokio_postgres::Error) -> String {
+/// Formats the error with its source: the crate's own text omits what the server said.
+fn error_with_source(why: &tokio_postgres::Error) -> String {
     match std::error::Error::source(why) {
         Some(source) => format!("{why}: {source}"),
         None => why.to_string(),
@@ -67,23 +67,23 @@ fn told(why: &tokio_postgres::Error) -> String {
 
 impl From<Trouble> for Fault {
     fn from(why: Trouble) -> Self {
-        Fault::new(Code::Overloaded, "the database cannot be reached").retry_after(Duration::from_secs(2)).detail(why)
+        Fault::new(Code::Overloaded, "The database is not available").retry_after(Duration::from_secs(2)).detail(why)
     }
 }
 
 impl Postgres {
-    /// Prepares to reach the database, and tries once.
+    /// Prepares the connection pool and tries to connect once.
     pub(super) async fn open(address: &Address, authorities: Option<&Path>) -> std::result::Result<Self, String> {
-        let way = Way::new(address, authorities)?;
+        let settings = Way::new(address, authorities)?;
         let pooled = Pooled::new(address, authorities)?;
         let changes = Arc::new(watch::Sender::new(0));
         let mut listening = JoinSet::new();
-        listening.spawn(listen::listen(way, Arc::clone(&changes)));
+        listening.spawn(listen::listen(settings, Arc::clone(&changes)));
         let store = Self { pooled, changes, _listening: listening };
         match store.pooled.bounded(async { store.pooled.client().await.map(drop) }).await {
             Err(Trouble::Newer(why)) => return Err(why),
             Err(why) => {
-                tracing::warn!(%why, "the registry's database cannot be reached; it is asked again when needed")
+                tracing::warn!(%why, "cannot connect to the registry's database; trying again with each query")
             }
             Ok(()) => {}
         }
@@ -117,15 +117,15 @@ impl Postgres {
             return Ok((Ok(written), false));
         }
         run(&transaction, &steps).await?;
-        let told = transaction.prepare_cached("select pg_notify($1, $2)").await?;
-        transaction.execute(&told, &[&listen::CHANNEL, &revision.to_string()]).await?;
+        let notify = transaction.prepare_cached("select pg_notify($1, $2)").await?;
+        transaction.execute(&notify, &[&listen::CHANNEL, &revision.to_string()]).await?;
         transaction.commit().await?;
         Ok((Ok(written), true))
     }
 
     async fn since_mark(&self, mark: Option<&Mark>, most: usize) -> std::result::Result<Since, Trouble> {
         let mut client = self.pooled.client().await?;
-        // One moment for both questions: what was forgotten, and what is there.
+        // One snapshot for both queries: the forgotten removals, and the documents.
         let builder = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
         let transaction = builder.start().await?;
         let standing = transaction.query_one(plan::STANDING, &[]).await?;
@@ -139,7 +139,7 @@ impl Postgres {
     }
 }
 
-/// Whether the URL can be used, and its authorities.
+/// Checks the URL and the certificate authorities.
 pub(super) fn check(address: &Address, authorities: Option<&Path>) -> std::result::Result<(), String> {
     Way::new(address, authorities).map(drop)
 }
@@ -149,15 +149,15 @@ impl Store for Postgres {
     async fn write(&self, write: Write) -> Result<Outcome> {
         let (outcome, changed) = self.pooled.bounded(self.write_one(&write)).await?;
         if changed {
-            // Told at once, not only when the notice comes round.
+            // Notified directly, without waiting for the database's notification.
             self.changes.send_modify(|count| *count += 1);
         }
         Ok(outcome)
     }
 
     async fn get(&self, id: &str) -> Result<Option<Kept>> {
-        let asked = async { Ok(get(&**self.pooled.client().await?, id).await?) };
-        Ok(self.pooled.bounded(asked).await?)
+        let query = async { Ok(get(&**self.pooled.client().await?, id).await?) };
+        Ok(self.pooled.bounded(query).await?)
     }
 
     async fn since(&self, mark: Option<&Mark>, most: usize) -> Result<Since> {
@@ -165,12 +165,12 @@ impl Store for Postgres {
     }
 
     async fn history(&self, id: &str, most: usize) -> Result<Vec<Past>> {
-        let asked = async {
+        let query = async {
             let rows = self.pooled.client().await?.query(plan::HISTORY, &[&id, &plan::count(most)]).await?;
             let past = |row: &Row| Ok(plan::past(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
             rows.iter().map(past).collect()
         };
-        Ok(self.pooled.bounded(asked).await?)
+        Ok(self.pooled.bounded(query).await?)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -178,7 +178,7 @@ impl Store for Postgres {
     }
 }
 
-/// All at once rather than one round trip after another, in their order: others wait for this transaction.
+/// Executes the statements in order, pipelined without waiting for each round trip: other writers wait for this lock.
 async fn run(transaction: &Transaction<'_>, steps: &[Step]) -> std::result::Result<(), Trouble> {
     let mut prepared = Vec::with_capacity(steps.len());
     for (text, values) in steps {

@@ -1,4 +1,4 @@
-//! A few connections to a database, each question bounded in time; the tables are made with the first.
+//! Connection pool of a PostgreSQL database, with a timeout for each query. The first connection migrates the schema.
 
 use super::{Address, PATIENCE, Trouble, connect::Way};
 use crate::store::{
@@ -9,24 +9,24 @@ use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, R
 use std::{future::Future, path::Path};
 use tokio::sync::OnceCell;
 
-/// Connections at once, besides the one that listens.
+/// Maximum number of connections, besides the one that listens.
 const CONNECTIONS: usize = 8;
-/// Held while tables are made, so that of several gateways that start at once one makes them.
+/// Key of the advisory lock that lets one of several starting gateways migrate the schema.
 const MIGRATING: i64 = 0x6761_7465_706f_7374;
 
-/// The connections.
+/// A connection pool.
 pub(in crate::store) struct Pooled {
     pub(super) pool: Pool,
-    /// Whether the tables are known to be there.
+    /// Set after the schema was migrated.
     ready: OnceCell<()>,
 }
 
 impl Pooled {
-    /// Prepares to reach the database, and does not try.
+    /// Creates the pool without connecting.
     pub(in crate::store) fn new(address: &Address, authorities: Option<&Path>) -> Result<Self, String> {
-        let way = Way::new(address, authorities)?;
+        let settings = Way::new(address, authorities)?;
         let recycling_method = RecyclingMethod::Verified;
-        let manager = Manager::from_config(way.config, way.tls, ManagerConfig { recycling_method });
+        let manager = Manager::from_config(settings.config, settings.tls, ManagerConfig { recycling_method });
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS)
             .runtime(Runtime::Tokio1)
@@ -38,15 +38,15 @@ impl Pooled {
         Ok(Self { pool, ready: OnceCell::new() })
     }
 
-    /// A question within its time.
+    /// Limits a query to its timeout.
     pub(in crate::store) async fn bounded<T>(
         &self,
-        question: impl Future<Output = Result<T, Trouble>> + Send,
+        query: impl Future<Output = Result<T, Trouble>> + Send,
     ) -> Result<T, Trouble> {
-        tokio::time::timeout(PATIENCE, question).await.unwrap_or(Err(Trouble::Time))
+        tokio::time::timeout(PATIENCE, query).await.unwrap_or(Err(Trouble::Time))
     }
 
-    /// A connection to tables that are there.
+    /// Returns a connection, after migrating the schema.
     pub(in crate::store) async fn client(&self) -> Result<Object, Trouble> {
         let mut client = self.pool.get().await?;
         self.ready.get_or_try_init(|| migrate(&mut client)).await?;

@@ -1,4 +1,4 @@
-//! Tasks in PostgreSQL, which several gateways may share, through a few connections that are made when they are needed.
+//! Task store in PostgreSQL, which several gateways may share, with a small connection pool.
 
 use super::{Came, Engine, KeptTask, Line, kept, returns};
 use crate::{
@@ -11,22 +11,22 @@ use crate::{
 use std::{fmt, path::Path};
 use tokio_postgres::{Row, types::ToSql};
 
-/// A database, reached when it is needed.
+/// A PostgreSQL database, connected when needed.
 pub(super) struct Database(Pooled);
 
 impl fmt::Debug for Database {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Database").finish_non_exhaustive()
+        to.debug_struct("PostgresTaskStore").finish_non_exhaustive()
     }
 }
 
 impl Database {
-    /// Prepares to reach the database, and tries once.
+    /// Prepares the connection pool and tries to connect once.
     pub(super) async fn open(address: &Address, authorities: Option<&Path>) -> std::result::Result<Self, String> {
         let pooled = Pooled::new(address, authorities)?;
         match pooled.bounded(async { pooled.client().await.map(drop) }).await {
             Err(Trouble::Newer(why)) => return Err(why),
-            Err(why) => tracing::warn!(%why, "the database of tasks cannot be reached; it is asked again when needed"),
+            Err(why) => tracing::warn!(%why, "cannot connect to the task database; trying again with each query"),
             Ok(()) => {}
         }
         Ok(Self(pooled))
@@ -59,10 +59,10 @@ impl Database {
 
 #[async_trait::async_trait]
 impl Engine for Database {
-    const BEAT: &'static str = "insert into gatepost_keepers (id, seen)
+    const HEARTBEAT: &'static str = "insert into gatepost_keepers (id, seen)
         values ($1, cast(extract(epoch from clock_timestamp()) * 1000000 as bigint))
         on conflict (id) do update set seen = excluded.seen";
-    const DEAD: &'static str = "delete from gatepost_keepers
+    const DELETE_DEAD: &'static str = "delete from gatepost_keepers
         where seen <= cast(extract(epoch from clock_timestamp()) * 1000000 as bigint) - $1";
 
     async fn run(&self, lines: Vec<Line>) -> Result<Came> {

@@ -1,5 +1,5 @@
-//! Tasks in the file of SQLite that documents are in, through a connection and a thread of their own. Transactions that
-//! wait together are made durable together, and each is answered only then.
+//! Task store in the SQLite file of the documents, with its own connection and thread. Queued transactions are
+//! committed in batches, and each is answered after its commit.
 
 use super::{Came, Engine, KeptTask, Line, kept, returns};
 use crate::{
@@ -10,9 +10,9 @@ use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
 use std::{fmt, path::Path, thread, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
-/// Transactions that may wait.
+/// Capacity of the queue of transactions.
 const WAITING: usize = 512;
-/// Transactions that are made durable together.
+/// Maximum number of transactions in one commit.
 const TOGETHER: usize = 64;
 
 type Ran = std::result::Result<Came, String>;
@@ -22,19 +22,19 @@ struct Asked {
     answer: oneshot::Sender<Ran>,
 }
 
-/// An open file.
+/// An open SQLite file.
 pub(super) struct File {
     asked: mpsc::Sender<Asked>,
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("File").finish_non_exhaustive()
+        to.debug_struct("SqliteTaskStore").finish_non_exhaustive()
     }
 }
 
 impl File {
-    /// Opens the file, or makes it; blocks.
+    /// Opens or creates the file. Blocks.
     pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
         let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
         create(path).map_err(|why| unusable(&why))?;
@@ -49,17 +49,16 @@ impl File {
 
 #[async_trait::async_trait]
 impl Engine for File {
-    const BEAT: &'static str = "insert into gatepost_keepers (id, seen)
+    const HEARTBEAT: &'static str = "insert into gatepost_keepers (id, seen)
         values ($1, cast(unixepoch('subsec') * 1000000 as integer))
         on conflict (id) do update set seen = excluded.seen";
-    const DEAD: &'static str =
+    const DELETE_DEAD: &'static str =
         "delete from gatepost_keepers where seen <= cast(unixepoch('subsec') * 1000000 as integer) - $1";
 
     async fn run(&self, lines: Vec<Line>) -> Result<Came> {
-        let busy =
-            || Fault::new(Code::Overloaded, "the store of tasks is too busy").retry_after(Duration::from_secs(1));
+        let busy = || Fault::new(Code::Overloaded, "The task store is overloaded").retry_after(Duration::from_secs(1));
         let failed = |why| {
-            let fault = Fault::new(Code::Overloaded, "the store of tasks cannot be used");
+            let fault = Fault::new(Code::Overloaded, "The task store failed");
             fault.retry_after(Duration::from_secs(5)).detail(why)
         };
         let (answer, answered) = oneshot::channel();
@@ -71,10 +70,10 @@ impl Engine for File {
 fn run_all(mut connection: Connection, mut waiting: mpsc::Receiver<Asked>) {
     let mut batch = Vec::with_capacity(TOGETHER);
     while waiting.blocking_recv_many(&mut batch, TOGETHER) > 0 {
-        // Where the batch fails as a whole it was undone as a whole, and everybody is told so.
+        // A batch that fails as a whole was rolled back as a whole, so each of its transactions failed.
         let ran = run_batch(&mut connection, &batch).unwrap_or_else(|why| vec![Err(why.to_string()); batch.len()]);
         for (asked, ran) in batch.drain(..).zip(ran) {
-            // Whoever asked may have gone; the change stands all the same.
+            // The caller may be gone; the transaction was committed nevertheless.
             drop(asked.answer.send(ran));
         }
     }
@@ -89,7 +88,7 @@ fn run_batch(connection: &mut Connection, batch: &[Asked]) -> rusqlite::Result<V
     let mut transaction = connection.transaction_with_behavior(behavior)?;
     let mut all = Vec::with_capacity(batch.len());
     for asked in batch {
-        // What is refused, or fails alone, is undone alone.
+        // A transaction that is refused or fails is rolled back alone.
         let savepoint = transaction.savepoint()?;
         let ran = run_one(&savepoint, &asked.lines);
         if matches!(ran, Ok(Ok(_))) {

@@ -1,0 +1,43 @@
+//! SQL statements of the task store, for both engines.
+
+/// The tables, as a step of the schema migrations.
+pub(in crate::store) const TABLES: &str = "
+    create table gatepost_tasks (
+        id text primary key, owner text not null, keeper text not null, open bigint not null,
+        expires bigint not null, due bigint, record text not null);
+    create index gatepost_tasks_owner on gatepost_tasks (owner);
+    create index gatepost_tasks_keeper on gatepost_tasks (keeper, open);
+    create index gatepost_tasks_expires on gatepost_tasks (expires);
+    create index gatepost_tasks_due on gatepost_tasks (due);
+    create table gatepost_keepers (id text primary key, seen bigint not null);
+    create table gatepost_task_count (one integer primary key check (one = 1), tasks bigint not null);
+    insert into gatepost_task_count values (1, 0);
+";
+
+pub(super) const COUNT: &str = "update gatepost_task_count set tasks = tasks + 1 where tasks < $1";
+pub(super) const BEGIN: &str = "insert into gatepost_tasks (id, owner, keeper, open, expires, due, record)
+    select cast($1 as text), cast($2 as text), cast($3 as text), 1, cast($4 as bigint), cast($5 as bigint),
+        cast($6 as text)
+    where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)";
+pub(super) const ENDED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
+    where owner = $1 and open = 0 and due is null limit 1";
+pub(super) const FORGET: &str = "delete from gatepost_tasks where id in (
+    select id from gatepost_tasks where owner = $1 and open = 0 and due is null order by expires limit $2)";
+pub(super) const FINISH: &str =
+    "update gatepost_tasks set open = 0, expires = $2, due = $3, record = $4 where id = $1 and open = 1";
+pub(super) const GET: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks where id = $1";
+pub(super) const TOLD: &str = "update gatepost_tasks set due = $2, record = $3 where id = $1";
+pub(super) const CLAIM: &str = "update gatepost_tasks set due = $2
+    where due <= $1 and id in (select id from gatepost_tasks where due <= $1 order by due limit $3)
+    returning id, owner, keeper, open, expires, due, record";
+pub(super) const OPEN_OF: &str =
+    "select id, owner, keeper, open, expires, due, '' from gatepost_tasks where keeper = $1 and open = 1";
+pub(super) const ORPHANS: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks
+    where open = 1 and keeper not in (select id from gatepost_keepers) limit $1";
+pub(super) const LEAVE: &str = "delete from gatepost_keepers where id = $1";
+pub(super) const EXPIRED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
+    where expires <= $1 limit 1";
+pub(super) const LOCK: &str = "update gatepost_task_count set tasks = tasks";
+pub(super) const SWEEP: &str = "delete from gatepost_tasks
+    where id in (select id from gatepost_tasks where expires <= $1 limit $2)";
+pub(super) const RECOUNT: &str = "update gatepost_task_count set tasks = (select count(*) from gatepost_tasks)";
