@@ -60,7 +60,7 @@ impl Parts {
         let policy = Arc::new(file.network.policy());
         let transport = Transport::new(Arc::clone(&policy));
         let named = keep(names::resolver(file, &policy, None), "", &mut problems);
-        transport.set_local(file.local.clone());
+        transport.set_local(file.local_runtimes.clone());
         let paired = Arc::new(Paired::default());
         let auth = keep(auth(file, (&policy, &paired), &metrics, None), "", &mut problems);
         problems.extend(settings(file, &transport));
@@ -92,7 +92,7 @@ impl Parts {
         let world = ArcSwap::from_pointee(world(file, (auth, (directory, delegation), lazy.clone()), later));
         let gateway = Gateway { world, catalogue, limits, transport, metrics, log: Arc::new(log), paired };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
-        let lazy = Mutex::new((lazy, file.agents.from.clone(), file.network.clone()));
+        let lazy = Mutex::new((lazy, file.agents.sources.clone(), file.network.clone()));
         let bridge = Bridge::new(&gateway, offers(file)?);
         Ok(Self { gateway, policy, bridge, watch: Mutex::new(Some(watch)), found: Mutex::new(found), lazy })
     }
@@ -137,7 +137,7 @@ impl Parts {
         policy.refuse_own(self.policy.load().own());
         gateway.transport.set_policy(Arc::clone(&policy));
         gateway.transport.set_names(named);
-        gateway.transport.set_local(file.local.clone());
+        gateway.transport.set_local(file.local_runtimes.clone());
         self.policy.store(policy);
         gateway.metrics.configure(&file.metrics);
         gateway.metrics.name_tiers(file.limits.tiers.keys().map(String::as_str));
@@ -171,11 +171,11 @@ impl Parts {
     /// their settings are equal.
     fn lazy(&self, file: &File, policy: &Arc<AddressPolicy>) -> Result<Asked, Vec<String>> {
         let before = self.lazy.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if before.1 == file.agents.from && before.2 == file.network {
+        if before.1 == file.agents.sources && before.2 == file.network {
             return Ok(before);
         }
         let made = lazy(file, policy, &self.gateway.catalogue)?;
-        Ok((made, file.agents.from.clone(), file.network.clone()))
+        Ok((made, file.agents.sources.clone(), file.network.clone()))
     }
 
     /// Returns the warnings for operators: documents that are not served and sources that cannot be read, with reasons.
@@ -198,7 +198,7 @@ fn lazy(
     policy: &Arc<AddressPolicy>,
     catalogue: &Arc<Catalogue<Route>>,
 ) -> Result<Option<Arc<Lazy<Route>>>, Vec<String>> {
-    let asked = registry::lookups(&file.agents.from, &file.network, policy)?;
+    let asked = registry::lookups(&file.agents.sources, &file.network, policy)?;
     Ok(asked.map(|(registries, memory)| Arc::new(Lazy::new(Arc::clone(catalogue), registries, memory))))
 }
 
@@ -219,9 +219,9 @@ fn world(file: &File, (auth, (directory, delegation), lazy): Made, (tasks, once)
         key_header,
         // An invalid section was reported before: `check_sections` validates it first.
         cors: file.cors.as_ref().and_then(|cors| Cors::build(cors).ok()),
-        max_stream: file.agents.max_stream,
+        max_stream: file.agents.max_streamed_body_size,
         sockets: file.websocket.clone(),
-        stream_keep_alive: file.agents.stream_keep_alive.get(),
+        stream_keep_alive: file.agents.sse_keep_alive_interval.get(),
     }
 }
 
@@ -246,9 +246,9 @@ fn routes(file: &File, auth: &Arc<Auth>, (limits, transport, metrics): Lasting<'
     let rules = file.agents.rules.iter().map(|rule| RouteRule {
         agents: rule.agents.clone(),
         settings: rule.settings.clone(),
-        rate: rule.rate,
-        concurrency: rule.concurrency,
-        adaptive: rule.adaptive,
+        rate: rule.rate_limit,
+        concurrency: rule.max_concurrency,
+        adaptive: rule.adaptive_concurrency,
         slow: rule.slow,
     });
     Routes {
@@ -286,8 +286,8 @@ async fn registry(file: &File, policy: &Arc<AddressPolicy>) -> Result<Option<Arc
 fn feed(file: &File) -> registry::Config {
     let agents = &file.agents;
     registry::Config {
-        from: agents.from.clone(),
-        poll: agents.poll,
+        from: agents.sources.clone(),
+        poll: agents.poll_interval,
         last_known_good: agents.last_known_good.as_ref().map(|folder| folder.to_path_buf()),
         cache: agents.cache,
         rehearsal: agents.rehearsal,

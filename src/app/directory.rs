@@ -90,7 +90,7 @@ fn signer(key: &SecretRef) -> Result<Arc<Signer>, String> {
 /// Every problem, by its path in the file.
 pub(super) fn delegation(file: &File, directory: &Directory) -> Result<Option<Arc<Delegation>>, Vec<String>> {
     let Some(config) = &file.delegation else { return Ok(None) };
-    let made = Delegation::new(config, directory.signer.as_ref(), directory.config.url.as_deref());
+    let made = Delegation::new(config, directory.signer.as_ref(), directory.config.external_url.as_deref());
     made.map(|made| Some(Arc::new(made))).map_err(|whys| within("delegation", whys))
 }
 

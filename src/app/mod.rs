@@ -90,7 +90,7 @@ pub fn check(config: &Path) -> anyhow::Result<()> {
         let log = std::mem::replace(&mut loaded.file.access_log.to, telemetry::Target::Off);
         loaded.file.agents.rehearsal = true;
         let parts = Parts::new(&loaded.file).await;
-        let mut found: Vec<String> = listen::check_files(&loaded.file.listen).err().unwrap_or_default();
+        let mut found: Vec<String> = listen::check_files(&loaded.file.listeners).err().unwrap_or_default();
         found.extend(nowhere(&log));
         match parts {
             Ok(parts) if found.is_empty() => Ok(parts),

@@ -14,12 +14,12 @@ pub(super) fn resolver(
     policy: &AddressPolicy,
     before: Option<Arc<Resolver>>,
 ) -> Result<Arc<Resolver>, Vec<String>> {
-    if let Some(before) = before.filter(|before| before.is_as(&file.names, &file.network)) {
+    if let Some(before) = before.filter(|before| before.is_as(&file.resolver, &file.network)) {
         return Ok(before);
     }
-    let problems = file.names.problems();
+    let problems = file.resolver.problems();
     if !problems.is_empty() {
         return Err(within("names", problems));
     }
-    Resolver::new(&file.names, &file.network, policy).map(Arc::new).map_err(|whys| within("network", whys))
+    Resolver::new(&file.resolver, &file.network, policy).map(Arc::new).map_err(|whys| within("network", whys))
 }

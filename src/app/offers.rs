@@ -9,10 +9,10 @@ use crate::{bridge::Offer, broker::Address, config::File};
 /// Every problem, by its path in the file.
 pub(super) fn offers(file: &File) -> Result<Vec<Offer>, Vec<String>> {
     let mut problems = Vec::new();
-    let mut offers = Vec::with_capacity(file.bridge.len());
-    for (at, config) in file.bridge.iter().enumerate() {
+    let mut offers = Vec::with_capacity(file.mqtt_bridge.len());
+    for (at, config) in file.mqtt_bridge.iter().enumerate() {
         problems.extend(within(&format!("bridge[{at}]"), config.problems()));
-        if let (Ok(address), Ok(key)) = (Address::read(&config.url), config.key.load()) {
+        if let (Ok(address), Ok(key)) = (Address::read(&config.url), config.api_key.load()) {
             offers.push(Offer { address, config: config.clone(), key });
         }
     }

@@ -53,7 +53,7 @@ impl Running {
     pub async fn start(loaded: Loaded, take_over: bool) -> anyhow::Result<Self> {
         let file = &loaded.file;
         let parts = Parts::new(file).await.map_err(|found| loaded.problems(found))?;
-        let socket = file.shutdown.upgrade_socket.as_ref().map(|path| path.to_path_buf());
+        let socket = file.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf());
         let mut taken = match (take_over, &socket) {
             (false, _) => None,
             (true, None) => return Err(anyhow!("--upgrade requires shutdown.upgrade_socket in the configuration")),
@@ -64,7 +64,7 @@ impl Running {
             }
         };
         // Everything that can fail precedes the first accepted connection; on failure the old process keeps serving.
-        let listeners = listen::bind_all(&file.listen, taken.as_mut()).map_err(|found| loaded.problems(found))?;
+        let listeners = listen::bind_all(&file.listeners, taken.as_mut()).map_err(|found| loaded.problems(found))?;
         let admin = AdminPage::open(file.admin.address, taken.as_mut())?;
         let gateway = &parts.gateway;
         if taken.is_some() {
@@ -91,7 +91,7 @@ impl Running {
         for note in parts.notes() {
             tracing::warn!("{note}");
         }
-        let tls = file.listen.iter().map(|listener| listener.tls.is_some()).collect();
+        let tls = file.listeners.iter().map(|listener| listener.tls.is_some()).collect();
         Ok(Self { server, condition, file: loaded.file, admin, tls, parts })
     }
 
@@ -118,7 +118,7 @@ impl Running {
 
     /// Returns the path of the socket over which a second process requests the listeners.
     pub(super) fn upgrade_socket(&self) -> Option<PathBuf> {
-        self.file.shutdown.upgrade_socket.as_ref().map(|path| path.to_path_buf())
+        self.file.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf())
     }
 
     /// Returns the sockets for a listener handover, with their labels.
@@ -137,10 +137,10 @@ impl Running {
     pub(super) async fn end(self, end: End) {
         let Self { parts, server, condition, file, admin, .. } = self;
         condition.drain();
-        let drain = file.shutdown.drain.get();
+        let drain = file.shutdown.drain_timeout.get();
         let ended = async {
             match end {
-                End::Told => tokio::time::sleep(file.shutdown.delay.get()).await,
+                End::Told => tokio::time::sleep(file.shutdown.listener_close_delay.get()).await,
                 End::Succeeded => drop(admin.stop.send_replace(true)),
             }
             server.drain(drain).await
@@ -154,7 +154,11 @@ impl Running {
         // The bridge withdraws its agents at once, so that callers on the broker see that they are unavailable.
         let (drained, (), ()) = tokio::join!(ended, tasks, parts.bridge.stop(drain));
         if drained.calls > 0 {
-            tracing::warn!("drain timeout: {} calls did not finish within {}", drained.calls, file.shutdown.drain);
+            tracing::warn!(
+                "drain timeout: {} calls did not finish within {}",
+                drained.calls,
+                file.shutdown.drain_timeout
+            );
         }
         let gateway = Arc::clone(&parts.gateway);
         let log = tokio::task::spawn_blocking(move || {

@@ -22,7 +22,7 @@ pub const ANONYMOUS: &str = "anonymous";
 pub struct AccessConfig {
     /// Response for an agent that the caller may not call: `not_found`, as if the agent did not exist, or `forbidden`.
     /// Default: not_found.
-    pub unseen: Unseen,
+    pub on_denied: Unseen,
     /// Grants; each one allows more calls. Default: none.
     pub grants: Vec<Grant>,
 }
@@ -131,7 +131,7 @@ impl Access {
         let (callers, groups, agents) = <(Patterns, Patterns, Patterns)>::default();
         let (tags, capabilities) = <(Patterns, Patterns)>::default();
         let epoch = EPOCH.fetch_add(1, Relaxed);
-        let mut access = Self { epoch, callers, groups, agents, tags, capabilities, unseen: config.unseen };
+        let mut access = Self { epoch, callers, groups, agents, tags, capabilities, unseen: config.on_denied };
         let mut problems = Vec::new();
         for (number, grant) in (0u32..).zip(&config.grants) {
             if grant.callers.is_empty() && grant.groups.is_empty() {

@@ -87,7 +87,7 @@ fn prepared(args: &CallArgs) -> Result<Prepared, Ended> {
     let mut means = args.reaching.means(own)?;
     if let Some(socket) = args.name.strip_prefix("agent+unix://") {
         // A socket path on the command line is allowed explicitly by the user.
-        means.network.allow_sockets.extend(socket.split('#').next().unwrap_or_default().parse::<Glob>());
+        means.network.allowed_sockets.extend(socket.split('#').next().unwrap_or_default().parse::<Glob>());
     }
     let shown = args.key.as_ref().map(|key| ("X-API-Key", key));
     let shown = shown.or(args.bearer.as_ref().map(|token| ("Authorization", token)));

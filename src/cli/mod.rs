@@ -72,7 +72,7 @@ fn with<T>(config: &Path, work: impl AsyncFnOnce(&Registry) -> anyhow::Result<T>
     let loaded = Loaded::read(config).with_context(named)?;
     let section = loaded.file.registry.as_ref();
     let section = section.with_context(|| format!("{} has no section 'registry'", config.display()))?;
-    let policy = Arc::new(AddressPolicy::new(loaded.file.network.allow.clone()));
+    let policy = Arc::new(AddressPolicy::new(loaded.file.network.allowed_addresses.clone()));
     app::runtime()?.block_on(async {
         let opened = Registry::open(section, policy).await;
         let placed = |whys: Vec<String>| whys.into_iter().map(|why| format!("registry.{why}")).collect();

@@ -99,17 +99,22 @@ impl Reaching {
             Some(path) => {
                 let read = Loaded::read(path).map_err(|why| Ended::Usage(format!("{}: {why}", path.display())))?;
                 let settings = Settings { credential: None, ..read.file.agents.defaults };
-                Means { names: read.file.names, network: read.file.network, settings, local: read.file.local }
+                Means {
+                    names: read.file.resolver,
+                    network: read.file.network,
+                    settings,
+                    local: read.file.local_runtimes,
+                }
             }
         };
         if self.allow_loopback || own {
             let here = ["127.0.0.0/8", "::1/128"].iter().filter_map(|range| range.parse::<Cidr>().ok());
-            means.network.allow.extend(here);
+            means.network.allowed_addresses.extend(here);
         }
         if let Some(timeout) = self.timeout {
             let timeouts = &mut means.settings.timeouts;
             (timeouts.total, timeouts.first_byte) = (Some(timeout), Some(timeout));
-            means.names.timeout = timeout.min(means.names.timeout);
+            means.names.resolution_timeout = timeout.min(means.names.resolution_timeout);
         }
         Ok(means)
     }

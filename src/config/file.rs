@@ -21,7 +21,7 @@ use std::{
 pub struct File {
     /// Where callers connect; at least one.
     #[schemars(length(min = 1))]
-    pub listen: Vec<listen::Config>,
+    pub listeners: Vec<listen::Config>,
     /// Bounds on every connection.
     #[serde(default)]
     pub connections: listen::Limits,
@@ -46,10 +46,10 @@ pub struct File {
     /// Brokers on which agents of this gateway are offered as agents of the 2389 protocol over MQTT. An agent is to be
     /// offered on a broker by one gateway only. Default: none.
     #[serde(default)]
-    pub bridge: Vec<bridge::Config>,
+    pub mqtt_bridge: Vec<bridge::Config>,
     /// How `agent://` names are resolved, of agents that have one for an endpoint and for `POST /resolve`.
     #[serde(default)]
-    pub names: names::Config,
+    pub resolver: names::Config,
     /// How callers prove who they are.
     #[serde(default)]
     pub auth: auth::Config,
@@ -61,7 +61,7 @@ pub struct File {
     pub cors: Option<CorsConfig>,
     /// Where runtimes of this machine register (agent+local://name). Without this section none can.
     #[serde(default)]
-    pub local: Option<LocalConfig>,
+    pub local_runtimes: Option<LocalConfig>,
     /// What agents are told of who called whom before. Without this section: nothing by the gateway.
     #[serde(default)]
     pub delegation: Option<gateway::DelegationConfig>,
@@ -95,7 +95,7 @@ impl File {
     /// The sections that differ from `other` and are read at the start only.
     pub fn fixed_but_changed(&self, other: &Self) -> Vec<&'static str> {
         let same = [
-            ("listen", self.listen == other.listen),
+            ("listen", self.listeners == other.listeners),
             ("connections", self.connections == other.connections),
             ("admin", self.admin == other.admin),
             ("access_log", self.access_log == other.access_log),
@@ -109,7 +109,7 @@ impl File {
 
 /// Where published documents are kept, which is opened at the start only.
 fn places(registry: &Option<registry::PublishConfig>) -> impl PartialEq + '_ {
-    registry.as_ref().map(|config| (&config.store, &config.database, &config.database_ca))
+    registry.as_ref().map(|config| (&config.sqlite_file, &config.database, &config.database_ca))
 }
 
 /// Whether there are tasks, where they are kept, and how many may run, which is settled at the start only.
@@ -145,7 +145,7 @@ pub struct Agents {
     /// 1MiB a document) or a folder of such files (*.json, *.yaml, *.yml; not the folders within). An object is a
     /// source beyond this machine. It may be empty where the section registry is there.
     #[serde(default)]
-    pub from: Vec<registry::Source>,
+    pub sources: Vec<registry::Source>,
     /// A folder in which is kept what sources beyond this machine, and the registry that is built in, said last: a
     /// start at which they are down serves that. It is made when there is something to keep; null keeps nothing.
     /// Default gatepost.state, beside the configuration file.
@@ -156,7 +156,7 @@ pub struct Agents {
     pub cache: registry::Caching,
     /// How often the files are looked at for changes; 50ms to 1h. Default 500ms.
     #[serde(default = "poll")]
-    pub poll: Span,
+    pub poll_interval: Span,
     /// How every agent is reached.
     #[serde(default)]
     pub defaults: Settings,
@@ -166,10 +166,10 @@ pub struct Agents {
     /// The largest body that passes unchecked, because the operation has no schema or checking is off; it is
     /// streamed, never held. Default 64MiB.
     #[serde(default = "max_stream")]
-    pub max_stream: Size,
+    pub max_streamed_body_size: Size,
     /// Interval of the keep-alive comment on an idle event stream; 0s sends none. Default 15s.
     #[serde(default = "keep_alive")]
-    pub stream_keep_alive: Span,
+    pub sse_keep_alive_interval: Span,
     /// Whether this is only tried (`gatepost check`): nothing beyond this machine is asked, and nothing is written.
     #[serde(skip)]
     pub rehearsal: bool,
@@ -178,14 +178,14 @@ pub struct Agents {
 impl Default for Agents {
     fn default() -> Self {
         Self {
-            from: Vec::new(),
+            sources: Vec::new(),
             last_known_good: registry::usual_folder(),
             cache: registry::Caching::default(),
-            poll: poll(),
+            poll_interval: poll(),
             defaults: Settings::default(),
             rules: Vec::new(),
-            max_stream: max_stream(),
-            stream_keep_alive: keep_alive(),
+            max_streamed_body_size: max_stream(),
+            sse_keep_alive_interval: keep_alive(),
             rehearsal: false,
         }
     }
@@ -215,13 +215,13 @@ pub struct Rule {
     pub settings: Settings,
     /// Calls per period to each of them, by all callers together.
     #[serde(default)]
-    pub rate: Option<Rate>,
+    pub rate_limit: Option<Rate>,
     /// Calls at once to each of them.
     #[serde(default)]
-    pub concurrency: Option<NonZeroU32>,
+    pub max_concurrency: Option<NonZeroU32>,
     /// Whether their bound is learnt, instead of `limits.concurrency.adaptive`.
     #[serde(default)]
-    pub adaptive: Option<bool>,
+    pub adaptive_concurrency: Option<bool>,
     /// Whether every call of them is answered with a task at once, as if its caller preferred that (RFC 7240); needs
     /// the section tasks. Default: false.
     #[serde(default, rename = "async")]
@@ -241,16 +241,16 @@ pub struct Errors {
 #[serde(deny_unknown_fields, default)]
 pub struct Shutdown {
     /// How long calls in flight may take to finish after SIGTERM. Default 30s.
-    pub drain: Span,
+    pub drain_timeout: Span,
     /// How long the listeners stay open after readiness has dropped, so that load balancers notice.
     /// Default 0s.
-    pub delay: Span,
+    pub listener_close_delay: Span,
     /// A unix socket over which a second process (`gatepost run --upgrade`) takes over the listeners.
-    pub upgrade_socket: Option<FilePath>,
+    pub handover_socket: Option<FilePath>,
 }
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self { drain: Span::secs(30), delay: Span::secs(0), upgrade_socket: None }
+        Self { drain_timeout: Span::secs(30), listener_close_delay: Span::secs(0), handover_socket: None }
     }
 }

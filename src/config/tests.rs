@@ -32,7 +32,7 @@ fn a_minimal_configuration_has_four_lines_and_denies_by_default() {
     assert_eq!(file.access.grants, []);
     assert_eq!((file.auth.api_keys, file.auth.bearer, file.auth.mtls), (None, None, None));
     assert!(file.admin.address.ip().is_loopback());
-    assert_eq!(file.network.allow, []);
+    assert_eq!(file.network.allowed_addresses, []);
 }
 
 #[test]
@@ -185,8 +185,8 @@ fn the_environment_overrides_the_file_and_problems_name_the_variable() {
     let text = format!("{GOOD}limits:\n  per_caller: 1/s\n  tiers:\n    Gold: {{per_caller: 2/s}}\n");
     let file = parse(&text, &variables).unwrap().file;
     assert_eq!(file.limits.per_caller.unwrap().count.get(), 7);
-    assert_eq!(file.listen.iter().map(|listener| listener.address.port()).collect::<Vec<_>>(), [81, 82]);
-    assert_eq!(file.agents.from.len(), 2);
+    assert_eq!(file.listeners.iter().map(|listener| listener.address.port()).collect::<Vec<_>>(), [81, 82]);
+    assert_eq!(file.agents.sources.len(), 2);
     assert_eq!(file.contract.batch.concurrency, 3);
     assert_eq!(file.limits.per_address, None);
     assert_eq!(file.limits.tiers["Gold"].per_caller.unwrap().count.get(), 9);
@@ -209,7 +209,7 @@ fn relative_paths_are_resolved_against_the_folder_of_the_file() {
     let more = "limits: {state: quotas.json}\naccess_log: {to: access.log}\nauth: {api_keys: {files: [keys, /abs/keys], pepper: 'file:pepper'}}\n";
     let file = with(more).unwrap().file;
     let within = |name: &str| Path::new("/etc/gatepost").join(name);
-    assert_eq!(file.agents.from, [registry::Source::Files(within("agents.json").into())]);
+    assert_eq!(file.agents.sources, [registry::Source::Files(within("agents.json").into())]);
     assert_eq!(file.agents.last_known_good.as_deref(), Some(&*within("gatepost.state")));
     assert_eq!(file.limits.state.as_deref(), Some(&*within("quotas.json")));
     assert_eq!(String::from(file.access_log.to), "/etc/gatepost/access.log");
@@ -275,10 +275,10 @@ fn source(members: &str) -> Result<Loaded, Problems> {
 #[test]
 fn a_remote_source_is_an_object_whose_settings_have_defaults() {
     let file = source("{kind: aidip, url: 'https://registry.example.com/agents'}").unwrap().file;
-    let registry::Source::Remote(remote) = &file.agents.from[0] else { panic!("{:?}", file.agents.from) };
+    let registry::Source::Remote(remote) = &file.agents.sources[0] else { panic!("{:?}", file.agents.sources) };
     assert_eq!((remote.kind, remote.label().as_str()), (registry::Kind::Aidip, "aidip:registry.example.com"));
-    assert_eq!((remote.poll.to_string(), remote.hold_loss), ("30s".to_owned(), 0.5));
-    assert_eq!(remote.stale_after.unwrap().to_string(), "1d");
+    assert_eq!((remote.poll_interval.to_string(), remote.hold_loss), ("30s".to_owned(), 0.5));
+    assert_eq!(remote.max_staleness.unwrap().to_string(), "1d");
     assert!(source("{kind: ard, url: 'https://a.example', stale_after: null}").is_ok());
 }
 

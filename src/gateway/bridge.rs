@@ -198,7 +198,7 @@ impl Desk {
         };
         let mut routes: Vec<&Arc<Route>> = snapshot.iter().map(|(_, route)| route).filter(fits).collect();
         routes.sort_unstable_by_key(|route| route.agent.id.as_str());
-        let (could, most) = (routes.len(), usize::from(offer.config.most.get()));
+        let (could, most) = (routes.len(), usize::from(offer.config.max_agents.get()));
         let trouble = (could > most)
             .then(|| format!("MQTT bridge announces only {most} of {could} agents: limit reached (raise the limit)"));
         let offered = routes.into_iter().take(most).map(|route| (route.agent.id.to_string(), Arc::new(card(route))));

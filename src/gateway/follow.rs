@@ -120,7 +120,7 @@ impl Following<'_> {
         }
         listen::before_answer(session, self.connection).await;
         listen::write_through(session);
-        session.set_write_timeout(Some(self.connection.limits.body_idle.get()));
+        session.set_write_timeout(Some(self.connection.limits.body_idle_timeout.get()));
         if session.write_response_header(Box::new(head)).await.is_err() {
             call.stage = Stage::Gone(status);
             return Outcome::Aborted;

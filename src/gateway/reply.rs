@@ -240,7 +240,7 @@ async fn put(session: &mut ServerSession, connection: &Connection, head: Respons
     let headless = session.is_http2() && session.req_header().method == http::Method::HEAD;
     let body = if headless { Bytes::new() } else { body };
     let length = body.len() as u64;
-    session.set_write_timeout(Some(connection.limits.body_idle.get()));
+    session.set_write_timeout(Some(connection.limits.body_idle_timeout.get()));
     session.write_response_header(Box::new(head)).await.ok()?;
     session.write_response_body(body, true).await.ok()?;
     Some(length)

@@ -55,7 +55,7 @@ impl Onward<'_> {
             false => session.set_keepalive(None),
         }
         listen::write_through(session);
-        session.set_write_timeout(Some(self.out.connection.limits.body_idle.get()));
+        session.set_write_timeout(Some(self.out.connection.limits.body_idle_timeout.get()));
         if session.write_response_header(Box::new(head)).await.is_err() {
             call.stage = Stage::Gone(status);
             return Outcome::Aborted;

@@ -59,18 +59,18 @@ pub struct Remote {
     /// Poll interval, varied by ±10 %; 1s to 1d. Longer where the source's Cache-Control or Retry-After asks for it.
     /// Default 30s.
     #[serde(default = "poll")]
-    pub poll: Span,
+    pub poll_interval: Span,
     /// Whether agents are looked up individually when they are called, for a registry that is too large to copy.
     /// Results are cached for `poll`, and for `stale_after` while the registry is down. Such agents are in no list and
     /// no search, and every other source has precedence. Only for kind aidip. Default false.
     #[serde(default)]
-    pub lazy: bool,
+    pub on_demand: bool,
     /// Maximum duration of one fetch, redirects included; 100ms to 5m. Default 10s.
     #[serde(default = "timeout")]
-    pub timeout: Span,
+    pub fetch_timeout: Span,
     /// Maximum size of one response; 1KiB to 256MiB. Default 16MiB.
     #[serde(default = "max_size")]
-    pub max_size: Size,
+    pub max_response_size: Size,
     /// Maximum number of agents of the source; 1 to 200000. A poll with more is rejected as a whole. Default 100000.
     #[serde(default = "max_agents")]
     #[schemars(range(min = 1, max = 200_000))]
@@ -78,7 +78,7 @@ pub struct Remote {
     /// Time without a successful poll after which the source's agents are removed; 1s to 366d, null for never.
     /// Default 1d.
     #[serde(default = "stale_after")]
-    pub stale_after: Option<Span>,
+    pub max_staleness: Option<Span>,
     /// Loss guard: a poll that would remove more than this share of the source's agents (of 10 or more), or all of
     /// several, is withheld; 0 to 1, and 1 turns the guard off. Default 0.5.
     #[serde(default = "hold_loss")]
@@ -91,10 +91,10 @@ pub struct Remote {
     /// File with the publishers' public keys (a JWK Set): a signed card whose signature is not valid under one of them
     /// is rejected. Default: signatures are not verified.
     #[serde(default)]
-    pub publisher_keys: Option<FilePath>,
+    pub publisher_jwks: Option<FilePath>,
     /// Whether a card without a signature is rejected too; requires publisher_keys. Default false.
     #[serde(default)]
-    pub require_signed: bool,
+    pub require_signature: bool,
     /// How to connect to the broker; only for kind mqtt, which allows neither credential nor publisher_keys and no
     /// message of more than 256KiB.
     #[serde(default)]
@@ -106,14 +106,14 @@ pub struct Remote {
 #[serde(deny_unknown_fields, default)]
 pub struct Caching {
     /// Minimum lifetime of a cacheable response; at most 1h. Default 1s.
-    pub min: Span,
+    pub min_ttl: Span,
     /// Maximum lifetime of a response; at most 1d. Default 1h.
-    pub max: Span,
+    pub max_ttl: Span,
 }
 
 impl Default for Caching {
     fn default() -> Self {
-        Self { min: Span::secs(1), max: Span::secs(3_600) }
+        Self { min_ttl: Span::secs(1), max_ttl: Span::secs(3_600) }
     }
 }
 

@@ -35,13 +35,13 @@ pub fn lookups(
     let mut lazy: Vec<(usize, &Remote)> = Vec::new();
     for (at, source) in from.iter().enumerate() {
         if let Source::Remote(remote) = source
-            && remote.lazy
+            && remote.on_demand
         {
             lazy.push((at, remote));
         }
     }
-    let Some(found) = lazy.iter().map(|(_, remote)| remote.poll.get()).min() else { return Ok(None) };
-    let stale = lazy.iter().map(|(_, remote)| remote.stale_after.map_or(YEAR, crate::unit::Span::get)).max();
+    let Some(found) = lazy.iter().map(|(_, remote)| remote.poll_interval.get()).min() else { return Ok(None) };
+    let stale = lazy.iter().map(|(_, remote)| remote.max_staleness.map_or(YEAR, crate::unit::Span::get)).max();
     let memory = Memory { found, missing: found.min(MISSING), stale: stale.unwrap_or(YEAR) };
     let client = Client::build(network, Arc::clone(policy))?;
     let (mut books, mut problems) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ impl Book {
         if remote.kind != Kind::Aidip {
             return Err(vec!["lazy: is only for kind aidip (others have no document at a known URL)".to_owned()]);
         }
-        let bounds = Bounds { size: remote.max_size, time: remote.timeout };
+        let bounds = Bounds { size: remote.max_response_size, time: remote.fetch_timeout };
         Session::build(network, client, &remote.url, remote.credential.as_ref(), bounds).map(Self)
     }
 

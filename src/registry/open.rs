@@ -68,7 +68,7 @@ impl Sources {
         for (at, source) in config.from.iter().enumerate() {
             match source {
                 // A lazy source is looked up one agent at a time and has no feed.
-                Source::Remote(remote) if remote.lazy => {}
+                Source::Remote(remote) if remote.on_demand => {}
                 Source::Files(path) => list.push(files(path, config.poll)),
                 Source::Remote(remote) => match remote.open(config, means.network, &client) {
                     Ok((origin, poll, feed)) if !config.rehearsal => {
@@ -128,12 +128,12 @@ impl Remote {
             }
         };
         let (second, day, year) = (Span::secs(1), Span::secs(86_400), Span::secs(366 * 86_400));
-        within("poll", self.poll, second, day);
-        within("timeout", self.timeout, Span::millis(100), Span::secs(300));
+        within("poll", self.poll_interval, second, day);
+        within("timeout", self.fetch_timeout, Span::millis(100), Span::secs(300));
         within("hold_for", self.hold_for, Span::secs(0), day);
-        within("stale_after", self.stale_after.unwrap_or(second), second, year);
-        if !(Size::kib(1)..=Size::kib(256 << 10)).contains(&self.max_size) {
-            problems.push(format!("max_size: must be 1KiB to 256MiB, not {}", self.max_size));
+        within("stale_after", self.max_staleness.unwrap_or(second), second, year);
+        if !(Size::kib(1)..=Size::kib(256 << 10)).contains(&self.max_response_size) {
+            problems.push(format!("max_size: must be 1KiB to 256MiB, not {}", self.max_response_size));
         }
         if !(1..=MOST_AGENTS).contains(&self.max_agents) {
             problems.push(format!("max_agents: must be 1 to {MOST_AGENTS}, not {}", self.max_agents));
@@ -141,11 +141,11 @@ impl Remote {
         if !(0.0..=1.0).contains(&self.hold_loss) {
             problems.push(format!("hold_loss: must be a share between 0 and 1, not {}", self.hold_loss));
         }
-        if self.lazy && (self.publisher_keys.is_some() || self.require_signed) {
+        if self.on_demand && (self.publisher_jwks.is_some() || self.require_signature) {
             let cure = "set lazy: false, or remove publisher_keys and require_signed";
             problems.push(format!("publisher_keys: has no effect where lazy is true ({cure})"));
         }
-        if self.require_signed && self.publisher_keys.is_none() {
+        if self.require_signature && self.publisher_jwks.is_none() {
             problems.push("require_signed: requires publisher_keys".to_owned());
         }
         let name = self.name.as_deref().unwrap_or("ok");
@@ -163,7 +163,7 @@ impl Remote {
         if self.kind == Kind::Mqtt && self.credential.is_some() {
             problems.push("credential: is not for kind mqtt (use mqtt.username and mqtt.password)".to_owned());
         }
-        if self.kind == Kind::Mqtt && self.publisher_keys.is_some() {
+        if self.kind == Kind::Mqtt && self.publisher_jwks.is_some() {
             problems.push("publisher_keys: is not for kind mqtt, whose statuses are not signed".to_owned());
         }
         problems
@@ -179,21 +179,22 @@ impl Remote {
             return self.broker();
         }
         let mut problems = Vec::new();
-        let bounds = Bounds { size: self.max_size, time: self.timeout };
+        let bounds = Bounds { size: self.max_response_size, time: self.fetch_timeout };
         let session = Session::build(network, client, &self.url, self.credential.as_ref(), bounds);
         let session = session.map_err(|whys| problems.extend(whys));
         let proof = self.proof().map_err(|why| problems.push(format!("publisher_keys: {why}")));
         let (Ok(session), Ok(proof)) = (session, proof) else { return Err(problems) };
         let origin = self.origin(session.url().as_str());
         let feed = kinds::open(self.kind, Web::new(session, config.cache), proof);
-        Ok((origin, self.poll.get(), feed))
+        Ok((origin, self.poll_interval.get(), feed))
     }
 
     /// Builds the feed of an MQTT broker. The feed connects at its first poll.
     fn broker(&self) -> Result<(Origin, Duration, Box<dyn Feed>), Vec<String>> {
         let settings = self.mqtt.clone().unwrap_or_default();
-        let feed = Mqtt::new(&self.url, settings, self.timeout.get(), self.max_agents).map_err(|why| vec![why])?;
-        Ok((self.origin(&self.url), self.poll.get(), Box::new(feed)))
+        let feed =
+            Mqtt::new(&self.url, settings, self.fetch_timeout.get(), self.max_agents).map_err(|why| vec![why])?;
+        Ok((self.origin(&self.url), self.poll_interval.get(), Box::new(feed)))
     }
 
     fn origin(&self, place: &str) -> Origin {
@@ -202,17 +203,17 @@ impl Remote {
             kind: self.kind.name(),
             place: place.into(),
             hold: Some((self.hold_loss, self.hold_for.get())),
-            stale_after: self.stale_after.map(Span::get),
+            stale_after: self.max_staleness.map(Span::get),
             most: self.max_agents,
         }
     }
 
     fn proof(&self) -> Result<Proof, String> {
-        let Some(path) = &self.publisher_keys else { return Ok(Proof::default()) };
+        let Some(path) = &self.publisher_jwks else { return Ok(Proof::default()) };
         let text = std::fs::read(path).map_err(|why| format!("{} cannot be read ({why})", path.display()))?;
         let set = serde_json::from_slice(&text).map_err(|why| format!("{} is not JSON ({why})", path.display()))?;
         let trusted = Trusted::from_jwks(&set).map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(Proof { trusted: Some(Arc::new(trusted)), required: self.require_signed })
+        Ok(Proof { trusted: Some(Arc::new(trusted)), required: self.require_signature })
     }
 }
 
@@ -250,7 +251,7 @@ impl Config {
         if !(Span::millis(50)..=hour).contains(&self.poll) {
             problems.push(format!("poll: must be 50ms to 1h, not {}", self.poll));
         }
-        if self.cache.min > hour || self.cache.max > day || self.cache.min > self.cache.max {
+        if self.cache.min_ttl > hour || self.cache.max_ttl > day || self.cache.min_ttl > self.cache.max_ttl {
             problems.push("cache: min must be at most 1h, and max must be at most 1d and at least min".to_owned());
         }
         problems

@@ -127,7 +127,7 @@ impl Web {
     pub(super) fn again(&self) -> Option<Duration> {
         let mut memory = self.memory();
         let (fresh, retry) = (memory.fresh.take(), memory.retry.take());
-        fresh.max(retry).map(|wait| wait.min(self.caching.max.get()))
+        fresh.max(retry).map(|wait| wait.min(self.caching.max_ttl.get()))
     }
 
     async fn ask(&self, url: &Url, mut fields: HeaderMap) -> Result<Answer, String> {
@@ -157,7 +157,7 @@ impl Web {
     }
 
     fn remember(&self, url: &Url, digest: [u8; 32], validators: HeaderMap, answer: &HeaderMap) {
-        let bounds = self.caching.min.get()..=self.caching.max.get();
+        let bounds = self.caching.min_ttl.get()..=self.caching.max_ttl.get();
         let life = lifetime(url, answer).map(|life| life.clamp(*bounds.start(), *bounds.end()));
         let mut memory = self.memory();
         memory.said(life.unwrap_or_default());

@@ -27,8 +27,8 @@ impl Rules {
     /// # Errors
     /// Every value that is out of bounds.
     pub(super) fn of(settings: &BreakerSettings) -> Result<Self, Vec<String>> {
-        let failures = settings.failures.unwrap_or(5);
-        let open_for = settings.open_for.map_or(Duration::from_secs(2), |span| span.get());
+        let failures = settings.consecutive_failures.unwrap_or(5);
+        let open_for = settings.open_duration.map_or(Duration::from_secs(2), |span| span.get());
         let mut problems = Vec::new();
         if failures > 1_000 {
             problems.push(format!("breaker.failures: is {failures} (must be 0 to 1000)"));

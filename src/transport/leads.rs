@@ -31,7 +31,7 @@ impl Transport {
     /// Every reason why the agent cannot be called as configured, each prefixed with its field.
     pub fn route(&self, agent: &Agent, settings: &Settings) -> Result<Route, Vec<String>> {
         let mut problems = Vec::new();
-        let rules = Rules::of(&settings.breaker).map_err(|whys| problems.extend(whys)).ok();
+        let rules = Rules::of(&settings.circuit_breaker).map_err(|whys| problems.extend(whys)).ok();
         let first = self.end(agent, settings).map_err(|whys| problems.extend(whys)).ok();
         let mut ends = Vec::new();
         for endpoint in further(settings, agent.id.as_str()).unwrap_or_else(|whys| {
@@ -94,7 +94,7 @@ impl Transport {
 
 /// Parses the additional endpoints that `settings` name for the agent `id`.
 pub(super) fn further(settings: &Settings, id: &str) -> Result<Vec<Endpoint>, Vec<String>> {
-    let texts = settings.endpoints.as_deref().unwrap_or_default();
+    let texts = settings.additional_endpoints.as_deref().unwrap_or_default();
     if texts.len() > MOST_FURTHER {
         return Err(vec![format!("endpoints: has {} entries (at most {MOST_FURTHER})", texts.len())]);
     }

@@ -147,7 +147,7 @@ impl Transport {
             mqtt::problems(settings),
             matrix::problems(settings),
             settings.websocket.problems(),
-            Rules::of(&settings.breaker).err().unwrap_or_default(),
+            Rules::of(&settings.circuit_breaker).err().unwrap_or_default(),
             leads::further(settings, "id").err().unwrap_or_default(),
         ]
         .concat()

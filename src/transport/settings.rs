@@ -25,14 +25,14 @@ pub struct Settings {
     pub h2c: Option<bool>,
     /// Whether plain `http` and `mqtt` are allowed beyond this machine. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub insecure_plaintext: Option<bool>,
+    pub allow_plaintext: Option<bool>,
     /// How long an idle connection is kept. Keep it below the agent's own idle timeout (often 5s), or calls race with
     /// the agent closing the connection. A shorter `Keep-Alive: timeout` of the agent wins. Default: 4s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_alive: Option<Span>,
+    pub idle_connection_timeout: Option<Span>,
     /// The maximum number of idle connections per host. Default: 256; 0 opens a connection for each call.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub idle_connections: Option<usize>,
+    pub max_idle_connections: Option<usize>,
     /// The WebSocket connections to agents (`wss`, `agent+wss`).
     #[serde(skip_serializing_if = "is_default")]
     pub websocket: super::UpstreamWebSocketConfig,
@@ -40,12 +40,12 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<MatrixSettings>,
     /// When a failing endpoint is taken out of use for a while.
-    pub breaker: BreakerSettings,
+    pub circuit_breaker: BreakerSettings,
     /// Additional endpoints of the same agents, at most 15, in the forms of an agent's own endpoint; `{id}` stands for
     /// the agent's id. A call goes to the endpoint with the fewest calls in flight, and the calls of one session go to
     /// one endpoint. Only in rules. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoints: Option<Vec<String>>,
+    pub additional_endpoints: Option<Vec<String>>,
 }
 
 fn is_default(settings: &super::UpstreamWebSocketConfig) -> bool {
@@ -60,10 +60,10 @@ fn is_default(settings: &super::UpstreamWebSocketConfig) -> bool {
 pub struct BreakerSettings {
     /// Consecutive failures after which calls are refused with 503 at once; 0 to 1000, 0 disables this. Default: 5.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failures: Option<u32>,
+    pub consecutive_failures: Option<u32>,
     /// The time until one call is let through as a probe, and between two probes; 100ms to 1h. Default: 2s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub open_for: Option<Span>,
+    pub open_duration: Option<Span>,
 }
 
 /// How long each part of a call may take. A call that exceeds a timeout ends with 504.
@@ -147,19 +147,22 @@ impl Settings {
             mqtt: self.mqtt.over(&base.mqtt),
             credential: self.credential.clone().or_else(|| base.credential.clone()),
             h2c: self.h2c.or(base.h2c),
-            insecure_plaintext: self.insecure_plaintext.or(base.insecure_plaintext),
-            keep_alive: self.keep_alive.or(base.keep_alive),
-            idle_connections: self.idle_connections.or(base.idle_connections),
+            allow_plaintext: self.allow_plaintext.or(base.allow_plaintext),
+            idle_connection_timeout: self.idle_connection_timeout.or(base.idle_connection_timeout),
+            max_idle_connections: self.max_idle_connections.or(base.max_idle_connections),
             websocket: self.websocket.over(&base.websocket),
             matrix: match (&self.matrix, &base.matrix) {
                 (Some(own), Some(base)) => Some(own.over(base)),
                 (own, base) => own.clone().or_else(|| base.clone()),
             },
-            breaker: BreakerSettings {
-                failures: self.breaker.failures.or(base.breaker.failures),
-                open_for: self.breaker.open_for.or(base.breaker.open_for),
+            circuit_breaker: BreakerSettings {
+                consecutive_failures: self
+                    .circuit_breaker
+                    .consecutive_failures
+                    .or(base.circuit_breaker.consecutive_failures),
+                open_duration: self.circuit_breaker.open_duration.or(base.circuit_breaker.open_duration),
             },
-            endpoints: self.endpoints.clone().or_else(|| base.endpoints.clone()),
+            additional_endpoints: self.additional_endpoints.clone().or_else(|| base.additional_endpoints.clone()),
         }
     }
 }

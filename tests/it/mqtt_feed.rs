@@ -34,7 +34,7 @@ impl Registry {
     }
 
     fn of(broker: &Mosquitto) -> Self {
-        Self::new(&broker.url(), MqttSettings { settle: Span::secs(1), ..MqttSettings::default() })
+        Self::new(&broker.url(), MqttSettings { resync_timeout: Span::secs(1), ..MqttSettings::default() })
     }
 
     async fn look(&mut self) {

@@ -65,7 +65,7 @@ impl Introspector {
         if config.leeway > Span::secs(300) {
             problems.push("leeway: is out of bounds (at most 5m)".to_owned());
         }
-        if config.cache_for > Span::secs(3_600) {
+        if config.cache_ttl > Span::secs(3_600) {
             problems.push("cache_for: is out of bounds (at most 1h)".to_owned());
         }
         let secret = config.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
@@ -142,7 +142,7 @@ impl Introspector {
         if claims.get("active") != Some(&Value::Bool(true)) {
             return Err(Bad::new("the token is not active"));
         }
-        let most = now().saturating_add(seconds(self.config.cache_for).max(1));
+        let most = now().saturating_add(seconds(self.config.cache_ttl).max(1));
         let until = claims.lifetime(now(), seconds(self.config.leeway))?.map_or(most, |until| until.min(most));
         if let (Some(ours), Some(iss)) = (&self.config.issuer, claims.get("iss"))
             && iss.as_str() != Some(ours)

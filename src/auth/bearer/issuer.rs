@@ -70,7 +70,7 @@ impl Issuer {
     }
 
     pub(super) fn tick(&self) {
-        self.jwks.tick(self.config.keys_refresh.get(), self.config.refetch_after.get());
+        self.jwks.tick(self.config.jwks_refresh_interval.get(), self.config.min_jwks_refetch_interval.get());
     }
 
     /// Verifies a token, the signature first: claims of an unsigned token get no error of their own.
@@ -97,7 +97,7 @@ impl Issuer {
             _ => text.to_ascii_lowercase(),
         };
         let typ = short(typ.unwrap_or("JWT"));
-        self.config.types.iter().any(|accepted| short(accepted) == typ)
+        self.config.token_types.iter().any(|accepted| short(accepted) == typ)
     }
 
     async fn check_signature(&self, jws: &Jws<'_>, algorithm: Algorithm) -> Result<(), Trouble> {
@@ -109,7 +109,7 @@ impl Issuer {
         let known = jws.kid.is_some()
             && set.keys.iter().any(|key| key.kid.is_some() && key.fits(algorithm, jws.kid.as_deref()));
         if !known {
-            let good = self.jwks.refresh(Reason::Unknown(self.config.refetch_after.get())).await;
+            let good = self.jwks.refresh(Reason::Unknown(self.config.min_jwks_refetch_interval.get())).await;
             if self.jwks.keys().is_some_and(|set| signed_by(&set, jws, algorithm)) {
                 return Ok(());
             }
@@ -125,7 +125,7 @@ impl Issuer {
 
     /// Returns the keys, unless they are stale.
     async fn current(&self) -> Result<Arc<KeySet>, Trouble> {
-        let most = self.config.keys_stale_after.get();
+        let most = self.config.max_jwks_staleness.get();
         let fresh = || self.jwks.keys().filter(|set| set.fetched.elapsed() < most);
         if let Some(set) = fresh() {
             return Ok(set);
@@ -156,15 +156,18 @@ fn problems(config: &config::Issuer) -> Vec<String> {
         "audience: is empty (write the aud of this gateway)",
     );
     require(!config.algorithms.is_empty(), "algorithms: is empty (write the issuer's, such as RS256 or ES256)");
-    require(!config.types.is_empty(), "types: is empty (at+jwt and JWT are usual)");
+    require(!config.token_types.is_empty(), "types: is empty (at+jwt and JWT are usual)");
     require(
         config.jwks_url.is_none() || config.discovery_url.is_none(),
         "discovery_url: is not used with jwks_url (write one of them)",
     );
     require(within(config.leeway, 0, 300), "leeway: is out of bounds (at most 5m)");
-    require(within(config.keys_refresh, 1, 86_400), "keys_refresh: is out of bounds (1s to 1d)");
-    require(within(config.refetch_after, 1, 3_600), "refetch_after: is out of bounds (1s to 1h)");
-    require(config.keys_stale_after >= config.keys_refresh, "keys_stale_after: is too short (at least keys_refresh)");
+    require(within(config.jwks_refresh_interval, 1, 86_400), "keys_refresh: is out of bounds (1s to 1d)");
+    require(within(config.min_jwks_refetch_interval, 1, 3_600), "refetch_after: is out of bounds (1s to 1h)");
+    require(
+        config.max_jwks_staleness >= config.jwks_refresh_interval,
+        "keys_stale_after: is too short (at least keys_refresh)",
+    );
     problems
 }
 

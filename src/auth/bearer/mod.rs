@@ -104,9 +104,9 @@ impl Bearer {
         let (Ok(introspector), true) = (introspector, problems.is_empty()) else {
             return Err(problems);
         };
-        let remembered = config.token_cache_for.get();
+        let remembered = config.token_cache_ttl.get();
         let verified =
-            moka::sync::Cache::builder().max_capacity(config.token_cache_size).time_to_live(remembered).build();
+            moka::sync::Cache::builder().max_capacity(config.max_cached_tokens).time_to_live(remembered).build();
         Ok(Self { issuers, introspector, verified, remembered: remembered.as_secs().try_into().unwrap_or(0) })
     }
 
@@ -171,10 +171,10 @@ fn problems(config: &config::Bearer) -> Vec<String> {
     if config.issuers.is_empty() && config.introspection.is_none() {
         problems.push("bearer: accepts no token (write issuers or introspection)".to_owned());
     }
-    if !(1..=10_000_000).contains(&config.token_cache_size) {
+    if !(1..=10_000_000).contains(&config.max_cached_tokens) {
         problems.push("bearer.token_cache_size: is out of bounds (1 to 10000000)".to_owned());
     }
-    if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&config.token_cache_for.get()) {
+    if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&config.token_cache_ttl.get()) {
         problems.push("bearer.token_cache_for: is out of bounds (1s to 1h)".to_owned());
     }
     if !is_labelled(config) {

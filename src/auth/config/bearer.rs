@@ -13,16 +13,21 @@ pub struct Bearer {
     /// Endpoint that introspects tokens that are not JWTs (RFC 7662). Default: such tokens are refused.
     pub introspection: Option<Introspection>,
     /// Maximum number of cached verified tokens; 1 to 10000000. Default: 100000.
-    pub token_cache_size: u64,
+    pub max_cached_tokens: u64,
     /// Maximum time a verified token is cached, and thereby how long a key that its issuer withdrew may remain valid;
     /// 1s to 1h. Default: 5m.
-    pub token_cache_for: Span,
+    pub token_cache_ttl: Span,
 }
 
 impl Default for Bearer {
     fn default() -> Self {
         let (token_cache_size, token_cache_for) = (100_000, Span::secs(300));
-        Self { issuers: Vec::new(), introspection: None, token_cache_size, token_cache_for }
+        Self {
+            issuers: Vec::new(),
+            introspection: None,
+            max_cached_tokens: token_cache_size,
+            token_cache_ttl: token_cache_for,
+        }
     }
 }
 
@@ -51,17 +56,17 @@ pub struct Issuer {
     pub leeway: Span,
     /// Accepted values of the header's `typ`; `JWT` also accepts a token without `typ`. Default: at+jwt, JWT.
     #[serde(default = "types")]
-    pub types: Vec<String>,
+    pub token_types: Vec<String>,
     /// How often the keys are fetched; 1s to 1d. Default: 10m.
     #[serde(default = "keys_refresh")]
-    pub keys_refresh: Span,
+    pub jwks_refresh_interval: Span,
     /// Minimum time between two fetches caused by unknown keys; 1s to 1h. Default: 30s.
     #[serde(default = "refetch_after")]
-    pub refetch_after: Span,
+    pub min_jwks_refetch_interval: Span,
     /// How long keys stay valid after the last successful fetch; afterwards tokens get 503. At least `keys_refresh`.
     /// Default: 1d.
     #[serde(default = "keys_stale_after")]
-    pub keys_stale_after: Span,
+    pub max_jwks_staleness: Span,
     /// Mapping of the token's claims to callers.
     #[serde(default)]
     pub claims: Claims,
@@ -110,7 +115,7 @@ pub struct Introspection {
     /// Maximum time a response is cached, and thereby how long a revoked token may remain valid; at most 1h. Default:
     /// 60s.
     #[serde(default = "answer_for")]
-    pub cache_for: Span,
+    pub cache_ttl: Span,
     /// Tolerated clock skew; at most 5m. Default: 30s.
     #[serde(default = "leeway")]
     pub leeway: Span,

@@ -128,7 +128,7 @@ pub(super) async fn finish1(mut session: Box<Http1>, outcome: Outcome, connectio
         // Dropped without an end: an aborted chunked response must not get its last chunk.
         return None;
     }
-    let patience = connection.limits.body_idle.get();
+    let patience = connection.limits.body_idle_timeout.get();
     within(patience, session.finish_body()).await?.ok()?;
     if session.will_keepalive() && session.is_body_done() {
         let (stream, rest) = session.reuse().await.ok()??.into_parts();

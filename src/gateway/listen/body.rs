@@ -20,7 +20,7 @@ pub async fn read_chunk(
     deadline: Option<Instant>,
 ) -> Result<Option<Bytes>, Fault> {
     let longest = || {
-        let idle = connection.limits.body_idle.get();
+        let idle = connection.limits.body_idle_timeout.get();
         deadline.map_or(idle, |deadline| idle.min(deadline.saturating_duration_since(Instant::now())))
     };
     let read = match soon(session.read_request_body(), longest).await {

@@ -18,7 +18,7 @@ pub struct Config {
     /// Whether to serve plain HTTP on an address other than loopback. Credentials are then sent unencrypted: use it
     /// only behind a proxy that terminates TLS. Default false.
     #[serde(default)]
-    pub insecure_plaintext: bool,
+    pub allow_plaintext: bool,
 }
 
 /// The certificate of a listener, and whether callers are asked for client certificates.
@@ -58,38 +58,38 @@ pub enum Version {
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Maximum open connections per listener; further connections are closed at once. At least 1. Default 10000.
-    pub connections: usize,
+    pub max_connections: usize,
     /// Maximum time to complete a TLS handshake. Longer than 0s. Default 10s.
-    pub tls_handshake: Span,
+    pub tls_handshake_timeout: Span,
     /// Maximum time to receive a complete request head, from its first byte; then 408. Longer than 0s. Default 10s.
-    pub header_deadline: Span,
+    pub header_timeout: Span,
     /// Time after which a connection without a request is closed. Longer than 0s. Default 60s.
-    pub idle: Span,
+    pub idle_timeout: Span,
     /// Maximum pause while the request body is read, and while the caller reads the response. Longer than 0s.
     /// Default 30s.
-    pub body_idle: Span,
+    pub body_idle_timeout: Span,
     /// Maximum size of a request head, including the request line; beyond it 431. 1KiB to 1MiB. Default 64KiB.
-    pub max_head: Size,
+    pub max_header_size: Size,
     /// Maximum number of header lines; beyond it 431. 1 to 256. Default 100.
     pub max_headers: usize,
     /// Number of requests after which an HTTP/1 connection is closed. At least 1. Default: unlimited.
-    pub requests_per_connection: Option<u32>,
+    pub max_requests_per_connection: Option<u32>,
     /// Maximum concurrent requests on one HTTP/2 connection. At least 1. Default 128.
-    pub h2_streams: u32,
+    pub max_http2_streams: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 10_000,
-            tls_handshake: Span::secs(10),
-            header_deadline: Span::secs(10),
-            idle: Span::secs(60),
-            body_idle: Span::secs(30),
-            max_head: Size::kib(64),
+            max_connections: 10_000,
+            tls_handshake_timeout: Span::secs(10),
+            header_timeout: Span::secs(10),
+            idle_timeout: Span::secs(60),
+            body_idle_timeout: Span::secs(30),
+            max_header_size: Size::kib(64),
             max_headers: 100,
-            requests_per_connection: None,
-            h2_streams: 128,
+            max_requests_per_connection: None,
+            max_http2_streams: 128,
         }
     }
 }
@@ -97,7 +97,7 @@ impl Default for Limits {
 impl Config {
     /// Returns what is wrong with this listener, as far as that is known without opening sockets or files.
     pub fn problems(&self) -> Vec<String> {
-        let open = self.tls.is_none() && !self.insecure_plaintext && !self.address.ip().is_loopback();
+        let open = self.tls.is_none() && !self.allow_plaintext && !self.address.ip().is_loopback();
         let text = "address: plain HTTP is allowed on loopback addresses only (add `tls`, or set `insecure_plaintext: true` behind a proxy that terminates TLS)";
         if open { vec![text.to_owned()] } else { Vec::new() }
     }
@@ -112,16 +112,16 @@ impl Limits {
                 problems.push(text.to_owned());
             }
         };
-        require(self.connections > 0, "connections: must be at least 1");
-        require(self.h2_streams > 0, "h2_streams: must be at least 1");
+        require(self.max_connections > 0, "connections: must be at least 1");
+        require(self.max_http2_streams > 0, "h2_streams: must be at least 1");
         require((1..=256).contains(&self.max_headers), "max_headers: must be between 1 and 256");
-        require((1 << 10..=1 << 20).contains(&self.max_head.get()), "max_head: must be between 1KiB and 1MiB");
-        require(self.requests_per_connection != Some(0), "requests_per_connection: must be at least 1");
+        require((1 << 10..=1 << 20).contains(&self.max_header_size.get()), "max_head: must be between 1KiB and 1MiB");
+        require(self.max_requests_per_connection != Some(0), "requests_per_connection: must be at least 1");
         let spans = [
-            (self.tls_handshake, "tls_handshake: must be longer than 0s"),
-            (self.header_deadline, "header_deadline: must be longer than 0s"),
-            (self.idle, "idle: must be longer than 0s"),
-            (self.body_idle, "body_idle: must be longer than 0s"),
+            (self.tls_handshake_timeout, "tls_handshake: must be longer than 0s"),
+            (self.header_timeout, "header_deadline: must be longer than 0s"),
+            (self.idle_timeout, "idle: must be longer than 0s"),
+            (self.body_idle_timeout, "body_idle: must be longer than 0s"),
         ];
         for (span, text) in spans {
             require(!span.get().is_zero(), text);

@@ -74,7 +74,7 @@ impl Connection {
     }
 
     pub(super) fn bounds(&self) -> Bounds {
-        Bounds { head: self.limits.max_head.get(), fields: self.limits.max_headers }
+        Bounds { head: self.limits.max_header_size.get(), fields: self.limits.max_headers }
     }
 }
 

@@ -69,7 +69,7 @@ impl<S: Service> Door<S> {
 
     async fn handshake(&self, tcp: TcpStream, certificates: &Certificates) -> Option<(Wire, Secured)> {
         let acceptor = TlsAcceptor::from(certificates.current());
-        let tls = timeout(self.limits.tls_handshake.get(), acceptor.accept(tcp)).await;
+        let tls = timeout(self.limits.tls_handshake_timeout.get(), acceptor.accept(tcp)).await;
         match tls {
             Ok(Ok(tls)) => {
                 let secured = facts(&tls);

@@ -36,7 +36,7 @@ pub(super) async fn read(wire: &mut Wire, connection: &Connection, fresh: bool) 
     if head.is_empty() && !first_bytes(wire, &mut head, connection, fresh).await {
         return Head::Closed;
     }
-    let deadline = Instant::now() + connection.limits.header_deadline.get();
+    let deadline = Instant::now() + connection.limits.header_timeout.get();
     let mut scan = Scan::new(connection.bounds());
     loop {
         match scan.feed(&head) {
@@ -65,7 +65,7 @@ pub(super) async fn is_h2(wire: &mut Wire, connection: &Connection) -> Option<bo
     if start.is_empty() && !first_bytes(wire, &mut start, connection, true).await {
         return None;
     }
-    let deadline = Instant::now() + connection.limits.header_deadline.get();
+    let deadline = Instant::now() + connection.limits.header_timeout.get();
     let is_h2 = loop {
         let common = PREFACE.len().min(start.len());
         if start.get(..common) != PREFACE.get(..common) {
@@ -93,7 +93,7 @@ async fn first_bytes(wire: &mut Wire, to: &mut BytesMut, connection: &Connection
     };
     tokio::select! {
         biased;
-        read = timeout(connection.limits.idle.get(), wire.read_some(to)) => matches!(read, Ok(Ok(read)) if read > 0),
+        read = timeout(connection.limits.idle_timeout.get(), wire.read_some(to)) => matches!(read, Ok(Ok(read)) if read > 0),
         () = leave => false,
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connectio
             Head::Refused(fault) => Box::pin(refuse(service, connection, session(wire, None), fault)).await,
             Head::Whole(head) => {
                 served = served.saturating_add(1);
-                let last = connection.limits.requests_per_connection.is_some_and(|most| served >= most);
+                let last = connection.limits.max_requests_per_connection.is_some_and(|most| served >= most);
                 // Boxed like the refusal, so that an idle connection's future has no space for either.
                 Box::pin(request(service, connection, session(wire, Some(head)), last)).await
             }
@@ -53,7 +53,7 @@ async fn request<S: Service>(
     last: bool,
 ) -> Option<Wire> {
     // The head is already complete; the timeout applies if Pingora's parser disagrees and waits for more bytes.
-    match within(connection.limits.header_deadline.get(), session.read_request()).await {
+    match within(connection.limits.header_timeout.get(), session.read_request()).await {
         Some(Ok(true)) => {}
         Some(Ok(false)) | None => return None,
         Some(Err(error)) => {
@@ -65,7 +65,7 @@ async fn request<S: Service>(
     if last || connection.draining() {
         session.set_keepalive(None);
     }
-    session.set_write_timeout(Some(connection.limits.body_idle.get()));
+    session.set_write_timeout(Some(connection.limits.body_idle_timeout.get()));
     match service.serve(&mut session, connection).await {
         Outcome::Switched(tunnel) => {
             tunnel.run(session).await;

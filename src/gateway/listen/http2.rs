@@ -33,7 +33,7 @@ struct Streams<S> {
 /// Serves `stream`, whose preface was seen, until either side closes it.
 pub(super) async fn run<S: Service>(service: &Arc<S>, connection: &Arc<Connection>, wire: Wire) {
     let mut options = HttpServerOptions::default();
-    options.h2_idle_timeout = Some(connection.limits.idle.get());
+    options.h2_idle_timeout = Some(connection.limits.idle_timeout.get());
     let streams = Streams { service: Arc::clone(service), connection: Arc::clone(connection), options };
     let stop = connection.stop.clone();
     Arc::new(streams).process_new(Box::new(wire), &stop).await;
@@ -47,7 +47,7 @@ impl<S: Service> HttpServerApp for Streams<S> {
         _: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         let _call = self.connection.live.call();
-        session.set_write_timeout(Some(self.connection.limits.body_idle.get()));
+        session.set_write_timeout(Some(self.connection.limits.body_idle_timeout.get()));
         let outcome = match hygiene::check_h2(session.req_header(), self.connection.bounds()) {
             Ok(()) => {
                 name_host(session.req_header_mut());
@@ -66,8 +66,8 @@ impl<S: Service> HttpServerApp for Streams<S> {
         let limits = &self.connection.limits;
         let mut options = H2Options::new();
         options
-            .max_concurrent_streams(limits.h2_streams)
-            .max_header_list_size(u32::try_from(limits.max_head.get()).unwrap_or(u32::MAX))
+            .max_concurrent_streams(limits.max_http2_streams)
+            .max_header_list_size(u32::try_from(limits.max_header_size.get()).unwrap_or(u32::MAX))
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)

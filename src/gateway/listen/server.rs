@@ -137,7 +137,7 @@ impl Server {
 
 /// Accepts connections until shutdown, then waits for them to end. Dropping the future aborts them.
 async fn accept<S: Service>(door: Arc<Door<S>>, listener: TcpListener) {
-    let room = Arc::new(Semaphore::new(door.limits.connections.min(Semaphore::MAX_PERMITS)));
+    let room = Arc::new(Semaphore::new(door.limits.max_connections.min(Semaphore::MAX_PERMITS)));
     let mut connections = JoinSet::new();
     let mut stop = door.stop.clone();
     loop {

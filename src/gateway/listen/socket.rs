@@ -109,6 +109,6 @@ pub(super) fn prepare(socket: &tokio::net::TcpStream, limits: &Limits) -> io::Re
     sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT)?;
     // Closes a connection whose peer receives nothing of a response, whatever protocol it speaks.
-    let stall = u32::try_from(limits.body_idle.get().as_millis()).unwrap_or(u32::MAX);
+    let stall = u32::try_from(limits.body_idle_timeout.get().as_millis()).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(socket, stall)?)
 }

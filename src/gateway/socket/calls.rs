@@ -159,7 +159,7 @@ impl Sitting {
 
     async fn whole(&self, world: &World, fetched: Fetched, form: &Form) -> Result<Told> {
         let whole = fetched.whole(&self.gateway, world).await?;
-        let most = self.config.max_message.get();
+        let most = self.config.max_message_size.get();
         if whole.body.len() > most {
             return Err(too_large());
         }
@@ -179,7 +179,7 @@ impl Sitting {
         form: &Form,
         line: &mut Line<'_>,
     ) -> std::result::Result<(), Came> {
-        let mut cutter = Cutter::of(&fetched.reply.headers, self.config.max_message.get());
+        let mut cutter = Cutter::of(&fetched.reply.headers, self.config.max_message_size.get());
         let mut bytes = 0;
         loop {
             let chunk = line.during(fetched.reply.body.chunk()).await?;
@@ -207,7 +207,7 @@ impl Sitting {
             }
             if over {
                 fetched.ended(bytes);
-                return line.say(form.end(self.config.end.as_deref())).await;
+                return line.say(form.end(self.config.end_marker.as_deref())).await;
             }
         }
     }

@@ -12,32 +12,32 @@ pub struct Config {
     /// Origins of the web pages whose scripts may open a WebSocket, such as `https://app.example.com`; `*` allows every
     /// page. Clients that send no `Origin` (everything but browsers) need no entry. Default: none, so only pages of the
     /// gateway's own host.
-    pub origins: Vec<String>,
+    pub allowed_origins: Vec<String>,
     /// The largest message of a caller, and of an answer in one message; 1KiB to 64MiB. Default: 1MiB.
-    pub max_message: Size,
+    pub max_message_size: Size,
     /// How long a WebSocket may stay open without a message in either direction; longer than 0s. Default: 5m.
-    pub idle: Span,
+    pub idle_timeout: Span,
     /// How long a caller may be silent before the gateway sends a ping; 0s sends none. Default: 20s.
-    pub ping: Span,
+    pub ping_interval: Span,
     /// How long the caller then has to send a pong; longer than 0s. Default: 10s.
-    pub pong: Span,
+    pub pong_timeout: Span,
     /// How long a WebSocket may stay open in total; longer than 0s. Default: 1d.
-    pub lifetime: Span,
+    pub max_connection_age: Span,
     /// A message that is sent after the last part of a streamed answer, such as `[DONE]`. Default: none. JSON-RPC
     /// callers get the response to their request instead.
-    pub end: Option<String>,
+    pub end_marker: Option<String>,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            origins: Vec::new(),
-            max_message: Size::kib(1 << 10),
-            idle: Span::secs(300),
-            ping: Span::secs(20),
-            pong: Span::secs(10),
-            lifetime: Span::secs(86_400),
-            end: None,
+            allowed_origins: Vec::new(),
+            max_message_size: Size::kib(1 << 10),
+            idle_timeout: Span::secs(300),
+            ping_interval: Span::secs(20),
+            pong_timeout: Span::secs(10),
+            max_connection_age: Span::secs(86_400),
+            end_marker: None,
         }
     }
 }
@@ -46,15 +46,17 @@ impl Config {
     /// Returns the problems of this configuration.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        for (at, origin) in self.origins.iter().enumerate() {
+        for (at, origin) in self.allowed_origins.iter().enumerate() {
             if origin != "*" && !is_origin(origin) {
                 problems.push(format!("origins[{at}]: is not an origin (write https://app.example.com, or *)"));
             }
         }
-        if !(1 << 10..=64 << 20).contains(&self.max_message.get()) {
+        if !(1 << 10..=64 << 20).contains(&self.max_message_size.get()) {
             problems.push("max_message: must be between 1KiB and 64MiB".to_owned());
         }
-        for (span, name) in [(self.idle, "idle"), (self.pong, "pong"), (self.lifetime, "lifetime")] {
+        for (span, name) in
+            [(self.idle_timeout, "idle"), (self.pong_timeout, "pong"), (self.max_connection_age, "lifetime")]
+        {
             if span.get().is_zero() {
                 problems.push(format!("{name}: must be longer than 0s"));
             }

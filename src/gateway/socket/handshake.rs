@@ -106,7 +106,7 @@ impl Handshake {
 
 /// Refuses pages of other origins, which could act as the browser's user (cross-site WebSocket hijacking).
 fn origin(headers: &HeaderMap, config: &Config) -> Result<()> {
-    if !headers.contains_key(header::ORIGIN) || config.origins.iter().any(|known| known == "*") {
+    if !headers.contains_key(header::ORIGIN) || config.allowed_origins.iter().any(|known| known == "*") {
         return Ok(());
     }
     let refused = || Fault::new(Code::PermissionDenied, "This web page may not open a WebSocket here");
@@ -117,7 +117,7 @@ fn origin(headers: &HeaderMap, config: &Config) -> Result<()> {
         let bare = |place: &str| place.strip_suffix(usual).unwrap_or(place).to_ascii_lowercase();
         host.is_some_and(|host| bare(host) == bare(place))
     });
-    let known = config.origins.iter().any(|known| known.eq_ignore_ascii_case(origin));
+    let known = config.allowed_origins.iter().any(|known| known.eq_ignore_ascii_case(origin));
     if own || known { Ok(()) } else { Err(refused().detail(origin)) }
 }
 

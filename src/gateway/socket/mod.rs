@@ -114,7 +114,7 @@ impl Serving<'_> {
             agent,
             operation,
             config: world.sockets.clone(),
-            until: Instant::now() + world.sockets.lifetime.get(),
+            until: Instant::now() + world.sockets.max_connection_age.get(),
             parting: None,
         };
         // Without a WebSocket of the agent each message is a call, which acquires its own concurrency permit.
@@ -178,7 +178,7 @@ impl Serving<'_> {
             headers.append(name, value.clone());
         }
         listen::write_through(session);
-        session.set_write_timeout(Some(self.connection.limits.body_idle.get()));
+        session.set_write_timeout(Some(self.connection.limits.body_idle_timeout.get()));
         let head = head_of(StatusCode::SWITCHING_PROTOCOLS, headers);
         session.write_response_header(Box::new(head)).await.map_err(|_| Stop::Gone)
     }
@@ -188,10 +188,10 @@ impl Sitting {
     /// Runs the session until it ends, and records how it ended.
     async fn run(mut self, io: Box<dyn Io>, early: Vec<u8>, place: Option<(Box<Socket>, Admitted)>) {
         let bounds = LegBounds {
-            max_message: self.config.max_message.get(),
-            ping: self.config.ping.get(),
-            pong: self.config.pong.get(),
-            write: self.connection.limits.body_idle.get(),
+            max_message: self.config.max_message_size.get(),
+            ping: self.config.ping_interval.get(),
+            pong: self.config.pong_timeout.get(),
+            write: self.connection.limits.body_idle_timeout.get(),
         };
         let mut caller = Leg::new(io, Peer::Caller, early, bounds).await;
         let end = match place {
@@ -217,7 +217,7 @@ impl Sitting {
 
     /// Returns when the session ends by idle timeout or lifetime, and the close frame for that.
     fn over(&self, since: Instant) -> (Instant, (u16, &'static str)) {
-        let idle = since + self.config.idle.get();
+        let idle = since + self.config.idle_timeout.get();
         if idle < self.until { (idle, (1001, "Idle timeout")) } else { (self.until, (1001, "Lifetime exceeded")) }
     }
 }

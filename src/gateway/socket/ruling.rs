@@ -118,7 +118,7 @@ impl Sitting {
             changed |= told.is_some();
             all.push_str(told.as_deref().unwrap_or(line));
             all.push('\n');
-            if changed && all.len() > self.config.max_message.get() {
+            if changed && all.len() > self.config.max_message_size.get() {
                 return Form::Plain.fault(&too_large(), self.call.id());
             }
         }

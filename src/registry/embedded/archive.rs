@@ -141,7 +141,7 @@ impl Registry {
         text: Arc<str>,
         restored: (Arc<str>, OffsetDateTime),
     ) -> Result<()> {
-        let most = (config.most_documents, config.most_in_all);
+        let most = (config.max_documents_per_publisher, config.max_documents);
         let write = Write {
             id: id.shared(),
             document: Some(text),

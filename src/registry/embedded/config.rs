@@ -19,7 +19,7 @@ pub struct PublishConfig {
     /// SQLite file of the published documents; on a local disk, created where it is missing. Ignored with `database`.
     /// Default gatepost.db.
     #[schemars(extend("default" = "gatepost.db"))]
-    pub store: FilePath,
+    pub sqlite_file: FilePath,
     /// PostgreSQL database that several gateways share: `postgres://user@host/database`, or `env:NAME` or `file:PATH`
     /// of such a URL. A database beyond this machine is reached over TLS only. Default: none.
     pub database: Option<Address>,
@@ -28,18 +28,18 @@ pub struct PublishConfig {
     pub database_ca: Option<FilePath>,
     /// Interval between two polls of the store, for changes of which no notification arrived; 500ms to 1h, default 5s.
     /// Changes are usually notified at once.
-    pub poll: Span,
+    pub poll_interval: Span,
     /// Who may publish. Default: no caller may.
     pub publishers: Vec<PublisherRule>,
     /// Maximum number of documents of one publisher; 1 to 100000, default 10000.
-    pub most_documents: u32,
+    pub max_documents_per_publisher: u32,
     /// Maximum number of documents of all publishers; 1 to 200000, default 100000.
-    pub most_in_all: u32,
+    pub max_documents: u32,
     /// Socket paths that published agents may name with agent+unix, because sockets are on this machine. Default: none.
-    pub allow_sockets: Vec<Glob>,
+    pub allowed_sockets: Vec<Glob>,
     /// Whether published agents may be reached over plain http beyond this machine; `agents` must allow this too.
     /// Default: false.
-    pub insecure_plaintext: bool,
+    pub allow_plaintext: bool,
 }
 
 /// Who may publish which agents.
@@ -54,7 +54,7 @@ pub struct PublisherRule {
     pub groups: Vec<Glob>,
     /// Ids of the agents that they may publish. Default: all.
     #[serde(default = "every")]
-    pub ids: Vec<Glob>,
+    pub agents: Vec<Glob>,
     /// Whether they may also change and remove the agents of other publishers. Default: false.
     #[serde(default)]
     pub any_owner: bool,
@@ -68,15 +68,15 @@ impl Default for PublishConfig {
     fn default() -> Self {
         Self {
             // Parsed, so that the path is relative to the configuration file.
-            store: "gatepost.db".parse().unwrap_or_else(|_| FilePath::from("gatepost.db")),
+            sqlite_file: "gatepost.db".parse().unwrap_or_else(|_| FilePath::from("gatepost.db")),
             database: None,
             database_ca: None,
-            poll: Span::secs(5),
+            poll_interval: Span::secs(5),
             publishers: Vec::new(),
-            most_documents: 10_000,
-            most_in_all: 100_000,
-            allow_sockets: Vec::new(),
-            insecure_plaintext: false,
+            max_documents_per_publisher: 10_000,
+            max_documents: 100_000,
+            allowed_sockets: Vec::new(),
+            allow_plaintext: false,
         }
     }
 }
@@ -85,21 +85,21 @@ impl PublishConfig {
     /// Returns every value that cannot be used, by its path within this section; without I/O.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if !(Span::millis(500)..=Span::secs(3_600)).contains(&self.poll) {
-            problems.push(format!("poll: must be 500ms to 1h, not {}", self.poll));
+        if !(Span::millis(500)..=Span::secs(3_600)).contains(&self.poll_interval) {
+            problems.push(format!("poll: must be 500ms to 1h, not {}", self.poll_interval));
         }
         let mut bounded = |path: &str, value: u32, most: u32| {
             if !(1..=most).contains(&value) {
                 problems.push(format!("{path}: must be 1 to {most}, not {value}"));
             }
         };
-        bounded("most_documents", self.most_documents, 100_000);
-        bounded("most_in_all", self.most_in_all, 200_000);
+        bounded("most_documents", self.max_documents_per_publisher, 100_000);
+        bounded("most_in_all", self.max_documents, 200_000);
         for (at, rule) in self.publishers.iter().enumerate() {
             if rule.callers.is_empty() && rule.groups.is_empty() {
                 problems.push(format!("publishers[{at}]: needs callers or groups ('*' matches every caller)"));
             }
-            if rule.ids.is_empty() {
+            if rule.agents.is_empty() {
                 problems.push(format!("publishers[{at}].ids: must not be empty (remove it to allow all ids)"));
             }
         }
@@ -120,7 +120,7 @@ impl PublishConfig {
 
     /// Returns whether both name the same store, which is opened once, at startup.
     pub fn same_store(&self, other: &Self) -> bool {
-        let named = |config: &Self| (config.store.clone(), config.database.clone(), config.database_ca.clone());
+        let named = |config: &Self| (config.sqlite_file.clone(), config.database.clone(), config.database_ca.clone());
         named(self) == named(other)
     }
 
@@ -132,7 +132,7 @@ impl PublishConfig {
     /// Returns where documents are stored.
     pub fn place(&self) -> Place {
         match &self.database {
-            None => Place::File(self.store.to_path_buf()),
+            None => Place::File(self.sqlite_file.to_path_buf()),
             Some(address) => Place::Database {
                 address: address.clone(),
                 authorities: self.database_ca.as_ref().map(|path| path.to_path_buf()),
@@ -155,6 +155,6 @@ impl PublisherRule {
 
     /// Returns whether the rule allows this agent.
     pub(super) fn covers(&self, id: &str) -> bool {
-        self.ids.iter().any(|ids| ids.matches(id))
+        self.agents.iter().any(|ids| ids.matches(id))
     }
 }

@@ -155,7 +155,7 @@ async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy
         }
         Endpoint::Unix { socket, .. } => {
             let path = socket.to_string_lossy();
-            let allowed = config.allow_sockets.iter().any(|sockets| sockets.matches(&path));
+            let allowed = config.allowed_sockets.iter().any(|sockets| sockets.matches(&path));
             return (!allowed).then(|| {
                 "is a socket of the gateway's own machine, which must not be published (an operator may add it to \
                  registry.allow_sockets)"
@@ -165,7 +165,7 @@ async fn vet(endpoint: &Endpoint, config: &PublishConfig, policy: &AddressPolicy
     };
     let host = uri.host().unwrap_or_default();
     let secure = endpoint.is_private_wire();
-    if !secure && !is_here(host) && !config.insecure_plaintext {
+    if !secure && !is_here(host) && !config.allow_plaintext {
         return Some("must be encrypted beyond this machine (use https or wss)".to_owned());
     }
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });

@@ -141,7 +141,7 @@ impl Registry {
     /// Creates a feed of the published documents. Publishing waits for the feed, so that an agent can be called once
     /// its publisher has the response.
     pub fn feed(&self) -> Published {
-        Published::new(Arc::clone(&self.store), Arc::clone(&self.force), self.config.load().poll.get())
+        Published::new(Arc::clone(&self.store), Arc::clone(&self.force), self.config.load().poll_interval.get())
     }
 
     /// Parses a document or patch that was sent.

@@ -129,7 +129,7 @@ impl Registry {
             return Ok(Right { by: by.id, any_owner: covering.any(|rule| rule.any_owner) });
         }
         let patterns: Vec<&str> =
-            config.rules(by).flat_map(|rule| &rule.ids).map(|ids| ids.as_str()).take(20).collect();
+            config.rules(by).flat_map(|rule| &rule.agents).map(|ids| ids.as_str()).take(20).collect();
         let told = format!("This caller may publish only agents that match {}, not '{id}'", patterns.join(", "));
         Err(Fault::new(Code::PermissionDenied, told))
     }
@@ -180,7 +180,7 @@ impl Registry {
             by: right.by.into(),
             any_owner: right.any_owner,
             when,
-            most: (config.most_documents, config.most_in_all),
+            most: (config.max_documents_per_publisher, config.max_documents),
             restored: None,
         }
     }

@@ -50,7 +50,7 @@ impl Broker {
         }
         board.granted();
         tracing::info!(broker = %self.address.base(), "subscribed to agent statuses");
-        let (settle, mut settled) = (Instant::now() + self.settings.settle.get(), false);
+        let (settle, mut settled) = (Instant::now() + self.settings.resync_timeout.get(), false);
         loop {
             tokio::select! {
                 word = words.next() => match word {

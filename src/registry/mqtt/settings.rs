@@ -20,12 +20,12 @@ pub struct MqttSettings {
     /// PEM file of certificate authorities to trust besides the system's. Default: only the system's.
     pub ca: Option<FilePath>,
     /// Whether mqtt:// (plain text) is allowed to brokers beyond this machine. Default false.
-    pub insecure: bool,
+    pub allow_plaintext: bool,
     /// MQTT keep-alive: after this time without a packet the client sends a ping; 1s to 10m. Default 30s.
     pub keep_alive: Span,
     /// How long after each connection a known agent may take to publish its status again before it is removed; 100ms to
     /// 1h. A broker that lost its retained messages receives them again only as agents reconnect. Default 30s.
-    pub settle: Span,
+    pub resync_timeout: Span,
 }
 
 impl Default for MqttSettings {
@@ -34,9 +34,9 @@ impl Default for MqttSettings {
             username: None,
             password: None,
             ca: None,
-            insecure: false,
+            allow_plaintext: false,
             keep_alive: Span::secs(30),
-            settle: Span::secs(30),
+            resync_timeout: Span::secs(30),
         }
     }
 }
@@ -48,7 +48,7 @@ impl MqttSettings {
             username: self.username.clone(),
             password: self.password.clone(),
             ca: self.ca.clone(),
-            insecure: self.insecure,
+            allow_plaintext: self.allow_plaintext,
             keep_alive: self.keep_alive,
         }
     }
@@ -57,8 +57,8 @@ impl MqttSettings {
     /// and secrets that the settings name.
     pub fn problems(&self, url: &str) -> Vec<String> {
         let mut problems = self.broker().problems(url);
-        if !(Span::millis(100)..=Span::secs(3_600)).contains(&self.settle) {
-            problems.push(format!("mqtt.settle: must be 100ms to 1h, not {}", self.settle));
+        if !(Span::millis(100)..=Span::secs(3_600)).contains(&self.resync_timeout) {
+            problems.push(format!("mqtt.settle: must be 100ms to 1h, not {}", self.resync_timeout));
         }
         problems
     }

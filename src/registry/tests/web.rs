@@ -185,7 +185,7 @@ async fn a_credential_is_sent_to_the_source_only() {
         Credential { bearer: Some(secret(folder.path(), "hunter2")), ..Credential::default() },
         Credential { header: Some(header), ..Credential::default() },
     ] {
-        let config = net::Config { allow: vec!["127.0.0.0/8".parse().unwrap()], ..net::Config::default() };
+        let config = net::Config { allowed_addresses: vec!["127.0.0.0/8".parse().unwrap()], ..net::Config::default() };
         let client = Client::build(&config, Arc::new(config.policy())).unwrap();
         let bounds = Bounds { size: Size::kib(4), time: Span::secs(5) };
         let session = Session::build(&config, &client, &server.url("/"), Some(&credential), bounds).unwrap();

@@ -113,8 +113,8 @@ impl Http {
             place: parts.place.clone(),
             tls: secure.then(|| settings.tls.clone()),
             h2c: !secure && settings.h2c.unwrap_or(false),
-            keep_alive: settings.keep_alive.map_or(Duration::from_secs(4), |span| span.get()),
-            most_idle: settings.idle_connections.unwrap_or(256),
+            keep_alive: settings.idle_connection_timeout.map_or(Duration::from_secs(4), |span| span.get()),
+            most_idle: settings.max_idle_connections.unwrap_or(256),
         };
         let security = secure.then(|| self.security(parts, &settings.tls)).transpose()?;
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);

@@ -81,7 +81,7 @@ pub(super) fn check_plaintext(parts: &Parts, settings: &Settings) -> Result<(), 
     };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let local = &**host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
-    if parts.scheme == Scheme::HTTPS || local || settings.insecure_plaintext == Some(true) {
+    if parts.scheme == Scheme::HTTPS || local || settings.allow_plaintext == Some(true) {
         return Ok(());
     }
     Err(vec![

@@ -70,7 +70,7 @@ pub(super) fn problems(settings: &Settings) -> Vec<String> {
     if own.homeserver.is_some() || own.access_token.is_some() {
         problems.extend(Login::load(settings).and_then(|login| login.api()).err().unwrap_or_default());
     }
-    if own.room.as_deref().is_some_and(|room| !MatrixAddress::is_room(room)) {
+    if own.default_room.as_deref().is_some_and(|room| !MatrixAddress::is_room(room)) {
         problems.push("matrix.room: is not a room (must be '!id:server' or '#alias:server')".to_owned());
     }
     problems
@@ -87,9 +87,9 @@ impl Matrix {
             return Err(vec![format!("endpoint: is on {told} (must be on {ours}, as the gateway's Matrix account)")]);
         }
         let own = settings.matrix.clone().unwrap_or_default();
-        let name = address.room().map(str::to_owned).or(own.room);
+        let name = address.room().map(str::to_owned).or(own.default_room);
         let name = name.ok_or_else(|| vec!["matrix.room: is missing (the endpoint names no room)".to_owned()])?;
-        let room = Arc::new(Room::new(name, address.user().into(), own.join.unwrap_or(false)));
+        let room = Arc::new(Room::new(name, address.user().into(), own.auto_join.unwrap_or(false)));
         Ok(Arc::new(Line { account, room, bounds: Bounds::from(&settings.timeouts) }))
     }
 

@@ -16,10 +16,10 @@ pub struct MatrixSettings {
     pub access_token: Option<SecretRef>,
     /// The room of agents whose endpoint names none (agent+matrix://@agent:server), by id or alias.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub room: Option<String>,
+    pub default_room: Option<String>,
     /// Whether the account joins an agent's room by itself, if it is invited or the room is public. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub join: Option<bool>,
+    pub auto_join: Option<bool>,
 }
 
 impl MatrixSettings {
@@ -30,8 +30,8 @@ impl MatrixSettings {
         Self {
             homeserver: account.homeserver.clone(),
             access_token: account.access_token.clone(),
-            room: self.room.clone().or_else(|| base.room.clone()),
-            join: self.join.or(base.join),
+            default_room: self.default_room.clone().or_else(|| base.default_room.clone()),
+            auto_join: self.auto_join.or(base.auto_join),
         }
     }
 }

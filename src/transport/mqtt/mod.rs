@@ -130,7 +130,7 @@ pub(super) fn problems(settings: &Settings) -> Vec<String> {
 fn address(at: &Uri, settings: &Settings) -> Result<Address, String> {
     let host = at.host().ok_or("endpoint: cannot be called (it has no host)")?;
     let address = Address::new(at.scheme_str() == Some("mqtts"), host, at.port_u16());
-    match address.secure || address.is_this_machine() || settings.insecure_plaintext == Some(true) {
+    match address.secure || address.is_this_machine() || settings.allow_plaintext == Some(true) {
         true => Ok(address),
         false => {
             Err("endpoint: is plain mqtt beyond this machine (use mqtts, or set insecure_plaintext: true)".to_owned())

@@ -20,7 +20,7 @@ async fn r35_a_refused_connection_is_503_with_retry_after() {
 async fn r35_a_missing_socket_and_an_unknown_host_are_503() {
     let missing = Reach::new("agent+unix:///nowhere/agent.sock#/run", &quick());
     is_fault(missing.post().await, 503, "AgentUnavailable");
-    let settings = Settings { insecure_plaintext: Some(true), ..quick() };
+    let settings = Settings { allow_plaintext: Some(true), ..quick() };
     is_fault(Reach::new("http://nowhere.invalid/", &settings).post().await, 503, "AgentUnavailable");
 }
 

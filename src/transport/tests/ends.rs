@@ -12,8 +12,8 @@ const OPEN: Duration = Duration::from_millis(600);
 
 /// Settings whose breaker opens after two failures.
 fn nervous() -> Settings {
-    let breaker = BreakerSettings { failures: Some(2), open_for: Some(Span::millis(600)) };
-    Settings { breaker, ..quick() }
+    let breaker = BreakerSettings { consecutive_failures: Some(2), open_duration: Some(Span::millis(600)) };
+    Settings { circuit_breaker: breaker, ..quick() }
 }
 
 /// Reads nothing, sends nothing, and keeps the connection open.
@@ -51,7 +51,7 @@ async fn named(name: &'static str) -> (String, Arc<AtomicUsize>) {
 
 fn among(own: &str, further: &[&str], settings: Settings) -> Reach {
     let endpoints = Some(further.iter().map(ToString::to_string).collect());
-    Reach::new(own, &Settings { endpoints, ..settings })
+    Reach::new(own, &Settings { additional_endpoints: endpoints, ..settings })
 }
 
 fn from(reply: Result<Reply, Fault>) -> String {
@@ -212,8 +212,8 @@ async fn a_breaker_outlives_its_upstream_set_and_can_be_disabled() {
     }
     let again = Reach::through(transport.clone(), &endpoint, &nervous());
     assert_eq!(standing(&again), Standing::Open);
-    let off = BreakerSettings { failures: Some(0), open_for: None };
-    let never = Reach::through(transport.clone(), &endpoint, &Settings { breaker: off, ..quick() });
+    let off = BreakerSettings { consecutive_failures: Some(0), open_duration: None };
+    let never = Reach::through(transport.clone(), &endpoint, &Settings { circuit_breaker: off, ..quick() });
     assert!(is_fault(never.get().await, 503, "AgentUnavailable").contains("connecting"));
     // Breakers that no upstream set uses are removed.
     for at in 0..1_000 {
@@ -225,16 +225,19 @@ async fn a_breaker_outlives_its_upstream_set_and_can_be_disabled() {
 #[test]
 fn unusable_settings_are_problems_that_name_their_field() {
     let endpoints = |texts: &[&str]| Settings {
-        endpoints: Some(texts.iter().map(ToString::to_string).collect()),
+        additional_endpoints: Some(texts.iter().map(ToString::to_string).collect()),
         ..Settings::default()
     };
-    let breaker = BreakerSettings { failures: Some(1_001), open_for: Some(Span::secs(7_200)) };
+    let breaker = BreakerSettings { consecutive_failures: Some(1_001), open_duration: Some(Span::secs(7_200)) };
     let many = vec!["http://a.example/"; 16];
     for (settings, words) in [
         (endpoints(&["ftp://x/"]), "endpoints[0]: the endpoint scheme 'ftp'"),
         (endpoints(&["http://127.0.0.1/", "http://127.0.0.1/"]), "endpoints[1]: is a duplicate"),
         (endpoints(&many), "at most 15"),
-        (Settings { breaker, ..Settings::default() }, "breaker.open_for: is 7200s (must be 100ms to 1h)"),
+        (
+            Settings { circuit_breaker: breaker, ..Settings::default() },
+            "breaker.open_for: is 7200s (must be 100ms to 1h)",
+        ),
     ] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let problems = runtime.block_on(async {
@@ -273,8 +276,8 @@ async fn r45_failover_happens_only_where_no_agent_can_execute_a_call_twice() {
     // An agent read the request and died: only idempotent calls fail over.
     let (dying, _) = raw(|mut stream, _| async move { request(&mut stream).await.map(drop) }).await;
     let dying = format!("http://{dying}/run");
-    let careful = BreakerSettings { failures: Some(0), open_for: None };
-    let reach = among(&dying, &[&alive], Settings { breaker: careful, ..quick() });
+    let careful = BreakerSettings { consecutive_failures: Some(0), open_duration: None };
+    let reach = among(&dying, &[&alive], Settings { circuit_breaker: careful, ..quick() });
     let before = calls.load(Ordering::SeqCst);
     let mut lost = 0;
     for _ in 0..4 {
@@ -287,8 +290,8 @@ async fn r45_failover_happens_only_where_no_agent_can_execute_a_call_twice() {
         assert_eq!(from(reach.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await), "alive");
     }
     // A later endpoint that is unreachable does not undo what an earlier one may have executed.
-    let careful = BreakerSettings { failures: Some(0), open_for: None };
-    let reach = among(&dying, &[&nowhere()], Settings { breaker: careful, ..quick() });
+    let careful = BreakerSettings { consecutive_failures: Some(0), open_duration: None };
+    let reach = among(&dying, &[&nowhere()], Settings { circuit_breaker: careful, ..quick() });
     for _ in 0..2 {
         is_fault(reach.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await, 502, "AgentError");
     }

@@ -119,7 +119,8 @@ async fn a_body_that_is_not_read_to_its_end_closes_its_connection() {
 #[tokio::test]
 async fn idle_connections_are_bounded_and_closed() {
     let (address, _) = closes_after(usize::MAX).await;
-    let settings = Settings { idle_connections: Some(3), keep_alive: Some(Span::millis(50)), ..quick() };
+    let settings =
+        Settings { max_idle_connections: Some(3), idle_connection_timeout: Some(Span::millis(50)), ..quick() };
     let reach = Reach::new(&format!("http://{address}/"), &settings);
     let replies: Vec<_> = futures_util::future::join_all((0..8).map(|_| reach.post())).await;
     for reply in replies {

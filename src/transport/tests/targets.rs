@@ -17,7 +17,7 @@ async fn r1_plain_http_beyond_this_machine_requires_insecure_plaintext() {
         "http://127.evil.example/",
     ] {
         assert_eq!(problems(endpoint, &quick()).len(), 1, "{endpoint}");
-        let spelled = Settings { insecure_plaintext: Some(true), ..quick() };
+        let spelled = Settings { allow_plaintext: Some(true), ..quick() };
         assert!(problems(endpoint, &spelled).is_empty(), "{endpoint}");
     }
     for endpoint in [
@@ -73,7 +73,7 @@ fn values_that_a_rule_omits_come_from_the_defaults() {
         "a key belongs to its certificate"
     );
     assert_eq!(merged.credential.unwrap().header, "X-Key");
-    assert_eq!((merged.h2c, merged.keep_alive), (Some(true), None));
+    assert_eq!((merged.h2c, merged.idle_connection_timeout), (Some(true), None));
     assert_eq!(Settings::default().over(&base), base);
     assert!(serde_json::from_str::<Settings>(r#"{"timeout": {}}"#).is_err());
     assert!(
@@ -141,7 +141,7 @@ async fn r129_plain_mqtt_beyond_this_machine_requires_insecure_plaintext() {
     let (agent, mut settings) = (agent("mqtt://broker.example/control/agents/a/input"), quick());
     let problems = transport().route(&agent, &settings).unwrap_err();
     assert!(problems[0].contains("plain mqtt beyond this machine"), "{problems:?}");
-    settings.insecure_plaintext = Some(true);
+    settings.allow_plaintext = Some(true);
     assert!(transport().route(&agent, &settings).is_ok());
 }
 

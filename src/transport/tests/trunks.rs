@@ -176,7 +176,7 @@ async fn streamed_bodies_work_over_http2_and_a_truncated_one_resets_the_stream()
 #[tokio::test]
 async fn idle_shared_connections_are_closed() {
     let (address, _) = h2_agent(|_, answers, _| async move { say(answers, b"{}") }).await;
-    let settings = Settings { keep_alive: Some(Span::millis(20)), ..settings() };
+    let settings = Settings { idle_connection_timeout: Some(Span::millis(20)), ..settings() };
     let reach = Reach::new(&format!("http://{address}/"), &settings);
     whole(reach.post().await).await.unwrap();
     assert_eq!(reach.transport.idle(), 1);

@@ -51,7 +51,7 @@ async fn an_idle_connection_is_closed_without_a_response() {
 
 #[tokio::test]
 async fn a_connection_that_is_idle_longer_than_the_head_timeout_is_still_served() {
-    let running = start(&plain(), Limits { header_deadline: Span::millis(50), ..Limits::default() });
+    let running = start(&plain(), Limits { header_timeout: Span::millis(50), ..Limits::default() });
     let mut raw = running.connect().await;
     tokio::time::sleep(Duration::from_millis(120)).await;
     raw.send(GET).await;
@@ -178,7 +178,7 @@ async fn events_are_sent_before_the_response_ends() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed_and_counted() {
-    let running = start(&plain(), Limits { connections: 2, ..Limits::default() });
+    let running = start(&plain(), Limits { max_connections: 2, ..Limits::default() });
     let mut first = running.connect().await;
     let _second = running.connect().await;
     until("two are open", || running.server.connections() == 2).await;
@@ -195,7 +195,7 @@ async fn connections_beyond_the_limit_are_closed_and_counted() {
 
 #[tokio::test]
 async fn a_connection_closes_after_its_maximum_number_of_requests() {
-    let running = start(&plain(), Limits { requests_per_connection: Some(2), ..Limits::default() });
+    let running = start(&plain(), Limits { max_requests_per_connection: Some(2), ..Limits::default() });
     let mut raw = running.connect().await;
     raw.send(format!("{GET}{GET}{GET}")).await;
     assert!(raw.answer().await.unwrap().head.contains("keep-alive"));
@@ -219,7 +219,7 @@ async fn a_panic_ends_only_its_own_connection() {
 fn plain_http_beyond_loopback_must_be_enabled_explicitly() {
     let open = Config { address: "0.0.0.0:0".parse().unwrap(), ..plain() };
     assert!(bind_all(std::slice::from_ref(&open), None).unwrap_err()[0].starts_with("listen[0].address: "));
-    assert!(bind_all(&[Config { insecure_plaintext: true, ..open }], None).is_ok());
+    assert!(bind_all(&[Config { allow_plaintext: true, ..open }], None).is_ok());
     assert!(Config { address: "[::1]:0".parse().unwrap(), ..plain() }.problems().is_empty());
 }
 
@@ -227,10 +227,10 @@ fn plain_http_beyond_loopback_must_be_enabled_explicitly() {
 fn all_invalid_limits_are_reported() {
     assert!(Limits::default().problems().is_empty());
     let odd = Limits {
-        connections: 0,
+        max_connections: 0,
         max_headers: 1000,
-        idle: Span::secs(0),
-        requests_per_connection: Some(0),
+        idle_timeout: Span::secs(0),
+        max_requests_per_connection: Some(0),
         ..Limits::default()
     };
     assert_eq!(odd.problems().len(), 4);

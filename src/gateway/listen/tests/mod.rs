@@ -142,16 +142,16 @@ struct Running {
 }
 
 fn plain() -> Config {
-    Config { address: "127.0.0.1:0".parse().unwrap(), tls: None, insecure_plaintext: false }
+    Config { address: "127.0.0.1:0".parse().unwrap(), tls: None, allow_plaintext: false }
 }
 
 /// Short limits, so that tests reach them quickly.
 fn hurried() -> Limits {
     Limits {
-        header_deadline: Span::millis(300),
-        idle: Span::millis(600),
-        body_idle: Span::millis(300),
-        tls_handshake: Span::millis(300),
+        header_timeout: Span::millis(300),
+        idle_timeout: Span::millis(600),
+        body_idle_timeout: Span::millis(300),
+        tls_handshake_timeout: Span::millis(300),
         ..Limits::default()
     }
 }

@@ -69,7 +69,7 @@ async fn r17_publishing_returns_once_the_agent_is_in_force() {
 
 #[tokio::test]
 async fn r16_changes_without_a_notification_are_polled() {
-    let desk = desk_with(|config| config.poll = crate::unit::Span::millis(500), &[]).await;
+    let desk = desk_with(|config| config.poll_interval = crate::unit::Span::millis(500), &[]).await;
     let beside = Registry::open(&desk.config, Arc::default()).await.unwrap();
     let mut feed = desk.registry.feed();
     feed.next().await;
@@ -112,5 +112,5 @@ async fn r16_an_unreadable_store_keeps_its_documents_and_is_reported() {
 }
 
 fn rusqlite(desk: &Desk) -> rusqlite::Connection {
-    rusqlite::Connection::open(&desk.config.store).unwrap()
+    rusqlite::Connection::open(&desk.config.sqlite_file).unwrap()
 }

@@ -161,8 +161,8 @@ async fn r18_endpoints_that_an_operator_allows_can_be_published() {
     let own = "127.0.0.1:9999".parse().unwrap();
     let desk = desk_with(
         |config| {
-            config.allow_sockets = vec!["/run/agents/*.sock".parse().unwrap()];
-            config.insecure_plaintext = true;
+            config.allowed_sockets = vec!["/run/agents/*.sock".parse().unwrap()];
+            config.allow_plaintext = true;
         },
         &["127.0.0.0/8"],
     )

@@ -30,7 +30,7 @@ fn config(folder: &TempDir) -> PublishConfig {
         {"groups": ["wardens"], "any_owner": true},
     ]);
     PublishConfig {
-        store: folder.path().join("store.db").into(),
+        sqlite_file: folder.path().join("store.db").into(),
         publishers: serde_json::from_value(publishers).unwrap(),
         ..PublishConfig::default()
     }

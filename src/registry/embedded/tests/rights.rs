@@ -188,7 +188,7 @@ async fn r10_an_id_of_another_source_is_a_conflict_unless_published_before() {
 
 #[tokio::test]
 async fn r16_document_limits_are_enforced() {
-    let desk = desk_with(|config| (config.most_documents, config.most_in_all) = (1, 2), &[]).await;
+    let desk = desk_with(|config| (config.max_documents_per_publisher, config.max_documents) = (1, 2), &[]).await;
     desk.created(ONE, document("a")).await;
     let why = desk.registry.publish(ONE, document("b")).await.unwrap_err();
     assert_eq!(why.code(), Code::PermissionDenied);
@@ -206,14 +206,14 @@ async fn r3_changed_rules_apply_at_once() {
     config.publishers.clear();
     desk.registry.reconfigure(&config, Arc::default()).unwrap();
     assert!(!desk.registry.admits(ONE));
-    config.most_documents = 0;
+    config.max_documents_per_publisher = 0;
     assert_eq!(desk.registry.reconfigure(&config, Arc::default()).unwrap_err().len(), 1);
 }
 
 #[test]
 fn check_reports_store_problems_and_creates_no_store() {
     let folder = TempDir::new().unwrap();
-    let at = |name: &str| PublishConfig { store: folder.path().join(name).into(), ..PublishConfig::default() };
+    let at = |name: &str| PublishConfig { sqlite_file: folder.path().join(name).into(), ..PublishConfig::default() };
     std::fs::write(folder.path().join("text"), "no database").unwrap();
     assert!(at("new.db").check().is_empty() && !folder.path().join("new.db").exists());
     for (config, told) in [

@@ -75,7 +75,7 @@ fn every_invalid_value_is_reported_at_once() {
     empty.write_all(b"no certificate").unwrap();
     assert!(problems("mqtts://x", json!({"ca": empty.path()}))[0].contains("no certificate in PEM"));
     assert!(serde_json::from_value::<MqttSettings>(json!({"keepalive": "5s"})).is_err());
-    assert_eq!(MqttSettings::default().settle, Span::secs(30));
+    assert_eq!(MqttSettings::default().resync_timeout, Span::secs(30));
 }
 
 #[test]
