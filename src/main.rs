@@ -92,11 +92,11 @@ enum RegistryCommand {
 #[derive(Subcommand)]
 enum KeyCommand {
     /// Create a key, print it once, and append its hash to the first configured key file
-    New(KeyNew),
+    New(NewKeyArgs),
 }
 
 #[derive(clap::Args)]
-struct KeyNew {
+struct NewKeyArgs {
     /// Configuration file that names the key file and the pepper [default: gatepost.yaml unless --file is given]
     #[arg(short, long)]
     config: Option<PathBuf>,
@@ -119,7 +119,11 @@ struct KeyNew {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    app::install(if matches!(command, Command::Run { .. }) { app::Log::Json } else { app::Log::Plain });
+    app::init_crypto_and_logging(if matches!(command, Command::Run { .. }) {
+        app::LogFormat::Json
+    } else {
+        app::LogFormat::Plain
+    });
     let ran = match command {
         Command::Resolve(args) => return cli::resolve(&args),
         Command::Call(args) => return cli::call(&args),
@@ -128,7 +132,7 @@ fn main() -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("gatepost: {}", config::plain(&format!("{why:#}")));
+            eprintln!("gatepost: {}", config::strip_os_error_codes(&format!("{why:#}")));
             ExitCode::FAILURE
         }
     }
@@ -140,9 +144,9 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Resolve(_) | Command::Call(_) => Ok(()),
         Command::Run { config, upgrade } => app::run(&config, upgrade),
         Command::Check { config } => app::check(&config),
-        Command::Schema => show(&format!("{:#}", config::schema())),
-        Command::Demo => demo(),
-        Command::Key { command: KeyCommand::New(new) } => key_new(new),
+        Command::Schema => print_line(&format!("{:#}", config::json_schema())),
+        Command::Demo => run_demo(),
+        Command::Key { command: KeyCommand::New(new) } => create_key(new),
         Command::Registry { command } => match command {
             RegistryCommand::Export { config, folder } => cli::export(&config, &folder),
             RegistryCommand::Import { config, folder, owner } => cli::import(&config, &folder, owner.as_deref()),
@@ -151,29 +155,30 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-fn demo() -> anyhow::Result<()> {
-    let runtime = app::runtime()?;
+fn run_demo() -> anyhow::Result<()> {
+    let runtime = app::build_runtime()?;
     // The agents stay useful without the output, so a closed pipe does not end the demo.
-    let tell = |text: &str| drop(show(text));
-    let folder = runtime.block_on(async { demo::Demo::start().await?.run(tell).await })?;
+    let tell = |text: &str| drop(print_line(text));
+    let folder = runtime.block_on(async { demo::DemoGateway::start().await?.run(tell).await })?;
     drop(runtime);
     drop(folder);
-    show("\nThe demo has ended.")
+    print_line("\nThe demo has ended.")
 }
 
 /// Prints a line. A closed pipe, as with `head`, is not an error.
-fn show(text: &str) -> anyhow::Result<()> {
+fn print_line(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(why) if why.kind() != ErrorKind::BrokenPipe => Err(why).context("stdout cannot be written"),
         _ => Ok(()),
     }
 }
 
-fn key_new(new: KeyNew) -> anyhow::Result<()> {
+fn create_key(new: NewKeyArgs) -> anyhow::Result<()> {
     let (file, pepper) = match (new.file, new.config) {
         (Some(file), None) => (file, None),
         (file, config) => {
-            let (configured, pepper) = app::key_file(&config.unwrap_or_else(|| "gatepost.yaml".into()))?;
+            let (configured, pepper) =
+                app::load_key_file_and_pepper(&config.unwrap_or_else(|| "gatepost.yaml".into()))?;
             (file.or(configured).context("auth.api_keys.files is empty (name a file there, or use --file)")?, pepper)
         }
     };
@@ -182,9 +187,9 @@ fn key_new(new: KeyNew) -> anyhow::Result<()> {
             .map_err(|_| anyhow!("--expires {text:?} is not a date-time (write it as 2030-01-31T00:00:00Z)"))
     };
     let expires = new.expires.map(moment).transpose()?;
-    let key = auth::NewKey { caller: new.caller, groups: new.group, tier: new.tier, expires };
-    let (secret, line) = auth::new_key(&key, pepper.as_ref()).map_err(|why| anyhow!(why))?;
-    auth::append_key(&file, &line).map_err(|why| anyhow!(why))?;
+    let key = auth::NewApiKey { caller: new.caller, groups: new.group, tier: new.tier, expires };
+    let (secret, line) = auth::generate_api_key(&key, pepper.as_ref()).map_err(|why| anyhow!(why))?;
+    auth::append_api_key(&file, &line).map_err(|why| anyhow!(why))?;
     eprintln!("API key of {} (not shown again; its hash is in {}):", key.caller, file.display());
     writeln!(std::io::stdout(), "{}", secret.expose()).context("the key cannot be printed (create another one)")
 }

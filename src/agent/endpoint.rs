@@ -5,12 +5,12 @@ use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
 
 /// The supported endpoint schemes, as listed in error messages.
-const KINDS: &str =
+const SUPPORTED_SCHEMES: &str =
     "http, https, agent, agent+https, agent+unix, agent+local, agent+matrix, ws, wss, agent+ws, agent+wss, mqtt, mqtts";
 
 /// The address of an agent's own server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum AgentEndpoint {
     /// `http://` or `https://`, with a host, an optional port, a path and a query.
     Http(Uri),
     /// `agent+unix:///socket/path#/http/path`: HTTP over a unix socket (R51).
@@ -25,27 +25,27 @@ pub enum Endpoint {
     /// `mqtt://` or `mqtts://`: a broker, with the agent's input topic as the path (R107).
     Mqtt(Uri),
     /// `agent://name/path`: resolved when a call is made (R52).
-    Name(AgentUri),
+    AgentUri(AgentUri),
     /// `agent+matrix://`: a user and a room (R51).
     Matrix(MatrixAddress),
     /// `agent+local://name`: a runtime on this machine that registers itself (R51).
     Local(AgentId),
 }
 
-impl Endpoint {
+impl AgentEndpoint {
     /// Whether traffic to the endpoint is encrypted or never leaves the machine.
-    pub fn is_private_wire(&self) -> bool {
+    pub fn is_encrypted_or_local(&self) -> bool {
         match self {
             Self::Http(uri) => uri.scheme_str() == Some("https"),
             Self::WebSocket(uri) => uri.scheme_str() == Some("wss"),
             Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
             // `agent://` resolves to https or to an address the operator configured; a homeserver is https or local.
-            Self::Unix { .. } | Self::Local(_) | Self::Matrix(_) | Self::Name(_) => true,
+            Self::Unix { .. } | Self::Local(_) | Self::Matrix(_) | Self::AgentUri(_) => true,
         }
     }
 }
 
-impl FromStr for Endpoint {
+impl FromStr for AgentEndpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -53,59 +53,59 @@ impl FromStr for Endpoint {
             return Err("the endpoint must have at most 2048 printable ASCII characters and no spaces".to_owned());
         }
         match text.split_once("://") {
-            Some(("agent+unix", rest)) => unix(rest),
-            Some(("agent", _)) => name(text),
-            Some(("agent+matrix", rest)) => MatrixAddress::read(rest).map(Endpoint::Matrix),
-            Some(("agent+local", name)) => local(name),
-            Some(("agent+https", rest)) => http(&format!("https://{rest}")),
-            Some(("http" | "https", _)) => http(text),
-            Some(("agent+wss" | "wss", rest)) => websocket(&format!("wss://{rest}")),
-            Some(("agent+ws" | "ws", rest)) => websocket(&format!("ws://{rest}")),
-            Some(("mqtt" | "mqtts", _)) => mqtt(text),
-            Some((scheme, _)) => Err(format!("the endpoint scheme '{scheme}' is not supported ({KINDS})")),
-            None => Err(format!("the endpoint must be an absolute URL ({KINDS})")),
+            Some(("agent+unix", rest)) => parse_unix(rest),
+            Some(("agent", _)) => parse_agent_uri(text),
+            Some(("agent+matrix", rest)) => MatrixAddress::parse(rest).map(AgentEndpoint::Matrix),
+            Some(("agent+local", name)) => parse_local(name),
+            Some(("agent+https", rest)) => parse_http(&format!("https://{rest}")),
+            Some(("http" | "https", _)) => parse_http(text),
+            Some(("agent+wss" | "wss", rest)) => parse_websocket(&format!("wss://{rest}")),
+            Some(("agent+ws" | "ws", rest)) => parse_websocket(&format!("ws://{rest}")),
+            Some(("mqtt" | "mqtts", _)) => parse_mqtt(text),
+            Some((scheme, _)) => Err(format!("the endpoint scheme '{scheme}' is not supported ({SUPPORTED_SCHEMES})")),
+            None => Err(format!("the endpoint must be an absolute URL ({SUPPORTED_SCHEMES})")),
         }
     }
 }
 
-fn http(text: &str) -> Result<Endpoint, String> {
+fn parse_http(text: &str) -> Result<AgentEndpoint, String> {
     let (text, _fragment) = text.split_once('#').unwrap_or((text, ""));
-    Ok(Endpoint::Http(url(text)?))
+    Ok(AgentEndpoint::Http(parse_url(text)?))
 }
 
 /// Parses a resolvable name. A fragment is refused: only callers may add one.
-fn name(text: &str) -> Result<Endpoint, String> {
+fn parse_agent_uri(text: &str) -> Result<AgentEndpoint, String> {
     let uri: AgentUri = text.parse().map_err(|why| format!("the endpoint {why}"))?;
     match uri.fragment() {
-        None => Ok(Endpoint::Name(uri)),
+        None => Ok(AgentEndpoint::AgentUri(uri)),
         Some(_) => Err("an agent:// endpoint must have no fragment".to_owned()),
     }
 }
 
 /// RFC 6455 §3: a WebSocket URI has no fragment.
-fn websocket(text: &str) -> Result<Endpoint, String> {
+fn parse_websocket(text: &str) -> Result<AgentEndpoint, String> {
     if text.contains('#') {
         return Err("a WebSocket endpoint must have no fragment (wss://host/path)".to_owned());
     }
-    Ok(Endpoint::WebSocket(url(text)?))
+    Ok(AgentEndpoint::WebSocket(parse_url(text)?))
 }
 
 /// A topic name contains neither of the wildcards `+` and `#`; a query has no meaning.
-fn mqtt(text: &str) -> Result<Endpoint, String> {
+fn parse_mqtt(text: &str) -> Result<AgentEndpoint, String> {
     if text.contains(['#', '?', '+']) {
         return Err(
             "an MQTT endpoint must end with a topic without wildcards (mqtts://host/control/agents/id/input)".into()
         );
     }
-    let uri = url(text)?;
+    let uri = parse_url(text)?;
     match uri.path().split('/').all(str::is_empty) {
         true => Err("an MQTT endpoint must name a topic (mqtts://host/control/agents/id/input)".to_owned()),
-        false => Ok(Endpoint::Mqtt(uri)),
+        false => Ok(AgentEndpoint::Mqtt(uri)),
     }
 }
 
 /// Parses a URL that has a host and no userinfo.
-fn url(text: &str) -> Result<Uri, String> {
+fn parse_url(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|why| format!("the endpoint is not a URL ({why})"))?;
     let authority = uri.authority().ok_or("the endpoint has no host")?;
     if authority.as_str().contains('@') {
@@ -119,7 +119,7 @@ fn url(text: &str) -> Result<Uri, String> {
     Ok(uri)
 }
 
-fn unix(rest: &str) -> Result<Endpoint, String> {
+fn parse_unix(rest: &str) -> Result<AgentEndpoint, String> {
     let (socket, path) = rest.split_once('#').unwrap_or((rest, "/"));
     if !socket.starts_with('/') || socket.len() > 107 || socket.split('/').any(|part| part == "..") {
         return Err(
@@ -130,19 +130,19 @@ fn unix(rest: &str) -> Result<Endpoint, String> {
     if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
         return Err("the part after # is the HTTP path and must begin with /".to_owned());
     }
-    Ok(Endpoint::Unix { socket: socket.into(), path: path.to_owned() })
+    Ok(AgentEndpoint::Unix { socket: socket.into(), path: path.to_owned() })
 }
 
-fn local(name: &str) -> Result<Endpoint, String> {
+fn parse_local(name: &str) -> Result<AgentEndpoint, String> {
     let refuse = |_| "a local endpoint must be letters, digits, '.', '-' and '_' (agent+local://name)".to_owned();
-    name.parse().map(Endpoint::Local).map_err(refuse)
+    name.parse().map(AgentEndpoint::Local).map_err(refuse)
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for AgentEndpoint {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(uri) | Self::WebSocket(uri) | Self::Mqtt(uri) => uri.fmt(to),
-            Self::Name(uri) => uri.fmt(to),
+            Self::AgentUri(uri) => uri.fmt(to),
             Self::Matrix(address) => address.fmt(to),
             Self::Local(name) => write!(to, "agent+local://{name}"),
             Self::Unix { socket, path } => write!(to, "agent+unix://{}#{path}", socket.display()),

@@ -1,22 +1,22 @@
 //! Agent records: identity, operations, endpoint, and requirements on callers (R10–R15).
 //! Plain data, created only by [`Agent::from_document`]; this module does no I/O and compiles no schema.
 
-mod document;
+mod agent_id;
+mod agent_uri;
 mod endpoint;
-mod id;
-mod matrix;
-mod schema;
-mod uri;
-mod versions;
+mod matrix_address;
+mod metadata_document;
+mod metadata_schema;
+mod version_selection;
 
-pub use endpoint::Endpoint;
-pub use id::AgentId;
-pub use matrix::MatrixAddress;
-pub use schema::{METADATA_SCHEMA, metadata_schema};
-pub use uri::{AgentUri, Authority, LONGEST as LONGEST_URI, Misread, segment};
-pub use versions::{Served, Unmet, Versions};
+pub use agent_id::AgentId;
+pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN as LONGEST_URI, UriParseError, decode_segment};
+pub use endpoint::AgentEndpoint;
+pub use matrix_address::MatrixAddress;
+pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};
+pub use version_selection::{AgentVersion, AgentVersions, VersionSelectionError};
 
-use crate::unit::Rate;
+use crate::values::Rate;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -36,23 +36,23 @@ pub struct Agent {
     /// The agent's own version, if the document names one.
     pub version: Option<String>,
     /// The versions that callers can request (R67).
-    pub versions: Versions,
+    pub versions: AgentVersions,
     /// What the agent can do, as words to filter by.
     pub capabilities: Vec<Arc<str>>,
     /// Further words to filter by.
     pub tags: Vec<Arc<str>>,
     /// The address of the agent's own server.
-    pub endpoint: Endpoint,
+    pub endpoint: AgentEndpoint,
     /// The credential that callers need (R12).
     pub authentication: Authentication,
     /// Whether the gateway serves the agent.
-    pub status: Status,
+    pub status: AgentStatus,
     /// The operations, at least one; a document that names none has the implied operation (R14).
     pub operations: Vec<Operation>,
     /// Rate limits that the document itself declares.
-    pub rates: Vec<Rate>,
+    pub rate_limits: Vec<Rate>,
     /// Whether the agent accepts an array of inputs as one call (R44).
-    pub batch: bool,
+    pub accepts_batch: bool,
     /// The operation of a call that names none, for agents with several.
     pub default_operation: Option<usize>,
     /// SHA-256 of the document; equal digests mean equal documents.
@@ -65,14 +65,14 @@ pub struct Agent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authentication {
     /// The type of credential.
-    pub kind: AuthKind,
+    pub kind: AuthenticationType,
     /// OAuth scopes, all of which the token must have.
     pub scopes: Vec<String>,
 }
 
 /// `authentication.type` (R12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AuthKind {
+pub enum AuthenticationType {
     /// `api_key`
     ApiKey,
     /// `oauth2_bearer`
@@ -87,7 +87,7 @@ pub enum AuthKind {
 
 /// `status` (R15).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Status {
+pub enum AgentStatus {
     /// Served normally.
     #[default]
     Active,
@@ -101,7 +101,7 @@ pub enum Status {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deprecation {
     /// When the deprecation took effect, in Unix seconds.
-    pub since: Option<i64>,
+    pub deprecated_at: Option<i64>,
     /// When the agent will be withdrawn, in Unix seconds (RFC 8594).
     pub sunset: Option<i64>,
     /// The id of the successor.
@@ -124,7 +124,7 @@ pub struct Operation {
 impl Agent {
     /// Returns the agent with another endpoint.
     #[must_use]
-    pub fn at(&self, endpoint: Endpoint) -> Self {
+    pub fn with_endpoint(&self, endpoint: AgentEndpoint) -> Self {
         Self { endpoint, ..self.clone() }
     }
 

@@ -3,11 +3,11 @@
 use super::*;
 use serde_json::json;
 
-fn read(document: &Value) -> Result<Agent, Vec<String>> {
+fn parse(document: &Value) -> Result<Agent, Vec<String>> {
     Agent::from_document(document, [0; 32])
 }
 
-fn with(field: &str, value: Value) -> Value {
+fn document_with(field: &str, value: Value) -> Value {
     let mut document = json!({"id": "a", "name": "A", "endpoint": "https://agent.example/invoke"});
     document[field] = value;
     document
@@ -15,25 +15,26 @@ fn with(field: &str, value: Value) -> Value {
 
 #[test]
 fn r10_r12_a_minimal_document_has_one_implied_operation_and_requires_no_credential() {
-    let agent = read(&with("extra", json!({"pricing": 1}))).unwrap();
+    let agent = parse(&document_with("extra", json!({"pricing": 1}))).unwrap();
     assert_eq!(agent.operations.len(), 1);
-    assert_eq!(agent.authentication.kind, AuthKind::Open);
-    assert_eq!(agent.status, Status::Active);
+    assert_eq!(agent.authentication.kind, AuthenticationType::Open);
+    assert_eq!(agent.status, AgentStatus::Active);
 }
 
 #[test]
 fn r13_r14_both_styles_of_operations_are_accepted() {
     let listed =
-        read(&with("operations", json!([{"name": "t", "inputs": {"type": "object"}}, {"name": "u"}]))).unwrap();
+        parse(&document_with("operations", json!([{"name": "t", "inputs": {"type": "object"}}, {"name": "u"}])))
+            .unwrap();
     assert_eq!(listed.operations.len(), 2);
     assert!(listed.operation("t").unwrap().1.inputs.is_some());
-    let implied = read(&with("inputs", json!({"type": "object"}))).unwrap();
+    let implied = parse(&document_with("inputs", json!({"type": "object"}))).unwrap();
     assert!(implied.operations[0].inputs.is_some());
 }
 
 #[test]
 fn r10_all_problems_of_a_document_are_reported_at_once() {
-    let problems = read(&json!({"id": "a b", "endpoint": "ftp://x", "tags": "t", "status": "asleep"})).unwrap_err();
+    let problems = parse(&json!({"id": "a b", "endpoint": "ftp://x", "tags": "t", "status": "asleep"})).unwrap_err();
     for field in ["id:", "name:", "endpoint:", "tags:", "status:"] {
         assert!(problems.iter().any(|problem| problem.starts_with(field)), "{field} {problems:?}");
     }
@@ -48,13 +49,13 @@ fn r12_an_unknown_authentication_type_is_refused() {
         json!({"type": "api_key", "scopes": "x"}),
         json!({"type": "api_key", "scopes": ["x"]}),
     ] {
-        assert!(read(&with("authentication", broken.clone())).is_err(), "{broken}");
+        assert!(parse(&document_with("authentication", broken.clone())).is_err(), "{broken}");
     }
 }
 
 #[test]
 fn r74_a_numeric_version_is_refused_with_the_quoted_form_to_write() {
-    assert!(read(&with("version", json!(3.1))).unwrap_err()[0].contains("\"3.1\""));
+    assert!(parse(&document_with("version", json!(3.1))).unwrap_err()[0].contains("\"3.1\""));
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn r15_rate_limits_are_parsed_in_the_common_forms_and_never_ignored() {
         json!({"max_calls_per_minute": 60}),
         json!({"requests_per_second": 5}),
     ] {
-        assert!(!read(&with("rate_limits", form.clone())).unwrap().rates.is_empty(), "{form}");
+        assert!(!parse(&document_with("rate_limits", form.clone())).unwrap().rate_limits.is_empty(), "{form}");
     }
     for form in [
         json!("fast"),
@@ -74,7 +75,7 @@ fn r15_rate_limits_are_parsed_in_the_common_forms_and_never_ignored() {
         json!({"calls_per_minute": -1}),
         json!(60),
     ] {
-        assert!(read(&with("rate_limits", form.clone())).is_err(), "{form}");
+        assert!(parse(&document_with("rate_limits", form.clone())).is_err(), "{form}");
     }
 }
 
@@ -99,7 +100,7 @@ fn endpoints_with_userinfo_unsupported_schemes_or_no_host_are_refused() {
         "mqtts://broker.example/control/agents/a/input",
         "mqtt://127.0.0.1:1883/control/agents/a/input",
     ] {
-        assert!(url.parse::<Endpoint>().is_ok(), "{url}");
+        assert!(url.parse::<AgentEndpoint>().is_ok(), "{url}");
     }
     for url in [
         "",
@@ -122,16 +123,16 @@ fn endpoints_with_userinfo_unsupported_schemes_or_no_host_are_refused() {
         "mqtts://broker.example/control/#",
         "mqtts://broker.example/x?y",
     ] {
-        assert!(url.parse::<Endpoint>().is_err(), "{url}");
+        assert!(url.parse::<AgentEndpoint>().is_err(), "{url}");
     }
 }
 
 #[test]
 fn r107_an_mqtt_endpoint_keeps_its_topic() {
     let text = "mqtts://broker.example:8883/control/agents/a/input";
-    let endpoint = text.parse::<Endpoint>().unwrap();
-    assert_eq!((endpoint.to_string().as_str(), endpoint.is_private_wire()), (text, true));
-    assert!(!"mqtt://broker.example/x".parse::<Endpoint>().unwrap().is_private_wire());
+    let endpoint = text.parse::<AgentEndpoint>().unwrap();
+    assert_eq!((endpoint.to_string().as_str(), endpoint.is_encrypted_or_local()), (text, true));
+    assert!(!"mqtt://broker.example/x".parse::<AgentEndpoint>().unwrap().is_encrypted_or_local());
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn reserved_duplicate_and_malformed_operation_names_are_refused() {
         json!([{}]),
         json!({}),
     ] {
-        assert!(read(&with("operations", broken.clone())).is_err(), "{broken}");
+        assert!(parse(&document_with("operations", broken.clone())).is_err(), "{broken}");
     }
 }
 
@@ -161,12 +162,12 @@ fn r51_matrix_endpoints_name_a_user_and_a_room() {
             Some("!r:example.org"),
         ),
     ] {
-        let endpoint = text.parse::<Endpoint>().unwrap();
-        assert_eq!((endpoint.to_string().as_str(), endpoint.is_private_wire()), (text, true));
-        let Endpoint::Matrix(address) = endpoint else { panic!("{text}") };
+        let endpoint = text.parse::<AgentEndpoint>().unwrap();
+        assert_eq!((endpoint.to_string().as_str(), endpoint.is_encrypted_or_local()), (text, true));
+        let AgentEndpoint::Matrix(address) = endpoint else { panic!("{text}") };
         assert_eq!((address.homeserver(), address.room(), address.user()), (homeserver, room, "@bot:example.org"));
     }
-    let encoded = "agent+matrix://%40bot:example.org/%23work:example.org".parse::<Endpoint>().unwrap();
+    let encoded = "agent+matrix://%40bot:example.org/%23work:example.org".parse::<AgentEndpoint>().unwrap();
     assert_eq!(encoded.to_string(), "agent+matrix://@bot:example.org/#work:example.org");
     for text in [
         "agent+matrix://",
@@ -187,16 +188,16 @@ fn r51_matrix_endpoints_name_a_user_and_a_room() {
         "agent+matrix://hs.example.org/!r:example.org",
         "agent+matrix://user:pass@hs.example.org/!r:example.org/@bot:example.org",
     ] {
-        let refused = text.parse::<Endpoint>();
+        let refused = text.parse::<AgentEndpoint>();
         assert!(refused.is_err(), "{refused:?}");
     }
 }
 
 #[test]
 fn r51_local_endpoints_are_plain_names() {
-    let endpoint = "agent+local://worker-1".parse::<Endpoint>().unwrap();
+    let endpoint = "agent+local://worker-1".parse::<AgentEndpoint>().unwrap();
     assert_eq!(endpoint.to_string(), "agent+local://worker-1");
     for text in ["agent+local://", "agent+local://a/b", "agent+local://..", "agent+local://a b", "agent+local:worker"] {
-        assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        assert!(text.parse::<AgentEndpoint>().is_err(), "{text}");
     }
 }

@@ -1,24 +1,24 @@
 //! Wiring and lifecycle: builds a running gateway from a checked configuration, reloads it, drains it and hands its
 //! listeners over.
 
-mod build;
-mod directory;
-mod form;
-mod later;
-mod living;
-mod names;
-mod offers;
-mod running;
-mod state;
+mod assembly;
+mod config_checks;
+mod directory_wiring;
+mod gateway_admin_state;
+mod lifecycle;
+mod mqtt_bridge_wiring;
+mod resolver_wiring;
+mod running_gateway;
+mod tasks_wiring;
 
-pub use build::Parts;
-pub use running::Running;
+pub use assembly::GatewayAssembly;
+pub use running_gateway::RunningGateway;
 
 use crate::{
-    config::{self, Loaded},
-    gateway::listen,
+    config::{self, LoadedConfig},
+    gateway::http_server,
     telemetry,
-    unit::Secret,
+    values::Secret,
 };
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use tracing_subscriber::EnvFilter;
 
 /// The format of the log on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
+pub enum LogFormat {
     /// One JSON object per line, for log collectors.
     Json,
     /// Warnings and errors as plain text, for the person at the terminal.
@@ -35,21 +35,21 @@ pub enum Log {
 }
 
 /// Sets up what every command needs: one crypto provider for the process, and a log on stderr.
-pub fn install(log: Log) {
+pub fn init_crypto_and_logging(log: LogFormat) {
     // An error means that a provider is already installed, which is fine.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
     // Pingora logs errors that clients can trigger, so only its own failures pass the filter. Commands for people
     // report refused documents themselves.
     let usual = match log {
-        Log::Json => "info,pingora_core=off,h2=off,hyper=off",
-        Log::Plain => "warn,gatepost::registry=off,pingora_core=off,h2=off,hyper=off",
+        LogFormat::Json => "info,pingora_core=off,h2=off,hyper=off",
+        LogFormat::Plain => "warn,gatepost::registry=off,pingora_core=off,h2=off,hyper=off",
     };
     let filter = EnvFilter::try_from_env("GATEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let _ = match log {
-        Log::Json => lines.json().try_init(),
-        Log::Plain => lines.without_time().with_target(false).with_ansi(false).try_init(),
+        LogFormat::Json => lines.json().try_init(),
+        LogFormat::Plain => lines.without_time().with_target(false).with_ansi(false).try_init(),
     };
 }
 
@@ -57,7 +57,7 @@ pub fn install(log: Log) {
 ///
 /// # Errors
 /// The system cannot create threads.
-pub fn runtime() -> anyhow::Result<Runtime> {
+pub fn build_runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime cannot start")
 }
 
@@ -67,12 +67,12 @@ pub fn runtime() -> anyhow::Result<Runtime> {
 /// The gateway cannot start; each problem has its position in the file.
 pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
     let named = || config.display().to_string();
-    let loaded = Loaded::read(config).with_context(named)?;
-    let runtime = runtime()?;
+    let loaded = LoadedConfig::read(config).with_context(named)?;
+    let runtime = build_runtime()?;
     let lived = runtime.block_on(async {
-        let running = Running::start(loaded, upgrade).await.with_context(named)?;
-        running.announce();
-        running.live(config).await
+        let running = RunningGateway::start(loaded, upgrade).await.with_context(named)?;
+        running.print_addresses();
+        running.run_until_stopped(config).await
     });
     // A blocked read of a file must not keep the process from exiting.
     runtime.shutdown_background();
@@ -85,24 +85,25 @@ pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
 /// # Errors
 /// Every problem, each with its position in the file.
 pub fn check(config: &Path) -> anyhow::Result<()> {
-    let checked = runtime()?.block_on(async {
-        let mut loaded = Loaded::read(config)?;
-        let log = std::mem::replace(&mut loaded.file.access_log.to, telemetry::Target::Off);
+    let checked = build_runtime()?.block_on(async {
+        let mut loaded = LoadedConfig::read(config)?;
+        let log = std::mem::replace(&mut loaded.file.access_log.output, telemetry::AccessLogTarget::Off);
         loaded.file.agents.rehearsal = true;
-        let parts = Parts::new(&loaded.file).await;
-        let mut found: Vec<String> = listen::check_files(&loaded.file.listeners).err().unwrap_or_default();
-        found.extend(nowhere(&log));
+        let parts = GatewayAssembly::build(&loaded.file).await;
+        let mut found: Vec<String> =
+            http_server::check_listener_files(&loaded.file.listeners).err().unwrap_or_default();
+        found.extend(check_log_folder(&log));
         match parts {
             Ok(parts) if found.is_empty() => Ok(parts),
             parts => {
                 found.extend(parts.err().unwrap_or_default());
-                Err(loaded.problems(found))
+                Err(loaded.locate_problems(found))
             }
         }
     });
     let parts = checked.with_context(|| config.display().to_string())?;
-    for note in parts.notes() {
-        println!("note: {}", config::plain(&note));
+    for note in parts.warnings() {
+        println!("note: {}", config::strip_os_error_codes(&note));
     }
     let agents = parts.gateway.catalogue.snapshot().len();
     println!("{}: valid, {agents} agent{}", config.display(), if agents == 1 { "" } else { "s" });
@@ -110,8 +111,8 @@ pub fn check(config: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns a problem if the folder of the access log's file does not exist.
-fn nowhere(log: &telemetry::Target) -> Option<String> {
-    let telemetry::Target::File(path) = log else { return None };
+fn check_log_folder(log: &telemetry::AccessLogTarget) -> Option<String> {
+    let telemetry::AccessLogTarget::File(path) = log else { return None };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())?;
     Some(format!("access_log.to: {} cannot be created ({} is not a folder)", path.display(), folder.display()))
 }
@@ -120,8 +121,8 @@ fn nowhere(log: &telemetry::Target) -> Option<String> {
 ///
 /// # Errors
 /// The configuration cannot be read, or has no section for API keys.
-pub fn key_file(config: &Path) -> anyhow::Result<(Option<PathBuf>, Option<Secret>)> {
-    let loaded = Loaded::read(config).with_context(|| config.display().to_string())?;
+pub fn load_key_file_and_pepper(config: &Path) -> anyhow::Result<(Option<PathBuf>, Option<Secret>)> {
+    let loaded = LoadedConfig::read(config).with_context(|| config.display().to_string())?;
     let keys = loaded.file.auth.api_keys.as_ref();
     let keys = keys.with_context(|| {
         format!("{} names no API key file (set auth.api_keys.files, or use --file alone)", config.display())

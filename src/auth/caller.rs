@@ -1,6 +1,6 @@
 //! Caller identity, the credentials that a request presents, and what an agent requires.
 
-use super::{GrantSet, Peer};
+use super::{ClientCertificate, GrantSet};
 use crate::{agent::Authentication, fault::Fault};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallerKind {
     /// An API key.
-    Key,
+    ApiKey,
     /// A bearer token.
     Bearer,
     /// A client certificate.
@@ -38,7 +38,7 @@ impl CallerKind {
     /// Returns the name in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Key => "key",
+            Self::ApiKey => "key",
             Self::Bearer => "bearer",
             Self::Certificate => "certificate",
             Self::Anonymous => "anonymous",
@@ -48,16 +48,16 @@ impl CallerKind {
 
 /// Credentials of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Presented<'a> {
+pub struct PresentedCredentials<'a> {
     /// Header fields of the request.
     pub headers: &'a http::HeaderMap,
     /// Client certificate of the connection, verified by the listener.
-    pub peer: Option<&'a Peer>,
+    pub client_certificate: Option<&'a ClientCertificate>,
 }
 
 /// What an agent requires of callers.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct AgentAuthRequirements<'a> {
     /// Its `authentication`.
     pub authentication: &'a Authentication,
     /// Grants that name the agent, from the same authorizer.
@@ -66,7 +66,7 @@ pub struct Asked<'a> {
 
 /// A refused call.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct AuthRefusal {
     /// Fault for the caller.
     pub fault: Fault,
     /// The caller, for the log, if authenticated.
@@ -75,47 +75,47 @@ pub struct Refusal {
 
 /// Result of an authenticator for a request.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum AuthenticationResult {
     /// The credential is valid: the caller.
-    Known(Arc<Caller>),
+    Authenticated(Arc<Caller>),
     /// The request has no credential of this kind.
-    NotMine,
+    NotPresented,
     /// The credential is not valid.
-    Bad(Bad),
+    Invalid(InvalidCredential),
     /// The credential cannot be checked at the moment: 503, never 401.
-    CannotTell(Fault),
+    Unavailable(Fault),
 }
 
 /// Why a credential is not valid.
 #[derive(Debug)]
-pub(super) struct Bad {
+pub(super) struct InvalidCredential {
     /// Reason for the caller; reveals nothing beyond the caller's own credential.
-    pub(super) why: &'static str,
+    pub(super) reason: &'static str,
     /// Detail for the log.
     pub(super) detail: Option<String>,
 }
 
-impl Bad {
+impl InvalidCredential {
     #[cold]
-    pub(super) fn new(why: &'static str) -> Self {
-        Self { why, detail: None }
+    pub(super) fn new(reason: &'static str) -> Self {
+        Self { reason, detail: None }
     }
 
-    pub(super) fn detail(mut self, detail: impl ToString) -> Self {
+    pub(super) fn with_detail(mut self, detail: impl ToString) -> Self {
         self.detail = Some(detail.to_string());
         self
     }
 }
 
 /// Maximum length of a name or group, in bytes.
-const LONGEST: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// Returns whether `text` is valid as a caller's name or group, which appears in logs and is matched by patterns.
-pub(super) fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.len() <= LONGEST && !text.chars().any(char::is_control)
+pub(super) fn is_valid_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
 }
 
 /// Returns the current Unix time in seconds.
-pub(super) fn now() -> i64 {
+pub(super) fn unix_now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
 }

@@ -2,129 +2,138 @@
 //! scopes decide which agents the caller may call. Access is denied by default. A caller without a grant gets, by
 //! construction, the response for an agent that does not exist. A check that fails technically is 503, never 401.
 
-mod access;
+mod api_keys;
+mod authorize;
 mod bearer;
+mod browser_pairing;
 mod caller;
+mod certificate_authenticator;
+mod challenges;
+mod client_certificate;
 mod config;
-mod decide;
-mod keys;
-mod mtls;
-mod paired;
-mod peer;
-mod refuse;
+mod grants;
 
-pub use access::{ANONYMOUS, AccessConfig, Grant, GrantSet, Unseen};
-pub use caller::{Asked, Caller, CallerKind, Presented, Refusal};
+pub use api_keys::{NewApiKey, append_api_key, generate_api_key};
+pub use browser_pairing::BrowserPairings;
+pub use caller::{AgentAuthRequirements, AuthRefusal, Caller, CallerKind, PresentedCredentials};
+pub use client_certificate::ClientCertificate;
 pub use config::{
-    Algorithm, ApiKeys as ApiKeysConfig, Bearer as BearerConfig, CertificateCaller, CertificateName, Claims, Config,
-    Introspection, Issuer, Mtls, StoredKey,
+    ApiKeysConfig, AuthConfig, BearerConfig, CertificateCallerConfig, CertificateName, ClaimMappingConfig,
+    IntrospectionConfig, IssuerConfig, MtlsConfig, SignatureAlgorithm, StoredApiKey,
 };
-pub use keys::{NewKey, append_key, new_key};
-pub use paired::Paired;
-pub use peer::Peer;
+pub use grants::{ANONYMOUS, AccessConfig, GrantConfig, GrantSet, UngrantedResponse};
 
-use crate::{agent::Agent, net::Client, telemetry::Metrics};
-use access::Access;
-use bearer::Bearer;
-use caller::{Bad, Verdict};
+use crate::{agent::Agent, net::FetchClient, telemetry::Metrics};
+use api_keys::ApiKeyAuthenticator;
+use bearer::BearerAuthenticator;
+use browser_pairing::PageKeyAuthenticator;
+use caller::{AuthenticationResult, InvalidCredential};
+use certificate_authenticator::CertificateAuthenticator;
+use challenges::AuthChallenges;
+use grants::GrantIndex;
 use http::{HeaderName, header};
-use keys::ApiKeys;
-use mtls::Certificates;
-use paired::Pages;
-use refuse::Challenges;
 use std::sync::Arc;
 
 /// What authentication needs from other modules.
 #[derive(Clone, Debug)]
-pub struct Services {
+pub struct AuthServices {
     /// Fetches key sets and introspects tokens.
-    pub client: Client,
+    pub client: FetchClient,
     /// Counts events.
     pub metrics: Arc<Metrics>,
 }
 
 /// Authenticates callers and authorises their calls, for one configuration.
 #[derive(Debug)]
-pub struct Auth {
-    access: Arc<Access>,
-    keys: Option<Arc<ApiKeys>>,
-    bearer: Option<Bearer>,
-    certificates: Option<Certificates>,
-    pages: Option<Pages>,
+pub struct Authorizer {
+    grants: Arc<GrantIndex>,
+    api_keys: Option<Arc<ApiKeyAuthenticator>>,
+    bearer: Option<BearerAuthenticator>,
+    certificates: Option<CertificateAuthenticator>,
+    browser_pages: Option<PageKeyAuthenticator>,
     anonymous: Arc<Caller>,
-    challenges: Challenges,
+    challenges: AuthChallenges,
 }
 
-impl Auth {
+impl Authorizer {
     /// Builds the authorizer. Reads API keys now and contacts issuers later. Takes over the issuers' keys from
     /// `previous`, so that a reload does not depend on the issuers being reachable.
     ///
     /// # Errors
     /// Every problem of both configurations, each with its key.
     pub fn build(
-        config: &Config,
+        config: &AuthConfig,
         access: &AccessConfig,
-        services: &Services,
+        services: &AuthServices,
         previous: Option<&Self>,
     ) -> Result<Self, Vec<String>> {
         // Problems of credentials and of grants are reported together.
-        let (grants, mut problems) = Access::build(access);
+        let (grants, mut problems) = GrantIndex::build(access);
         let grants = Arc::new(grants);
-        let mut keep = |whys: Vec<String>| problems.extend(whys.iter().map(|why| format!("auth.{why}")));
-        if !refuse::is_realm(&config.realm) {
-            keep(vec!["realm: is not valid (1 to 64 letters, digits, spaces, dots or dashes)".to_owned()]);
+        let mut report = |whys: Vec<String>| problems.extend(whys.iter().map(|why| format!("auth.{why}")));
+        if !challenges::is_valid_realm(&config.realm) {
+            report(vec!["realm: is not valid (1 to 64 letters, digits, spaces, dots or dashes)".to_owned()]);
         }
         let keys = config
             .api_keys
             .as_ref()
-            .map(|keys| ApiKeys::build(keys, Arc::clone(&grants), Arc::clone(&services.metrics)));
-        let keys = keys.transpose().map_err(&mut keep);
-        let before = previous.and_then(|previous| previous.bearer.as_ref());
-        let bearer = config.bearer.as_ref().map(|bearer| Bearer::build(bearer, &grants, services, before));
-        let bearer = bearer.transpose().map_err(&mut keep);
-        let certificates = config.mtls.as_ref().map(|mtls| Certificates::build(mtls, Arc::clone(&grants)));
-        let certificates = certificates.transpose().map_err(&mut keep);
+            .map(|keys| ApiKeyAuthenticator::build(keys, Arc::clone(&grants), Arc::clone(&services.metrics)));
+        let keys = keys.transpose().map_err(&mut report);
+        let previous_bearer = previous.and_then(|previous| previous.bearer.as_ref());
+        let bearer =
+            config.bearer.as_ref().map(|bearer| BearerAuthenticator::build(bearer, &grants, services, previous_bearer));
+        let bearer = bearer.transpose().map_err(&mut report);
+        let certificates = config.mtls.as_ref().map(|mtls| CertificateAuthenticator::build(mtls, Arc::clone(&grants)));
+        let certificates = certificates.transpose().map_err(&mut report);
         let (Ok(keys), Ok(bearer), Ok(certificates), true) = (keys, bearer, certificates, problems.is_empty()) else {
             return Err(problems);
         };
         let keys = keys.map(Arc::new);
-        let challenges = Challenges::new(&config.realm, keys.as_ref().map(|keys| keys.header()), bearer.is_some());
-        Ok(Self { anonymous: anonymous(&grants), access: grants, keys, bearer, certificates, pages: None, challenges })
+        let challenges = AuthChallenges::new(&config.realm, keys.as_ref().map(|keys| keys.header()), bearer.is_some());
+        Ok(Self {
+            anonymous: anonymous(&grants),
+            grants,
+            api_keys: keys,
+            bearer,
+            certificates,
+            browser_pages: None,
+            challenges,
+        })
     }
 
     /// Adds the paired browser pages of `origins`; their keys use the header of the API keys.
     #[must_use]
-    pub fn with_pages(mut self, paired: Arc<Paired>, origins: Vec<String>) -> Self {
-        let usual = || HeaderName::from_static("x-api-key");
-        let header = self.keys.as_ref().map_or_else(usual, |keys| keys.header().clone());
-        self.pages = Some(Pages::new(paired, origins, header, Arc::clone(&self.access)));
+    pub fn with_browser_pairing(mut self, pairings: Arc<BrowserPairings>, origins: Vec<String>) -> Self {
+        let default_header = || HeaderName::from_static("x-api-key");
+        let header = self.api_keys.as_ref().map_or_else(default_header, |keys| keys.header().clone());
+        self.browser_pages = Some(PageKeyAuthenticator::new(pairings, origins, header, Arc::clone(&self.grants)));
         self
     }
 
     /// Returns the caller of requests without a credential.
-    pub fn anonymous(&self) -> &Arc<Caller> {
+    pub fn anonymous_caller(&self) -> &Arc<Caller> {
         &self.anonymous
     }
 
     /// Returns the grants that name `agent`, valid for this authorizer only.
-    pub fn grants_of(&self, agent: &Agent) -> GrantSet {
-        self.access.for_agent(agent)
+    pub fn grants_for_agent(&self, agent: &Agent) -> GrantSet {
+        self.grants.grants_for_agent(agent)
     }
 
     /// Returns whether `grants` come from this authorizer and not from a previous one.
     pub fn is_current(&self, grants: &GrantSet) -> bool {
-        self.access.is_current(grants)
+        self.grants.is_current(grants)
     }
 
     /// Returns the header fields with callers' credentials, which are never forwarded to agents.
     pub fn credential_headers(&self) -> Vec<HeaderName> {
-        let key = self.keys.as_ref().map(|keys| keys.header().clone());
+        let key = self.api_keys.as_ref().map(|keys| keys.header().clone());
         [header::AUTHORIZATION, header::PROXY_AUTHORIZATION].into_iter().chain(key).collect()
     }
 
     /// Returns the number of API keys.
-    pub fn keys(&self) -> usize {
-        self.keys.as_ref().map_or(0, |keys| keys.count())
+    pub fn api_key_count(&self) -> usize {
+        self.api_keys.as_ref().map_or(0, |keys| keys.key_count())
     }
 
     /// Reloads changed key files and refreshes issuers' keys; runs every second.
@@ -132,26 +141,26 @@ impl Auth {
         if let Some(bearer) = &self.bearer {
             bearer.tick();
         }
-        self.reload_if_changed().await;
+        self.reload_key_files_if_changed().await;
     }
 
     /// Reloads changed API key files, on a blocking thread.
-    pub async fn reload_if_changed(&self) {
-        if let Some(keys) = self.keys.clone() {
+    pub async fn reload_key_files_if_changed(&self) {
+        if let Some(keys) = self.api_keys.clone() {
             // The runtime reports a panic; the keys in force stay.
             drop(tokio::task::spawn_blocking(move || keys.reload_if_changed()).await);
         }
     }
 }
 
-fn anonymous(access: &Access) -> Arc<Caller> {
+fn anonymous(grants: &GrantIndex) -> Arc<Caller> {
     Arc::new(Caller {
         id: ANONYMOUS.into(),
         kind: CallerKind::Anonymous,
         groups: Arc::default(),
         scopes: Arc::default(),
         tier: None,
-        grants: access.for_caller(ANONYMOUS, &[]),
+        grants: grants.grants_for_caller(ANONYMOUS, &[]),
     })
 }
 

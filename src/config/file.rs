@@ -1,12 +1,12 @@
 //! The shape of the file: each room's own settings, composed.
 
 use crate::{
-    auth, bridge, contract, directory,
-    fault::Format,
-    gateway::{self, CorsConfig, listen, socket},
-    limit, names, net, once, registry, task, telemetry,
-    transport::{LocalConfig, Settings},
-    unit::{FilePath, Glob, Rate, Size, Span},
+    auth, contract, directory,
+    fault::ErrorFormat,
+    gateway::{self, CorsConfig, http_server, websocket},
+    idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry,
+    transport::{LocalRuntimeConfig, TransportConfig},
+    values::{ByteSize, ConfigDuration, ConfigPath, Glob, Rate},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,41 +18,41 @@ use std::{
 /// Gatepost's configuration.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct File {
+pub struct GatewayConfig {
     /// Where callers connect; at least one.
     #[schemars(length(min = 1))]
-    pub listeners: Vec<listen::Config>,
+    pub listeners: Vec<http_server::ListenerConfig>,
     /// Bounds on every connection.
     #[serde(default)]
-    pub connections: listen::Limits,
+    pub connections: http_server::ConnectionLimits,
     /// Where operators connect: metrics, health, state.
     #[serde(default)]
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// Callers with a WebSocket of their own.
     #[serde(default)]
-    pub websocket: socket::Config,
+    pub websocket: websocket::CallerWebSocketConfig,
     /// The agents and how they are reached.
     #[serde(default)]
-    pub agents: Agents,
+    pub agents: AgentsConfig,
     /// The registry that is built in: where agents are published. Without this section nothing can be.
     #[serde(default)]
     pub registry: Option<registry::PublishConfig>,
     /// How agents are found and described.
     #[serde(default)]
-    pub directory: directory::Config,
+    pub directory: directory::DirectoryConfig,
     /// Which addresses agents, and whatever else is fetched, may have.
     #[serde(default)]
-    pub network: net::Config,
+    pub network: net::NetworkConfig,
     /// Brokers on which agents of this gateway are offered as agents of the 2389 protocol over MQTT. An agent is to be
     /// offered on a broker by one gateway only. Default: none.
     #[serde(default)]
-    pub mqtt_bridge: Vec<bridge::Config>,
+    pub mqtt_bridge: Vec<mqtt_bridge::MqttBridgeConfig>,
     /// How `agent://` names are resolved, of agents that have one for an endpoint and for `POST /resolve`.
     #[serde(default)]
-    pub resolver: names::Config,
+    pub resolver: resolver::ResolverConfig,
     /// How callers prove who they are.
     #[serde(default)]
-    pub auth: auth::Config,
+    pub auth: auth::AuthConfig,
     /// Who may call what. Nothing is granted unless it is written here.
     #[serde(default)]
     pub access: auth::AccessConfig,
@@ -61,25 +61,25 @@ pub struct File {
     pub cors: Option<CorsConfig>,
     /// Where runtimes of this machine register (agent+local://name). Without this section none can.
     #[serde(default)]
-    pub local_runtimes: Option<LocalConfig>,
+    pub local_runtimes: Option<LocalRuntimeConfig>,
     /// What agents are told of who called whom before. Without this section: nothing by the gateway.
     #[serde(default)]
     pub delegation: Option<gateway::DelegationConfig>,
     /// How much a caller may call.
     #[serde(default)]
-    pub limits: limit::Config,
+    pub limits: limit::LimitConfig,
     /// Calls that are answered later, and streams that are taken up again. Without this section there are none.
     #[serde(default)]
-    pub tasks: Option<task::Config>,
+    pub tasks: Option<task::TaskConfig>,
     /// Calls with an `Idempotency-Key`, which are made once.
     #[serde(default)]
-    pub idempotency: once::Config,
+    pub idempotency: idempotency::IdempotencyConfig,
     /// How bodies are checked.
     #[serde(default)]
-    pub contract: contract::Config,
+    pub contract: contract::ContractConfig,
     /// How errors are written.
     #[serde(default)]
-    pub errors: Errors,
+    pub errors: ErrorsConfig,
     /// Where the line of each call goes.
     #[serde(default)]
     pub access_log: telemetry::AccessLogConfig,
@@ -88,10 +88,10 @@ pub struct File {
     pub metrics: telemetry::MetricsConfig,
     /// How the process ends and is replaced.
     #[serde(default)]
-    pub shutdown: Shutdown,
+    pub shutdown: ShutdownConfig,
 }
 
-impl File {
+impl GatewayConfig {
     /// The sections that differ from `other` and are read at the start only.
     pub fn fixed_but_changed(&self, other: &Self) -> Vec<&'static str> {
         let same = [
@@ -113,24 +113,24 @@ fn places(registry: &Option<registry::PublishConfig>) -> impl PartialEq + '_ {
 }
 
 /// Whether there are tasks, where they are kept, and how many may run, which is settled at the start only.
-fn tasks_place(tasks: &Option<task::Config>) -> impl PartialEq + '_ {
+fn tasks_place(tasks: &Option<task::TaskConfig>) -> impl PartialEq + '_ {
     tasks.as_ref().map(|config| {
-        let places = config.resume.as_ref().map(|resume| resume.most);
-        (&config.store, &config.database, &config.database_ca, config.most_running, places)
+        let places = config.resume.as_ref().map(|resume| resume.max_streams);
+        (&config.sqlite_file, &config.database, &config.database_ca, config.max_running, places)
     })
 }
 
 /// The operators' side.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Admin {
+pub struct AdminConfig {
     /// Address of the admin listener; plain HTTP without authentication, so keep it on loopback or behind
     /// something. Default 127.0.0.1:9901; port 0 takes any free one.
     #[schemars(with = "String")]
     pub address: SocketAddr,
 }
 
-impl Default for Admin {
+impl Default for AdminConfig {
     fn default() -> Self {
         Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9901)) }
     }
@@ -139,50 +139,50 @@ impl Default for Admin {
 /// The agents.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Agents {
+pub struct AgentsConfig {
     /// Where they come from, at most 100 sources; where two have an id, the earlier wins. A path is a file of AIDIP
     /// metadata documents (JSON or YAML: one document, an array, or an object with `agents`; at most 256MiB a file,
     /// 1MiB a document) or a folder of such files (*.json, *.yaml, *.yml; not the folders within). An object is a
     /// source beyond this machine. It may be empty where the section registry is there.
     #[serde(default)]
-    pub sources: Vec<registry::Source>,
+    pub sources: Vec<registry::SourceConfig>,
     /// A folder in which is kept what sources beyond this machine, and the registry that is built in, said last: a
     /// start at which they are down serves that. It is made when there is something to keep; null keeps nothing.
     /// Default gatepost.state, beside the configuration file.
     #[serde(default = "registry::usual_folder")]
-    pub last_known_good: Option<FilePath>,
+    pub last_known_good: Option<ConfigPath>,
     /// How far the words of sources count about how long their answers may be used (Cache-Control).
     #[serde(default)]
-    pub cache: registry::Caching,
+    pub cache: registry::CacheBounds,
     /// How often the files are looked at for changes; 50ms to 1h. Default 500ms.
     #[serde(default = "poll")]
-    pub poll_interval: Span,
+    pub poll_interval: ConfigDuration,
     /// How every agent is reached.
     #[serde(default)]
-    pub defaults: Settings,
+    pub defaults: TransportConfig,
     /// How certain agents are reached; of several that match, the later one wins, setting by setting.
     #[serde(default)]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<AgentRule>,
     /// The largest body that passes unchecked, because the operation has no schema or checking is off; it is
     /// streamed, never held. Default 64MiB.
     #[serde(default = "max_stream")]
-    pub max_streamed_body_size: Size,
+    pub max_streamed_body_size: ByteSize,
     /// Interval of the keep-alive comment on an idle event stream; 0s sends none. Default 15s.
     #[serde(default = "keep_alive")]
-    pub sse_keep_alive_interval: Span,
+    pub sse_keep_alive_interval: ConfigDuration,
     /// Whether this is only tried (`gatepost check`): nothing beyond this machine is asked, and nothing is written.
     #[serde(skip)]
     pub rehearsal: bool,
 }
 
-impl Default for Agents {
+impl Default for AgentsConfig {
     fn default() -> Self {
         Self {
             sources: Vec::new(),
             last_known_good: registry::usual_folder(),
-            cache: registry::Caching::default(),
+            cache: registry::CacheBounds::default(),
             poll_interval: poll(),
-            defaults: Settings::default(),
+            defaults: TransportConfig::default(),
             rules: Vec::new(),
             max_streamed_body_size: max_stream(),
             sse_keep_alive_interval: keep_alive(),
@@ -191,28 +191,28 @@ impl Default for Agents {
     }
 }
 
-fn poll() -> Span {
-    Span::millis(500)
+fn poll() -> ConfigDuration {
+    ConfigDuration::from_millis(500)
 }
 
-fn max_stream() -> Size {
-    Size::kib(64 << 10)
+fn max_stream() -> ByteSize {
+    ByteSize::from_kib(64 << 10)
 }
 
-fn keep_alive() -> Span {
-    Span::secs(15)
+fn keep_alive() -> ConfigDuration {
+    ConfigDuration::from_secs(15)
 }
 
 /// Settings for the agents that match.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct AgentRule {
     /// Agents by id.
     #[schemars(length(min = 1))]
     pub agents: Vec<Glob>,
     /// How they are reached.
     #[serde(default)]
-    pub settings: Settings,
+    pub settings: TransportConfig,
     /// Calls per period to each of them, by all callers together.
     #[serde(default)]
     pub rate_limit: Option<Rate>,
@@ -231,26 +231,30 @@ pub struct Rule {
 /// How errors are written.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Errors {
+pub struct ErrorsConfig {
     /// The format where `Accept` prefers none: `error` (AIDIP) or `problem` (RFC 9457). Default `error`.
-    pub format: Format,
+    pub format: ErrorFormat,
 }
 
 /// How the process ends and is replaced.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Shutdown {
+pub struct ShutdownConfig {
     /// How long calls in flight may take to finish after SIGTERM. Default 30s.
-    pub drain_timeout: Span,
+    pub drain_timeout: ConfigDuration,
     /// How long the listeners stay open after readiness has dropped, so that load balancers notice.
     /// Default 0s.
-    pub listener_close_delay: Span,
+    pub listener_close_delay: ConfigDuration,
     /// A unix socket over which a second process (`gatepost run --upgrade`) takes over the listeners.
-    pub handover_socket: Option<FilePath>,
+    pub handover_socket: Option<ConfigPath>,
 }
 
-impl Default for Shutdown {
+impl Default for ShutdownConfig {
     fn default() -> Self {
-        Self { drain_timeout: Span::secs(30), listener_close_delay: Span::secs(0), handover_socket: None }
+        Self {
+            drain_timeout: ConfigDuration::from_secs(30),
+            listener_close_delay: ConfigDuration::from_secs(0),
+            handover_socket: None,
+        }
     }
 }

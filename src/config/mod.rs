@@ -1,35 +1,35 @@
 //! The configuration: one YAML file with overrides from the environment. Reports every problem at once.
 //! Creates no running parts; `app` builds those from a [`File`].
 
+mod config_problem;
+mod config_text;
+mod deserialization;
 mod file;
-mod form;
-mod hint;
-mod problem;
-mod source;
+mod format_hint;
 
-pub use file::{Admin, Agents, Errors, File, Rule, Shutdown};
-pub use problem::{Problem, Problems, plain};
+pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
+pub use file::{AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, ShutdownConfig};
 
+use config_text::ConfigText;
 use serde_json::Value;
-use source::Source;
 use std::{io::ErrorKind, path::Path};
 
 /// A configuration that was read and is well formed.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The settings.
-    pub file: File,
-    source: Source,
+    pub file: GatewayConfig,
+    source: ConfigText,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Reads the file at `path` and applies the overrides of the process's environment.
     ///
     /// # Errors
     /// Every problem of form, each with its path and line.
-    pub fn read(path: &Path) -> Result<Self, Problems> {
+    pub fn read(path: &Path) -> Result<Self, ConfigProblems> {
         let text = std::fs::read_to_string(path).map_err(|why| {
-            whole(match why.kind() {
+            file_problem(match why.kind() {
                 ErrorKind::NotFound => format!("cannot be read ({why}; name the file with -c FILE)"),
                 ErrorKind::InvalidData => "cannot be read (it is not text in UTF-8)".to_owned(),
                 _ => format!("cannot be read ({why})"),
@@ -50,32 +50,32 @@ impl Loaded {
         text: &str,
         base: &Path,
         environment: impl Iterator<Item = (String, String)>,
-    ) -> Result<Self, Problems> {
-        let mut source = Source::parse(text).map_err(|problem| Problems(vec![problem]))?;
-        source.overlay(environment);
-        match form::read(&source, base) {
+    ) -> Result<Self, ConfigProblems> {
+        let mut source = ConfigText::parse(text).map_err(|problem| ConfigProblems(vec![problem]))?;
+        source.apply_environment(environment);
+        match deserialization::deserialize(&source, base) {
             Ok(file) => Ok(Self { file, source }),
-            Err(problems) => Err(Problems(problems)),
+            Err(problems) => Err(ConfigProblems(problems)),
         }
     }
 
     /// Locates problems that were found after parsing, each formatted as `path: message`.
-    pub fn problems(&self, found: Vec<String>) -> Problems {
+    pub fn locate_problems(&self, found: Vec<String>) -> ConfigProblems {
         let placed = found.into_iter().map(|text| match text.split_once(": ") {
-            Some((path, message)) if !path.contains(' ') => placed(&self.source, path, message.to_owned()),
-            _ => placed(&self.source, "", text),
+            Some((path, message)) if !path.contains(' ') => locate_problem(&self.source, path, message.to_owned()),
+            _ => locate_problem(&self.source, "", text),
         });
-        Problems(placed.collect())
+        ConfigProblems(placed.collect())
     }
 }
 
 /// Returns the JSON Schema of the file, which editors and the validation use.
-pub fn schema() -> Value {
-    serde_json::to_value(schemars::schema_for!(File)).unwrap_or_default()
+pub fn json_schema() -> Value {
+    serde_json::to_value(schemars::schema_for!(GatewayConfig)).unwrap_or_default()
 }
 
 /// Formats a JSON Pointer as a path: `/agents/from/0` becomes `agents.from[0]`.
-fn dotted(pointer: &str, within: &Value) -> String {
+fn pointer_to_path(pointer: &str, within: &Value) -> String {
     let mut path = String::new();
     let mut value = Some(within);
     for step in pointer.split('/').skip(1) {
@@ -86,27 +86,27 @@ fn dotted(pointer: &str, within: &Value) -> String {
                 value = step.parse::<usize>().ok().and_then(|at| items.get(at));
             }
             Some(other) => {
-                path = source::join(&path, &step);
+                path = config_text::join_path(&path, &step);
                 value = other.get(&step);
             }
-            None => path = source::join(&path, &step),
+            None => path = config_text::join_path(&path, &step),
         }
     }
     path
 }
 
-fn placed(source: &Source, path: &str, message: String) -> Problem {
+fn locate_problem(source: &ConfigText, path: &str, message: String) -> ConfigProblem {
     let (line, variable) = source.locate(path);
-    let message = hint::added(path, message);
+    let message = format_hint::add_format_hint(path, message);
     let message = match variable {
         Some(variable) => format!("{message} (set by the environment variable {variable})"),
         None => message,
     };
-    Problem { path: path.to_owned(), line, message }
+    ConfigProblem { path: path.to_owned(), line, message }
 }
 
-fn whole(message: String) -> Problems {
-    Problems(vec![Problem { path: String::new(), line: None, message }])
+fn file_problem(message: String) -> ConfigProblems {
+    ConfigProblems(vec![ConfigProblem { path: String::new(), line: None, message }])
 }
 
 #[cfg(test)]

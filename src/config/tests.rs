@@ -4,31 +4,31 @@ use super::*;
 use crate::registry;
 use std::path::Path;
 
-const GOOD: &str = "\
+const REQUIRED_SECTIONS: &str = "\
 listen:
   - address: 127.0.0.1:0
 agents:
   from: [agents.json]
 ";
 
-fn parse(text: &str, variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
+fn parse(text: &str, variables: &[(&str, &str)]) -> Result<LoadedConfig, ConfigProblems> {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    Loaded::parse(text, Path::new("/etc/gatepost"), variables)
+    LoadedConfig::parse(text, Path::new("/etc/gatepost"), variables)
 }
 
 /// Parses the required sections, which have four lines, followed by `more`.
-fn with(more: &str) -> Result<Loaded, Problems> {
-    parse(&format!("{GOOD}{more}"), &[])
+fn parse_with(more: &str) -> Result<LoadedConfig, ConfigProblems> {
+    parse(&format!("{REQUIRED_SECTIONS}{more}"), &[])
 }
 
-fn problems(result: Result<Loaded, Problems>) -> Vec<(String, Option<u64>, String)> {
-    let Problems(problems) = result.expect_err("the configuration is broken");
+fn problems(result: Result<LoadedConfig, ConfigProblems>) -> Vec<(String, Option<u64>, String)> {
+    let ConfigProblems(problems) = result.expect_err("the configuration is broken");
     problems.into_iter().map(|problem| (problem.path, problem.line, problem.message)).collect()
 }
 
 #[test]
 fn a_minimal_configuration_has_four_lines_and_denies_by_default() {
-    let file = with("").unwrap().file;
+    let file = parse_with("").unwrap().file;
     assert_eq!(file.access.grants, []);
     assert_eq!((file.auth.api_keys, file.auth.bearer, file.auth.mtls), (None, None, None));
     assert!(file.admin.address.ip().is_loopback());
@@ -72,7 +72,7 @@ fn every_kind_of_problem_is_reported_with_its_path_its_line_and_the_required_for
         ),
     ];
     for (more, path, line, words) in broken {
-        let found = problems(with(more));
+        let found = problems(parse_with(more));
         assert_eq!(found.len(), 1, "{more}: {found:?}");
         let (at, on, message) = &found[0];
         assert_eq!((at.as_str(), *on), (path, Some(line)), "{more}: {message}");
@@ -142,12 +142,12 @@ more: true
 #[test]
 fn r130_a_literal_secret_is_refused_and_not_repeated() {
     for secret in ["hunter2", "'12345678'", "12345678", "[hunter2]", "{value: hunter2}", "true", "'env:'", "'file:'"] {
-        let found = problems(with(&format!("auth:\n  api_keys:\n    pepper: {secret}\n")));
+        let found = problems(parse_with(&format!("auth:\n  api_keys:\n    pepper: {secret}\n")));
         assert_eq!((found[0].0.as_str(), found[0].1), ("auth.api_keys.pepper", Some(7)), "{secret}");
         assert!(!format!("{found:?}").contains("hunter2") && !format!("{found:?}").contains("12345678"), "{found:?}");
     }
-    with("auth:\n  api_keys:\n    pepper: env:PEPPER\n").unwrap();
-    with("auth:\n  api_keys:\n    pepper: file:/run/pepper\n").unwrap();
+    parse_with("auth:\n  api_keys:\n    pepper: env:PEPPER\n").unwrap();
+    parse_with("auth:\n  api_keys:\n    pepper: file:/run/pepper\n").unwrap();
 }
 
 #[test]
@@ -182,12 +182,12 @@ fn the_environment_overrides_the_file_and_problems_name_the_variable() {
         ("GATEPOST_LOG", "debug"),
         ("OTHER__LIMITS__PER_CALLER", "1/s"),
     ];
-    let text = format!("{GOOD}limits:\n  per_caller: 1/s\n  tiers:\n    Gold: {{per_caller: 2/s}}\n");
+    let text = format!("{REQUIRED_SECTIONS}limits:\n  per_caller: 1/s\n  tiers:\n    Gold: {{per_caller: 2/s}}\n");
     let file = parse(&text, &variables).unwrap().file;
     assert_eq!(file.limits.per_caller.unwrap().count.get(), 7);
     assert_eq!(file.listeners.iter().map(|listener| listener.address.port()).collect::<Vec<_>>(), [81, 82]);
     assert_eq!(file.agents.sources.len(), 2);
-    assert_eq!(file.contract.batch.concurrency, 3);
+    assert_eq!(file.contract.batch.max_concurrency, 3);
     assert_eq!(file.limits.per_address, None);
     assert_eq!(file.limits.tiers["Gold"].per_caller.unwrap().count.get(), 9);
     let wrong = [
@@ -207,12 +207,12 @@ fn the_environment_overrides_the_file_and_problems_name_the_variable() {
 #[test]
 fn relative_paths_are_resolved_against_the_folder_of_the_file() {
     let more = "limits: {state: quotas.json}\naccess_log: {to: access.log}\nauth: {api_keys: {files: [keys, /abs/keys], pepper: 'file:pepper'}}\n";
-    let file = with(more).unwrap().file;
+    let file = parse_with(more).unwrap().file;
     let within = |name: &str| Path::new("/etc/gatepost").join(name);
-    assert_eq!(file.agents.sources, [registry::Source::Files(within("agents.json").into())]);
+    assert_eq!(file.agents.sources, [registry::SourceConfig::Files(within("agents.json").into())]);
     assert_eq!(file.agents.last_known_good.as_deref(), Some(&*within("gatepost.state")));
-    assert_eq!(file.limits.state.as_deref(), Some(&*within("quotas.json")));
-    assert_eq!(String::from(file.access_log.to), "/etc/gatepost/access.log");
+    assert_eq!(file.limits.quota_state_file.as_deref(), Some(&*within("quotas.json")));
+    assert_eq!(String::from(file.access_log.output), "/etc/gatepost/access.log");
     let keys = file.auth.api_keys.unwrap();
     assert_eq!(
         keys.files.iter().map(|file| file.to_path_buf()).collect::<Vec<_>>(),
@@ -223,20 +223,20 @@ fn relative_paths_are_resolved_against_the_folder_of_the_file() {
 
 #[test]
 fn problems_found_after_parsing_are_located_in_the_file() {
-    let loaded = with("limits:\n  tiers:\n    gold: {}\n").unwrap();
+    let loaded = parse_with("limits:\n  tiers:\n    gold: {}\n").unwrap();
     let found = vec![
         "limits.tiers.gold: is odd".to_owned(),
         "limits.quota: is absent".to_owned(),
         "something else: happened".to_owned(),
     ];
-    let Problems(placed) = loaded.problems(found);
+    let ConfigProblems(placed) = loaded.locate_problems(found);
     assert_eq!(placed.iter().map(|problem| problem.line).collect::<Vec<_>>(), [Some(7), Some(6), Some(1)]);
     assert_eq!(placed[0].to_string(), "line 7: limits.tiers.gold: is odd");
 }
 
 #[test]
 fn changes_that_need_a_restart_are_detected() {
-    let file = |more: &str| with(more).unwrap().file;
+    let file = |more: &str| parse_with(more).unwrap().file;
     assert_eq!(file("limits: {per_caller: 1/s}\n").fixed_but_changed(&file("")), [""; 0]);
     assert_eq!(
         file("admin: {address: '127.0.0.1:1'}\nshutdown: {drain: 1s}\n").fixed_but_changed(&file("")),
@@ -246,12 +246,12 @@ fn changes_that_need_a_restart_are_detected() {
 
 #[test]
 fn the_schema_agrees_with_the_validation() {
-    let schema = schema();
+    let schema = json_schema();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
-    let check = crate::contract::Schema::compile(&schema).unwrap();
-    let value = |more: &str| source::Source::parse(&format!("{GOOD}{more}")).unwrap().value;
+    let check = crate::contract::CompiledSchema::compile(&schema).unwrap();
+    let value = |more: &str| config_text::ConfigText::parse(&format!("{REQUIRED_SECTIONS}{more}")).unwrap().value;
     for good in ["", "limits: {per_address: null, per_caller: 10/s burst 20}\n", "auth: {mtls: {}}\n"] {
-        assert_eq!(check.check_all(&value(good), 9), [], "{good}");
+        assert_eq!(check.validate_up_to(&value(good), 9), [], "{good}");
     }
     for bad in [
         "limits: {per_caler: 1/s}\n",
@@ -259,7 +259,7 @@ fn the_schema_agrees_with_the_validation() {
         "nope: 1\n",
         "auth: {api_keys: {pepper: hunter2}}\n",
     ] {
-        assert_ne!(check.check_all(&value(bad), 9), [], "{bad}");
+        assert_ne!(check.validate_up_to(&value(bad), 9), [], "{bad}");
     }
     let text = schema.to_string();
     for field in ["per_caller", "drain", "grants", "issuers", "client_ca"] {
@@ -268,18 +268,21 @@ fn the_schema_agrees_with_the_validation() {
 }
 
 /// Parses a configuration with one remote source, which begins in line 4.
-fn source(members: &str) -> Result<Loaded, Problems> {
+fn parse_with_source(members: &str) -> Result<LoadedConfig, ConfigProblems> {
     parse(&format!("listen: [{{address: '127.0.0.1:0'}}]\nagents:\n  from:\n    - {members}\n"), &[])
 }
 
 #[test]
 fn a_remote_source_is_an_object_whose_settings_have_defaults() {
-    let file = source("{kind: aidip, url: 'https://registry.example.com/agents'}").unwrap().file;
-    let registry::Source::Remote(remote) = &file.agents.sources[0] else { panic!("{:?}", file.agents.sources) };
-    assert_eq!((remote.kind, remote.label().as_str()), (registry::Kind::Aidip, "aidip:registry.example.com"));
+    let file = parse_with_source("{kind: aidip, url: 'https://registry.example.com/agents'}").unwrap().file;
+    let registry::SourceConfig::Remote(remote) = &file.agents.sources[0] else { panic!("{:?}", file.agents.sources) };
+    assert_eq!(
+        (remote.kind, remote.effective_name().as_str()),
+        (registry::SourceKind::Aidip, "aidip:registry.example.com")
+    );
     assert_eq!((remote.poll_interval.to_string(), remote.hold_loss), ("30s".to_owned(), 0.5));
     assert_eq!(remote.max_staleness.unwrap().to_string(), "1d");
-    assert!(source("{kind: ard, url: 'https://a.example', stale_after: null}").is_ok());
+    assert!(parse_with_source("{kind: ard, url: 'https://a.example', stale_after: null}").is_ok());
 }
 
 #[test]
@@ -304,7 +307,7 @@ fn a_broken_source_is_reported_with_its_path() {
         ("''", "agents.from[0]", "must not be empty"),
     ];
     for (members, path, words) in broken {
-        let found = problems(source(members));
+        let found = problems(parse_with_source(members));
         let (at, _, message) = &found[0];
         assert_eq!((at.as_str(), found.len()), (path, 1), "{members}: {found:?}");
         assert!(message.contains(words) && !message.contains("hunter2"), "{members}: {message}");

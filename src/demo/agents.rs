@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::{convert::Infallible, time::Duration};
 
 /// Returns the agents' documents.
-pub(super) fn documents(port: u16) -> Value {
+pub(super) fn agent_documents(port: u16) -> Value {
     let endpoint = |path: &str| format!("http://127.0.0.1:{port}/{path}");
     let key = json!({"type": "api_key", "instructions": "Include the 'X-API-Key' header with your API key."});
     let languages = json!({"type": "string", "enum": ["en", "zh"]});
@@ -52,8 +52,8 @@ pub(super) fn documents(port: u16) -> Value {
 }
 
 /// Returns the router that serves the agents.
-pub(super) fn router() -> Router {
-    Router::new().route("/echo", post(echo)).route("/translate", post(translate)).route("/stream", post(generate))
+pub(super) fn agents_router() -> Router {
+    Router::new().route("/echo", post(echo)).route("/translate", post(translate)).route("/stream", post(stream_story))
 }
 
 async fn echo(Json(input): Json<Value>) -> Json<Value> {
@@ -88,7 +88,7 @@ async fn translate(Json(input): Json<Value>) -> Response {
 
 const STORY: &str = "there was a gate with many doors behind it, and a post beside the gate that knew them all.";
 
-async fn generate(Json(_): Json<Value>) -> Response {
+async fn stream_story(Json(_): Json<Value>) -> Response {
     let tokens = STORY.split_inclusive(' ').map(|token| format!("data: {}\n\n", json!({ "token": token })));
     let tokens = tokens.chain(std::iter::once("data: [DONE]\n\n".to_owned()));
     let events = stream::unfold(tokens.collect::<Vec<_>>().into_iter(), |mut tokens| async move {

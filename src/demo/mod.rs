@@ -4,9 +4,9 @@
 mod agents;
 
 use crate::{
-    app::Running,
-    auth::{NewKey, append_key, new_key},
-    config::Loaded,
+    app::RunningGateway,
+    auth::{NewApiKey, append_api_key, generate_api_key},
+    config::LoadedConfig,
 };
 use anyhow::{Context, anyhow};
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, path::PathBuf};
@@ -16,16 +16,16 @@ use tokio::{
 };
 
 /// The demo, ready to run.
-pub struct Demo {
-    gateway: Running,
+pub struct DemoGateway {
+    gateway: RunningGateway,
     key: String,
-    folder: Folder,
+    folder: TemporaryFolder,
 }
 
 /// A temporary folder, removed when dropped.
-pub struct Folder(PathBuf);
+pub struct TemporaryFolder(PathBuf);
 
-impl Demo {
+impl DemoGateway {
     /// Starts the agents and the gateway in front of them.
     ///
     /// # Errors
@@ -34,25 +34,25 @@ impl Demo {
         let folder = std::env::temp_dir().join(format!("gatepost-demo-{}", uuid::Uuid::new_v4().simple()));
         let made = DirBuilder::new().mode(0o700).create(&folder);
         made.with_context(|| format!("cannot create the folder {}", folder.display()))?;
-        let held = Folder(folder.clone());
+        let held = TemporaryFolder(folder.clone());
         let agents = TcpListener::bind("127.0.0.1:0").await?;
         let port = agents.local_addr()?.port();
-        tokio::spawn(async move { axum::serve(agents, agents::router()).await });
-        let documents = serde_json::to_vec_pretty(&agents::documents(port))?;
+        tokio::spawn(async move { axum::serve(agents, agents::agents_router()).await });
+        let documents = serde_json::to_vec_pretty(&agents::agent_documents(port))?;
         std::fs::write(folder.join("agents.json"), documents)?;
-        let (key, line) =
-            new_key(&NewKey { caller: "demo".to_owned(), ..NewKey::default() }, None).map_err(|why| anyhow!(why))?;
-        append_key(&folder.join("keys.jsonl"), &line).map_err(|why| anyhow!(why))?;
-        std::fs::write(folder.join("gatepost.yaml"), CONFIG)?;
-        let loaded = Loaded::parse(CONFIG, &folder, std::iter::empty())?;
-        let gateway = Running::start(loaded, false).await?;
+        let (key, line) = generate_api_key(&NewApiKey { caller: "demo".to_owned(), ..NewApiKey::default() }, None)
+            .map_err(|why| anyhow!(why))?;
+        append_api_key(&folder.join("keys.jsonl"), &line).map_err(|why| anyhow!(why))?;
+        std::fs::write(folder.join("gatepost.yaml"), DEMO_CONFIG)?;
+        let loaded = LoadedConfig::parse(DEMO_CONFIG, &folder, std::iter::empty())?;
+        let gateway = RunningGateway::start(loaded, false).await?;
         Ok(Self { gateway, key: key.expose().to_owned(), folder: held })
     }
 
     /// Returns the instructions for the user.
-    fn welcome(&self) -> String {
+    fn instructions(&self) -> String {
         let at = self.gateway.addresses().first().map(ToString::to_string).unwrap_or_default();
-        let (key, admin, folder) = (&self.key, self.gateway.admin(), self.folder.0.display());
+        let (key, admin, folder) = (&self.key, self.gateway.admin_address(), self.folder.0.display());
         let call = |agent: &str| format!("http://{at}/agents/{agent}/invoke -H 'Content-Type: application/json'");
         let (translator, echo, streamer) = (call("agent-12345"), call("echo"), call("streamer"));
         format!(
@@ -85,10 +85,10 @@ Press Ctrl-C to stop; this removes the folder."#
     ///
     /// # Errors
     /// The signal handlers cannot be installed.
-    pub async fn run(self, tell: impl FnOnce(&str)) -> anyhow::Result<Folder> {
-        let (config, welcome) = (self.folder.0.join("gatepost.yaml"), self.welcome());
+    pub async fn run(self, print: impl FnOnce(&str)) -> anyhow::Result<TemporaryFolder> {
+        let (config, welcome) = (self.folder.0.join("gatepost.yaml"), self.instructions());
         let told = async {
-            tell(&welcome);
+            print(&welcome);
             std::future::pending::<()>().await;
         };
         let mut hangup = signal(SignalKind::hangup())?;
@@ -97,21 +97,21 @@ Press Ctrl-C to stop; this removes the folder."#
             // configuration on SIGHUP; the demo ends with its terminal.
             biased;
             _ = hangup.recv() => {}
-            ended = self.gateway.live(&config) => ended?,
+            ended = self.gateway.run_until_stopped(&config) => ended?,
             () = told => {}
         }
         Ok(self.folder)
     }
 }
 
-impl Drop for Folder {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         // The folder is a temporary one, so the system removes it eventually if this fails.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-const CONFIG: &str = "\
+const DEMO_CONFIG: &str = "\
 listen:
   - address: 127.0.0.1:0
 admin:

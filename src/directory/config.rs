@@ -2,7 +2,7 @@
 
 use crate::{
     search,
-    unit::{Glob, SecretRef, Span},
+    values::{ConfigDuration, Glob, SecretRef},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Directory")]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub struct DirectoryConfig {
     /// Globs of agent ids that are discoverable without a credential; calls need a grant all the same.
     /// Default: none.
     pub public_agents: Vec<Glob>,
@@ -19,25 +19,25 @@ pub struct Config {
     /// Default: the host of each request.
     pub external_url: Option<String>,
     /// The endpoint of an agent in its documents: the gateway's or the agent's own. Default: gateway.
-    pub advertised_endpoints: Endpoints,
+    pub advertised_endpoints: EndpointExposure,
     /// How long callers may cache a document; 0s to 1d. Default: 10s.
-    pub max_age: Span,
+    pub max_age: ConfigDuration,
     /// Name in the gateway's own card; 1 to 200 characters. Default: Gatepost.
     pub name: String,
     /// Description in the gateway's own card; 1 to 2,000 characters. Default: One endpoint in front of many agents.
     pub description: String,
     /// Provider in the gateway's own card. Default: none.
-    pub provider: Option<Provider>,
+    pub provider: Option<ProviderConfig>,
     /// Private key in PEM (P-256 or Ed25519) that signs agent cards; requires `url`. Default: none, cards are unsigned.
     pub signing_key: Option<SecretRef>,
     /// Search over agents.
-    pub search: search::Config,
+    pub search: search::SearchConfig,
 }
 
 /// The endpoint of an agent in its documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Endpoints {
+pub enum EndpointExposure {
     /// The gateway's, in every document and wherever a document contains the agent's host.
     #[default]
     Gateway,
@@ -49,44 +49,44 @@ pub enum Endpoints {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "DirectoryProvider")]
 #[serde(deny_unknown_fields)]
-pub struct Provider {
+pub struct ProviderConfig {
     /// Name of the organisation; 1 to 200 characters.
     pub organization: String,
     /// Web page of the organisation: an http or https URL of up to 2,048 characters.
     pub url: String,
 }
 
-impl Default for Config {
+impl Default for DirectoryConfig {
     fn default() -> Self {
         Self {
             public_agents: Vec::new(),
             external_url: None,
-            advertised_endpoints: Endpoints::Gateway,
-            max_age: Span::secs(10),
+            advertised_endpoints: EndpointExposure::Gateway,
+            max_age: ConfigDuration::from_secs(10),
             name: "Gatepost".to_owned(),
             description: "One endpoint in front of many agents.".to_owned(),
             provider: None,
             signing_key: None,
-            search: search::Config::default(),
+            search: search::SearchConfig::default(),
         }
     }
 }
 
-impl Config {
+impl DirectoryConfig {
     /// Returns one message for each invalid value, by its key within this section.
     pub fn problems(&self) -> Vec<String> {
-        let not_a_base = self.external_url.as_deref().and_then(not_a_base);
-        let mut problems: Vec<String> = not_a_base.into_iter().map(|why| format!("url: {why}")).collect();
-        let mut length = |field: &str, text: &str, most: usize| {
+        let url_problem = self.external_url.as_deref().and_then(base_url_problem);
+        let mut problems: Vec<String> = url_problem.into_iter().map(|why| format!("url: {why}")).collect();
+        let mut check_length = |field: &str, text: &str, most: usize| {
             if !(1..=most).contains(&text.chars().count()) {
                 problems.push(format!("{field}: must have 1 to {most} characters"));
             }
         };
-        length("name", &self.name, 200);
-        length("description", &self.description, 2_000);
+        check_length("name", &self.name, 200);
+        check_length("description", &self.description, 2_000);
         if let Some(provider) = &self.provider {
-            length("provider.organization", &provider.organization, 200);
-            length("provider.url", &provider.url, 2_048);
+            check_length("provider.organization", &provider.organization, 200);
+            check_length("provider.url", &provider.url, 2_048);
             if !provider.url.starts_with("https://") && !provider.url.starts_with("http://") {
                 problems.push("provider.url: must be an http or https URL".to_owned());
             }
@@ -94,7 +94,7 @@ impl Config {
         if self.signing_key.is_some() && self.external_url.is_none() {
             problems.push("signing_key: url is not set (required: signatures name the gateway's own URL)".to_owned());
         }
-        if self.max_age > Span::secs(86_400) {
+        if self.max_age > ConfigDuration::from_secs(86_400) {
             problems.push(format!("max_age: must be 0s to 1d, not {}", self.max_age));
         }
         problems
@@ -102,7 +102,7 @@ impl Config {
 }
 
 /// Returns why `url` cannot be a base URL, or `None` if it can.
-fn not_a_base(url: &str) -> Option<&'static str> {
+fn base_url_problem(url: &str) -> Option<&'static str> {
     let plain = url.parse::<http::Uri>().ok().filter(|url| url.path() == "/" && url.query().is_none());
     match plain.as_ref().map(|url| (url.scheme_str(), url.authority())) {
         _ if url.ends_with('/') => Some("must not end in a slash"),

@@ -2,44 +2,44 @@
 //! authentication and the format of errors belong to `gateway`. It shows a caller only the agents that
 //! [`AgentVisibility`] permits.
 
-mod address;
-mod body;
-mod caching;
+mod accepted_credentials;
+mod address_redaction;
+mod agent_descriptor;
+mod agent_document;
+mod agent_list;
+mod agent_summary;
 mod card;
+mod conditional_response;
 mod config;
-mod credentials;
-mod descriptor;
-mod document;
-mod face;
-mod fields;
-mod filters;
-mod framework;
-mod indexed;
-mod list;
-mod media;
-mod naming;
+mod directory_request;
+mod framework_discovery;
+mod index_progress;
+mod intent_resolution;
+mod json_object_builder;
+mod media_types;
+mod name_resolution;
 mod openapi;
-mod publish;
-mod query;
-mod resolve;
-mod summary;
+mod publishing;
+mod query_params;
+mod request_body;
+mod search_filters;
 
-pub use config::{Config, Endpoints, Provider};
-pub use credentials::Credentials;
-pub use face::{CALLS, Face, PATHS, PIPELINES, TASKS};
-pub use indexed::Indexed;
+pub use accepted_credentials::AcceptedCredentials;
+pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig};
+pub use directory_request::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS};
+pub use index_progress::IndexProgress;
 
 use crate::{
     agent::Agent,
     auth::Caller,
     fault::{Code, Fault, Result},
-    names::Resolver,
-    registry::Registry,
-    seal, search,
-    unit::Glob,
+    registry::EmbeddedRegistry,
+    resolver::UriResolver,
+    search, signing,
+    values::Glob,
 };
 use bytes::Bytes;
-use caching::{Page, reads};
+use conditional_response::{Representation, is_read_method};
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::Value;
 use std::{
@@ -48,22 +48,22 @@ use std::{
 };
 
 /// How long a publisher waits until its agent is indexed. The agent is stored, and callable, before that.
-const FINDING: Duration = Duration::from_secs(1);
+const INDEX_WAIT: Duration = Duration::from_secs(1);
 
 /// The agents visible to one caller, at one moment.
-pub trait Sight: Send + Sync {
+pub trait AgentVisibility: Send + Sync {
     /// Returns the agent `id` if it is visible to the caller.
-    fn find(&self, id: &str) -> Option<Arc<Agent>>;
+    fn visible_agent(&self, id: &str) -> Option<Arc<Agent>>;
     /// Whether `agent` is visible to the caller.
-    fn sees(&self, agent: &Agent) -> bool;
+    fn is_visible(&self, agent: &Agent) -> bool;
     /// Returns when any agent last changed.
-    fn changed(&self) -> SystemTime;
+    fn last_changed(&self) -> SystemTime;
 }
 
 /// A call to the directory.
-pub struct Ask<'a> {
+pub struct DirectoryCall<'a> {
     /// The request, by its path.
-    pub face: Face,
+    pub request: DirectoryRequest,
     /// `{id}` of the path; empty if the path has none.
     pub id: &'a str,
     /// One of the request's methods.
@@ -77,14 +77,14 @@ pub struct Ask<'a> {
     /// The caller.
     pub caller: &'a Caller,
     /// The agents visible to the caller.
-    pub sight: &'a dyn Sight,
+    pub visibility: &'a dyn AgentVisibility,
     /// The gateway's URL as the caller knows it: `https://host[:port]`, without a trailing slash.
-    pub base: &'a str,
+    pub base_url: &'a str,
 }
 
 /// Response of the directory.
 #[derive(Debug)]
-pub struct Answer {
+pub struct DirectoryResponse {
     /// Status.
     pub status: StatusCode,
     /// Headers, without those of framing.
@@ -95,33 +95,33 @@ pub struct Answer {
 
 /// Serves directory requests.
 #[derive(Debug)]
-pub struct Directory {
+pub struct AgentDirectory {
     /// Search index of the agents.
-    pub index: Arc<search::Index>,
+    pub index: Arc<search::SearchIndex>,
     /// Progress of the index; `None` if nothing waits for it.
-    pub indexed: Option<Indexed>,
+    pub index_progress: Option<IndexProgress>,
     /// Registry that stores published agents; `None` if publishing is disabled.
-    pub registry: Option<Arc<Registry>>,
+    pub registry: Option<Arc<EmbeddedRegistry>>,
     /// Key that signs cards; `None` if cards are unsigned.
-    pub signer: Option<Arc<seal::Signer>>,
+    pub signing_key: Option<Arc<signing::SigningKey>>,
     /// Kinds of credential that the gateway accepts, for the documents that describe calls.
-    pub credentials: Credentials,
+    pub credentials: AcceptedCredentials,
     /// JSON Schema of agents' documents; `None` if it is not published.
-    pub metadata: Option<Arc<Value>>,
+    pub metadata_schema: Option<Arc<Value>>,
     /// Resolver of `agent://` names; `None` if it is disabled.
-    pub names: Option<Arc<Resolver>>,
+    pub resolver: Option<Arc<UriResolver>>,
     /// Configuration.
-    pub config: Config,
+    pub config: DirectoryConfig,
 }
 
-impl Directory {
+impl AgentDirectory {
     /// Returns the globs of agents that are discoverable without a credential.
-    pub fn public(&self) -> &[Glob] {
+    pub fn public_agents(&self) -> &[Glob] {
         &self.config.public_agents
     }
 
     /// Returns the configured base URL of the gateway.
-    pub fn base(&self) -> Option<&str> {
+    pub fn base_url(&self) -> Option<&str> {
         self.config.external_url.as_deref()
     }
 
@@ -129,66 +129,76 @@ impl Directory {
     ///
     /// # Errors
     /// The fault to respond with.
-    pub async fn answer(&self, call: Ask<'_>) -> Result<Answer> {
-        if !call.face.methods().contains(call.method) {
-            let message = format!("The method is not allowed here (allowed: {})", call.face.allow());
-            return Err(Fault::new(Code::MethodNotAllowed, message).header("Allow", call.face.allow()));
+    pub async fn respond(&self, call: DirectoryCall<'_>) -> Result<DirectoryResponse> {
+        if !call.request.allowed_methods().contains(call.method) {
+            let message = format!("The method is not allowed here (allowed: {})", call.request.allow_header());
+            return Err(Fault::new(Code::MethodNotAllowed, message).with_header("Allow", call.request.allow_header()));
         }
-        match call.face {
-            Face::Agents if !reads(call.method) => self.findable(self.publish(&call).await?).await,
-            Face::Agent if !reads(call.method) => self.findable(self.change(&call).await?).await,
-            Face::Agent => self.document(&call).await,
-            Face::History => self.history(&call).await,
-            Face::Search => self.search(&call),
-            Face::Resolve => self.resolve(&call),
-            Face::Name => self.resolve_name(&call).await,
-            Face::FrameworkMoved | Face::FrameworkAgentMoved => Ok(self.framework_moved(&call)),
-            _ => Ok(self.give(&call, self.page(&call)?)),
+        match call.request {
+            DirectoryRequest::Agents if !is_read_method(call.method) => {
+                self.respond_when_indexed(self.publish_agent(&call).await?).await
+            }
+            DirectoryRequest::Agent if !is_read_method(call.method) => {
+                self.respond_when_indexed(self.change_agent(&call).await?).await
+            }
+            DirectoryRequest::Agent => self.agent_document(&call).await,
+            DirectoryRequest::History => self.document_history(&call).await,
+            DirectoryRequest::Search => self.search_agents(&call),
+            DirectoryRequest::ResolveIntent => self.resolve_intent(&call),
+            DirectoryRequest::ResolveName => self.resolve_name(&call).await,
+            DirectoryRequest::FrameworkListRedirect | DirectoryRequest::FrameworkAgentRedirect => {
+                Ok(self.framework_redirect(&call))
+            }
+            _ => Ok(self.respond_conditionally(&call, self.representation(&call)?)),
         }
     }
 
     /// Returns the response to a write, once the index contains the change.
-    async fn findable(&self, answer: Answer) -> Result<Answer> {
-        if let Some(indexed) = &self.indexed {
-            indexed.catch_up(FINDING).await;
+    async fn respond_when_indexed(&self, response: DirectoryResponse) -> Result<DirectoryResponse> {
+        if let Some(index_progress) = &self.index_progress {
+            index_progress.wait_until_indexed(INDEX_WAIT).await;
         }
-        Ok(answer)
+        Ok(response)
     }
 
     /// Builds the representation for a request that only reads.
-    fn page(&self, call: &Ask<'_>) -> Result<Page> {
-        match call.face {
-            Face::Agents => self.list(call),
-            Face::Map => self.map(call),
+    fn representation(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        match call.request {
+            DirectoryRequest::Agents => self.list_agents(call),
+            DirectoryRequest::WellKnownAgents => self.well_known_agents(call),
             // A client that states a version of A2A wants its card, which once had this path.
-            Face::Descriptor if call.headers.contains_key(caching::A2A_VERSION) => self.card(call),
-            Face::HouseDescriptor if call.headers.contains_key(caching::A2A_VERSION) => self.house_card(call),
-            Face::Descriptor => self.descriptor(call),
-            Face::HouseDescriptor => self.house_descriptor(call),
-            Face::Card => self.card(call),
-            Face::HouseCard => self.house_card(call),
-            Face::AgentApi => self.agent_api(call),
-            Face::HouseApi => self.house_api(call),
-            Face::Framework => self.framework(call),
-            Face::FrameworkAgent => self.framework_agent(call),
-            Face::Keys => self.keys(call),
-            Face::Schema => self.schema(call),
+            DirectoryRequest::Descriptor if call.headers.contains_key(conditional_response::A2A_VERSION) => {
+                self.agent_card(call)
+            }
+            DirectoryRequest::WellKnownDescriptor if call.headers.contains_key(conditional_response::A2A_VERSION) => {
+                self.well_known_card(call)
+            }
+            DirectoryRequest::Descriptor => self.agent_descriptor(call),
+            DirectoryRequest::WellKnownDescriptor => self.well_known_descriptor(call),
+            DirectoryRequest::Card => self.agent_card(call),
+            DirectoryRequest::WellKnownCard => self.well_known_card(call),
+            DirectoryRequest::AgentOpenApi => self.agent_openapi(call),
+            DirectoryRequest::GatewayOpenApi => self.gateway_openapi(call),
+            DirectoryRequest::FrameworkList => self.framework_list(call),
+            DirectoryRequest::FrameworkAgent => self.framework_agent(call),
+            DirectoryRequest::Jwks => self.jwks(call),
+            DirectoryRequest::MetadataSchema => self.metadata_schema(call),
             _ => Err(Fault::new(Code::NotFound, "There is nothing at this path")),
         }
     }
 
     /// Returns the keys that sign cards; an empty set if cards are unsigned.
-    fn keys(&self, call: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(call.headers, &["application/jwk-set+json", media::JSON])?;
-        let keys = self.signer.as_ref().map_or_else(|| serde_json::json!({"keys": []}), |signer| signer.jwks());
-        Page::json(media, &keys)
+    fn jwks(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, &["application/jwk-set+json", media_types::JSON])?;
+        let keys = self.signing_key.as_ref().map_or_else(|| serde_json::json!({"keys": []}), |signer| signer.jwks());
+        Representation::json(media, &keys)
     }
 
     /// Returns the JSON Schema of agents' documents.
-    fn schema(&self, call: &Ask<'_>) -> Result<Page> {
-        let media = media::choose(call.headers, &["application/schema+json", media::JSON])?;
+    fn metadata_schema(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, &["application/schema+json", media_types::JSON])?;
         let none = || Fault::new(Code::NotFound, "The schema of agent documents is not published here");
-        Page::json(media, &**self.metadata.as_ref().ok_or_else(none)?)
+        Representation::json(media, &**self.metadata_schema.as_ref().ok_or_else(none)?)
     }
 }
 

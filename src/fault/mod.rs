@@ -1,16 +1,16 @@
 //! The only failure type of the crate: what the caller reads, what the log records, and the table of codes.
 //! This module knows the wire formats of a fault; `gateway` decides when and where one is written.
 
-mod code;
-mod message;
-mod public;
-mod rpc;
-mod wire;
+mod code_table;
+mod json_rpc;
+mod message_formats;
+mod public_message;
+mod wire_formats;
 
-pub use code::{Blame, Code, FaultCodeRow};
-pub use public::public_text;
-pub use rpc::rpc_id;
-pub use wire::Format;
+pub use code_table::{Blame, Code, FaultCodeRow};
+pub use json_rpc::json_rpc_request_id;
+pub use public_message::public_message;
+pub use wire_formats::ErrorFormat;
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -28,19 +28,19 @@ pub struct Violation {
 
 /// How far a call got before it failed at the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum CallProgress {
     /// The agent received nothing: the call may be sent to another endpoint.
-    Nowhere,
+    NotSent,
     /// The agent may have received the call, but failed without a response.
-    Unsure,
+    PossiblySent,
 }
 
 /// Why a call was not served. Boxed, so that the success path moves one word.
 #[derive(Clone, Debug)]
-pub struct Fault(Box<Inner>);
+pub struct Fault(Box<FaultInner>);
 
 #[derive(Clone, Debug)]
-struct Inner {
+struct FaultInner {
     code: Code,
     status: u16,
     message: Cow<'static, str>,
@@ -48,15 +48,15 @@ struct Inner {
     retry_after: Option<Duration>,
     violations: Vec<Violation>,
     headers: Vec<(&'static str, String)>,
-    members: Vec<(&'static str, serde_json::Value)>,
-    reach: Option<Reach>,
+    extra_members: Vec<(&'static str, serde_json::Value)>,
+    progress: Option<CallProgress>,
 }
 
 impl Fault {
     /// Creates a fault with the default status of its code; `message` is what the caller reads.
     #[cold]
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(FaultInner {
             code,
             status: code.row().status,
             message: message.into(),
@@ -64,14 +64,14 @@ impl Fault {
             retry_after: None,
             violations: Vec::new(),
             headers: Vec::new(),
-            members: Vec::new(),
-            reach: None,
+            extra_members: Vec::new(),
+            progress: None,
         }))
     }
 
     /// Sets another status that the code's row allows; keeps the current status otherwise.
     #[must_use]
-    pub fn status(mut self, status: u16) -> Self {
+    pub fn with_status(mut self, status: u16) -> Self {
         let row = self.0.code.row();
         debug_assert!(row.status == status || row.other_statuses.contains(&status), "{status} is not in the row");
         if row.other_statuses.contains(&status) {
@@ -82,56 +82,56 @@ impl Fault {
 
     /// Sets the detail, which is logged and never sent to the caller (R41).
     #[must_use]
-    pub fn detail(mut self, detail: impl fmt::Display) -> Self {
+    pub fn with_detail(mut self, detail: impl fmt::Display) -> Self {
         self.0.detail = Some(detail.to_string());
         self
     }
 
     /// Sets the delay after which a retry may succeed; sent as `Retry-After` in whole seconds, rounded up.
     #[must_use]
-    pub fn retry_after(mut self, wait: Duration) -> Self {
+    pub fn with_retry_after(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);
         self
     }
 
     /// Sets the violations of the contract by the body.
     #[must_use]
-    pub fn violations(mut self, violations: Vec<Violation>) -> Self {
+    pub fn with_violations(mut self, violations: Vec<Violation>) -> Self {
         self.0.violations = violations;
         self
     }
 
     /// Adds a response header that belongs to this fault, such as `WWW-Authenticate` or `Allow`.
     #[must_use]
-    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.0.headers.push((name, value.into()));
         self
     }
 
     /// Adds a member to the error object, such as the pipeline step that failed.
     #[must_use]
-    pub fn member(mut self, name: &'static str, value: serde_json::Value) -> Self {
-        self.0.members.push((name, value));
+    pub fn with_member(mut self, name: &'static str, value: serde_json::Value) -> Self {
+        self.0.extra_members.push((name, value));
         self
     }
 
     /// Prefixes the message to the caller with `prefix`.
     #[must_use]
-    pub fn preceded(mut self, words: &str) -> Self {
-        self.0.message = format!("{words}{}", self.0.message).into();
+    pub fn with_message_prefix(mut self, prefix: &str) -> Self {
+        self.0.message = format!("{prefix}{}", self.0.message).into();
         self
     }
 
     /// Sets how far the call got. Without it, the agent responded, or the progress is unknown.
     #[must_use]
-    pub fn reached(mut self, reach: Reach) -> Self {
-        self.0.reach = Some(reach);
+    pub fn with_progress(mut self, reach: CallProgress) -> Self {
+        self.0.progress = Some(reach);
         self
     }
 
     /// Returns how far the call got, if the agent sent no response and the progress is known.
-    pub fn reach(&self) -> Option<Reach> {
-        self.0.reach
+    pub fn progress(&self) -> Option<CallProgress> {
+        self.0.progress
     }
 
     /// Returns the code.
@@ -150,7 +150,7 @@ impl Fault {
     }
 
     /// Returns the detail for the log.
-    pub fn internal(&self) -> Option<&str> {
+    pub fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }
 
@@ -161,13 +161,13 @@ impl Fault {
     }
 
     /// Returns the violations, in the order found.
-    pub fn broken(&self) -> &[Violation] {
+    pub fn violations(&self) -> &[Violation] {
         &self.0.violations
     }
 
     /// Returns the additional members of the error object.
-    pub fn members(&self) -> &[(&'static str, serde_json::Value)] {
-        &self.0.members
+    pub fn extra_members(&self) -> &[(&'static str, serde_json::Value)] {
+        &self.0.extra_members
     }
 
     /// Returns the response headers that belong to this fault.

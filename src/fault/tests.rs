@@ -6,17 +6,17 @@ use std::time::Duration;
 #[test]
 fn r37_code_names_round_trip_and_are_unique() {
     for code in Code::ALL {
-        assert_eq!(Code::named(code.row().name), Some(*code));
+        assert_eq!(Code::from_name(code.row().name), Some(*code));
         assert!((400..600).contains(&code.row().status));
     }
-    assert_eq!(Code::named("Nonsense"), None);
+    assert_eq!(Code::from_name("Nonsense"), None);
 }
 
 #[test]
 fn r36_the_error_object_has_code_message_and_request_id() {
-    let fault =
-        Fault::new(Code::InvalidInput, "no").violations(vec![Violation { pointer: "/a".into(), message: "b".into() }]);
-    let body: serde_json::Value = serde_json::from_slice(&fault.body(Format::Error, "r1")).unwrap();
+    let fault = Fault::new(Code::InvalidInput, "no")
+        .with_violations(vec![Violation { pointer: "/a".into(), message: "b".into() }]);
+    let body: serde_json::Value = serde_json::from_slice(&fault.to_body(ErrorFormat::Error, "r1")).unwrap();
     assert_eq!(
         body,
         serde_json::json!({"error": {"code": "InvalidInput", "message": "no",
@@ -26,8 +26,10 @@ fn r36_the_error_object_has_code_message_and_request_id() {
 
 #[test]
 fn r90_problem_details_have_the_five_members() {
-    let fault = Fault::new(Code::Timeout, "late").retry_after(Duration::from_millis(1200)).detail("agent at 10.0.0.1");
-    let body: serde_json::Value = serde_json::from_slice(&fault.body(Format::Problem, "r1")).unwrap();
+    let fault = Fault::new(Code::Timeout, "late")
+        .with_retry_after(Duration::from_millis(1200))
+        .with_detail("agent at 10.0.0.1");
+    let body: serde_json::Value = serde_json::from_slice(&fault.to_body(ErrorFormat::Problem, "r1")).unwrap();
     for member in ["type", "title", "status", "detail", "instance"] {
         assert!(body.get(member).is_some(), "{member}");
     }
@@ -42,7 +44,7 @@ fn r41_messages_about_the_request_pass() {
         "text must be at most 500 characters",
         "/text must be a string",
     ] {
-        assert_eq!(public_text(text), Some(text));
+        assert_eq!(public_message(text), Some(text));
     }
 }
 
@@ -61,28 +63,29 @@ fn r117_r133_messages_about_internals_are_withheld() {
         "C:\\app\\x",
     ];
     for text in leaks {
-        assert_eq!(public_text(text), None, "{text}");
+        assert_eq!(public_message(text), None, "{text}");
     }
-    assert_eq!(public_text(&"x".repeat(301)), None);
+    assert_eq!(public_message(&"x".repeat(301)), None);
 }
 
 #[test]
 fn r92_r94_json_rpc_callers_get_json_rpc_errors() {
-    let fault = Fault::new(Code::AgentUnavailable, "down").retry_after(Duration::from_secs(2)).detail("10.0.0.1");
-    let body = fault.rpc(&serde_json::json!("a"), "r1");
+    let fault =
+        Fault::new(Code::AgentUnavailable, "down").with_retry_after(Duration::from_secs(2)).with_detail("10.0.0.1");
+    let body = fault.to_json_rpc_response(&serde_json::json!("a"), "r1");
     assert_eq!((&body["jsonrpc"], &body["id"]), (&"2.0".into(), &"a".into()));
     let (error, data) = (&body["error"], &body["error"]["data"]);
     assert_eq!((&error["code"], &error["message"]), (&(-32073).into(), &"down".into()));
     assert_eq!((&data["code"], &data["status"]), (&"AgentUnavailable".into(), &503.into()));
     assert_eq!((&data["retry_after"], &data["request_id"]), (&2.into(), &"r1".into()));
     for (code, number) in [(Code::InvalidInput, -32602), (Code::CapabilityNotFound, -32601), (Code::Internal, -32603)] {
-        assert_eq!(Fault::new(code, "no").rpc(&1.into(), "r1")["error"]["code"], number);
+        assert_eq!(Fault::new(code, "no").to_json_rpc_response(&1.into(), "r1")["error"]["code"], number);
     }
 }
 
 #[test]
 fn r92_only_a_json_rpc_request_has_an_id_to_echo() {
-    let id = |body: &str| rpc_id(body.as_bytes());
+    let id = |body: &str| json_rpc_request_id(body.as_bytes());
     assert_eq!(id(r#" {"jsonrpc":"2.0","id":7,"method":"a"}"#), Some(7.into()));
     assert_eq!(id(r#"{"jsonrpc":"2.0","id":"x"}"#), Some("x".into()));
     let nobody = [r#"{"jsonrpc":"2.0"}"#, r#"{"jsonrpc":"2.0","id":null}"#, r#"{"jsonrpc":"2.0","id":{"a":1}}"#];

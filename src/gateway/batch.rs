@@ -1,14 +1,17 @@
 //! Batches for agents that accept one input at a time: bounded fan-out, results in order, each item with its own result
 //! or error (R44).
 
-use super::{Gateway, admit::Admitted, fields::number_key, forward::Told, judge::Judge};
+use super::{
+    Gateway, admission::Admitted, reply_validation::ReplyValidator, response_headers::number_idempotency_key,
+    upstream_request::UpstreamHead,
+};
 use crate::{
     contract,
     fault::{Code, Fault, Result},
-    limit::{Account, Permit},
-    once,
+    idempotency,
+    limit::{Permit, RateLimitKey},
     telemetry::{Event, redact},
-    transport::{Beginning, Body, Reply},
+    transport::{BodyPrefix, RequestBody, UpstreamReply},
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
@@ -16,29 +19,29 @@ use std::num::NonZeroU32;
 use tokio::sync::{Mutex, MutexGuard};
 
 /// The bound of a batch's whole response, in multiples of the bound of one reply.
-const ANSWERS: usize = 8;
+const MAX_REPLIES: usize = 8;
 
 /// A batch call.
-pub(super) struct Batch<'a> {
+pub(super) struct BatchCall<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) admitted: &'a Admitted,
-    pub(super) account: Account<'a>,
-    pub(super) told: Told<'a>,
-    pub(super) rules: &'a contract::Config,
+    pub(super) account: RateLimitKey<'a>,
+    pub(super) head: UpstreamHead<'a>,
+    pub(super) contract_config: &'a contract::ContractConfig,
     /// The concurrency slot that the call itself holds.
-    pub(super) own: Mutex<()>,
+    pub(super) own_slot: Mutex<()>,
 }
 
-impl Batch<'_> {
+impl BatchCall<'_> {
     /// Calls the agent for every item and writes the array of results.
     pub(super) async fn run(self, items: Vec<(Bytes, Result<()>)>, request_id: &str) -> Bytes {
-        let at_once = usize::from(self.rules.batch.concurrency).max(1);
+        let at_once = usize::from(self.contract_config.batch.max_concurrency).max(1);
         let this = &self;
         let answers = stream::iter(items.into_iter().enumerate())
-            .map(|(index, (item, checked))| async move { this.item(index, item, checked).await })
+            .map(|(index, (item, checked))| async move { this.call_item(index, item, checked).await })
             .buffered(at_once);
         let mut answers = std::pin::pin!(answers);
-        let most = self.rules.max_body.get().saturating_mul(ANSWERS);
+        let most = self.contract_config.max_body_size.get().saturating_mul(MAX_REPLIES);
         let mut list = BytesMut::from("[");
         while let Some(answer) = answers.next().await {
             if list.len() > 1 {
@@ -53,9 +56,9 @@ impl Batch<'_> {
             match answer {
                 Ok(bytes) => list.extend_from_slice(&bytes),
                 Err(fault) => {
-                    self.gateway.metrics.count(Event::ItemFailed);
+                    self.gateway.metrics.record_event(Event::ItemFailed);
                     tracing::info!(request_id, "batch item failed: {}", redact(&fault.to_string()));
-                    list.extend_from_slice(fault.error_object(request_id).to_string().as_bytes());
+                    list.extend_from_slice(fault.to_error_object(request_id).to_string().as_bytes());
                 }
             }
         }
@@ -64,44 +67,49 @@ impl Batch<'_> {
     }
 
     /// Calls the agent for one item. The call itself was charged for the first item; every other item is charged here.
-    async fn item(&self, index: usize, item: Bytes, checked: Result<()>) -> Result<Bytes> {
+    async fn call_item(&self, index: usize, item: Bytes, checked: Result<()>) -> Result<Bytes> {
         checked?;
         if index > 0 {
-            self.gateway.limits.admit(&self.admitted.agent().limits, &self.account, NonZeroU32::MIN)?;
+            self.gateway.limits.acquire_for_calls(
+                &self.admitted.agent_route().limits,
+                &self.account,
+                NonZeroU32::MIN,
+            )?;
         }
-        let _place = self.place().await;
-        let own = self.told.headers.contains_key(once::FIELD).then(|| {
-            let mut headers = self.told.headers.clone();
-            number_key(&mut headers, index);
+        let _place = self.acquire_slot().await;
+        let item_headers = self.head.headers.contains_key(idempotency::IDEMPOTENCY_KEY).then(|| {
+            let mut headers = self.head.headers.clone();
+            number_idempotency_key(&mut headers, index);
             headers
         });
-        let told = Told { headers: own.as_ref().unwrap_or(self.told.headers), ..self.told };
-        let reply = self.gateway.send(self.admitted, told, Body::Whole(item)).await?;
-        self.answer(reply).await
+        let told = UpstreamHead { headers: item_headers.as_ref().unwrap_or(self.head.headers), ..self.head };
+        let reply = self.gateway.send_upstream(self.admitted, told, RequestBody::Whole(item)).await?;
+        self.validate_reply(reply).await
     }
 
     /// Takes a concurrency slot for an item: the call's own, else another permit if one is free, else waits for the
     /// call's own. An item never waits for permits that its own call holds.
-    async fn place(&self) -> (Option<Permit>, Option<MutexGuard<'_, ()>>) {
-        match self.own.try_lock() {
+    async fn acquire_slot(&self) -> (Option<Permit>, Option<MutexGuard<'_, ()>>) {
+        match self.own_slot.try_lock() {
             Ok(own) => (None, Some(own)),
-            Err(_) => match self.gateway.limits.try_enter(&self.admitted.agent().limits) {
+            Err(_) => match self.gateway.limits.try_acquire_permit(&self.admitted.agent_route().limits) {
                 Some(further) => (Some(further), None),
-                None => (None, Some(self.own.lock().await)),
+                None => (None, Some(self.own_slot.lock().await)),
             },
         }
     }
 
-    async fn answer(&self, mut reply: Reply) -> Result<Bytes> {
-        let most = self.rules.max_body.get();
-        let Beginning { bytes, complete } = reply.body.beginning(most).await?;
-        let judge = Judge { gateway: self.gateway, rules: self.rules, admitted: self.admitted };
-        judge.verdict(&reply, &bytes, complete)?;
-        let bounds = contract::Bounds { depth: self.rules.max_depth };
-        let value = contract::parse(&bytes, &bounds)
-            .map_err(|why| Fault::new(Code::AgentError, "The agent's answer is not JSON").detail(why))?;
-        let broken = self.admitted.operation().contract.admit_output(&value)?;
-        self.gateway.reported(&self.admitted.agent().agent, "output", &broken);
+    async fn validate_reply(&self, mut reply: UpstreamReply) -> Result<Bytes> {
+        let most = self.contract_config.max_body_size.get();
+        let BodyPrefix { bytes, complete } = reply.body.peek(most).await?;
+        let judge =
+            ReplyValidator { gateway: self.gateway, contract_config: self.contract_config, admitted: self.admitted };
+        judge.reject_failure(&reply, &bytes, complete)?;
+        let bounds = contract::JsonBounds { max_depth: self.contract_config.max_depth };
+        let value = contract::parse_json(&bytes, &bounds)
+            .map_err(|why| Fault::new(Code::AgentError, "The agent's answer is not JSON").with_detail(why))?;
+        let violations = self.admitted.operation().contract.check_output(&value)?;
+        self.gateway.report_contract_violations(&self.admitted.agent_route().agent, "output", &violations);
         Ok(bytes)
     }
 }

@@ -1,11 +1,11 @@
 //! A call from its first byte to its access-log entry. Dropping a `Call` writes the entry, so every call is counted and
 //! logged exactly once however it ends: answered, refused, panicked, cancelled, or abandoned by its caller.
 
-use super::{Gateway, fields::REQUEST_ID, route::Route};
+use super::{Gateway, response_headers::REQUEST_ID, route::Route};
 use crate::{
     auth::{Caller, CallerKind},
     fault::{self, Fault},
-    telemetry::{Ended, Entry, Group, Tally},
+    telemetry::{AccessLogEntry, CallOutcome, CallerClass, GaugeGuard},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
@@ -17,124 +17,124 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-const TRACE: HeaderName = HeaderName::from_static("traceparent");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The state of a call, and how it ended.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum CallState {
     /// No response has been written yet. A call that is dropped in this state was cancelled or panicked.
-    Open,
+    Pending,
     /// Answered with this status.
     Answered(u16),
     /// Refused or failed before a response was written.
     Refused(Fault),
     /// Failed after the head with this status was written.
-    Broken(u16, Fault),
+    FailedMidResponse(u16, Fault),
     /// The caller left; the status is 0 if no head was written.
-    Gone(u16),
+    CallerGone(u16),
 }
 
 /// A call, and its access-log entry.
 pub(super) struct Call {
     gateway: Arc<Gateway>,
-    began: (Instant, SystemTime),
+    started_at: (Instant, SystemTime),
     id: String,
     /// The call id as a header value, for the agent and for the caller.
-    id_field: Option<HeaderValue>,
+    id_header: Option<HeaderValue>,
     peer: Option<IpAddr>,
-    asked: Option<Asked>,
+    request: Option<RequestSummary>,
     route: Option<(Arc<Route>, Option<usize>)>,
     caller: Option<Arc<Caller>>,
-    browses: bool,
+    is_directory_request: bool,
     /// The input, where it was buffered.
-    pub(super) read: OnceLock<Bytes>,
+    pub(super) buffered_input: OnceLock<Bytes>,
     /// The call, or the call that it is a part of, passed load shedding and is not checked again.
-    pub(super) let_in: bool,
+    pub(super) exempt_from_shedding: bool,
     /// Another `Call` continues this one and writes its access-log entry.
-    moved: bool,
+    handed_over: bool,
     /// The CORS origin that may read the response, or `None` for no origin; outer `None`: CORS is not configured.
-    pub(super) page: Option<Option<HeaderValue>>,
-    pub(super) stage: Stage,
-    pub(super) count: Count,
-    _flight: Tally,
+    pub(super) cors_origin: Option<Option<HeaderValue>>,
+    pub(super) state: CallState,
+    pub(super) stats: CallStats,
+    _in_flight: GaugeGuard,
 }
 
 /// Bytes, durations and attempts of a call.
 #[derive(Debug, Default)]
-pub(super) struct Count {
+pub(super) struct CallStats {
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
-    pub(super) agent_took: Option<Duration>,
+    pub(super) upstream_duration: Option<Duration>,
     pub(super) attempts: u32,
 }
 
-struct Asked {
+struct RequestSummary {
     method: Method,
     path: Box<str>,
     query_bytes: usize,
     version: Version,
     user_agent: Box<str>,
-    trace: Box<str>,
+    trace_id: Box<str>,
 }
 
 impl Call {
     /// Starts the record of a call (step 1) and counts the call as in flight.
-    pub(super) fn arrive(gateway: &Arc<Gateway>, peer: Option<IpAddr>) -> Self {
+    pub(super) fn start(gateway: &Arc<Gateway>, peer: Option<IpAddr>) -> Self {
         Self {
-            _flight: gateway.metrics.call_begins(),
+            _in_flight: gateway.metrics.track_call(),
             gateway: Arc::clone(gateway),
-            began: (Instant::now(), SystemTime::now()),
+            started_at: (Instant::now(), SystemTime::now()),
             id: String::new(),
-            id_field: None,
+            id_header: None,
             peer,
-            asked: None,
+            request: None,
             route: None,
             caller: None,
-            browses: false,
-            read: OnceLock::new(),
-            let_in: false,
-            moved: false,
-            page: None,
-            stage: Stage::Open,
-            count: Count::default(),
+            is_directory_request: false,
+            buffered_input: OnceLock::new(),
+            exempt_from_shedding: false,
+            handed_over: false,
+            cors_origin: None,
+            state: CallState::Pending,
+            stats: CallStats::default(),
         }
     }
 
     /// Records what the access log needs of the request head, and sets the call id.
-    pub(super) fn asks(&mut self, head: &RequestHeader) {
+    pub(super) fn record_request_head(&mut self, head: &RequestHeader) {
         let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        self.is_called(request_id(&head.headers));
-        self.asked = Some(Asked {
+        self.set_id(request_id_from(&head.headers));
+        self.request = Some(RequestSummary {
             method: head.method.clone(),
             path: head.uri.path().into(),
             query_bytes: head.uri.query().map_or(0, str::len),
             version: head.version,
             user_agent: text(&header::USER_AGENT).into(),
-            trace: text(&TRACE).split('-').nth(1).filter(|trace| trace.len() == 32).unwrap_or_default().into(),
+            trace_id: text(&TRACEPARENT).split('-').nth(1).filter(|trace| trace.len() == 32).unwrap_or_default().into(),
         });
     }
 
     /// Marks the call as a subrequest of the call `id`; without an `id` it gets a new one.
-    pub(super) fn is_errand(&mut self, id: Option<&str>, agent: &str) {
-        self.is_called(id.map_or_else(fresh_id, str::to_owned));
-        self.asked = Some(Asked {
+    pub(super) fn set_subrequest(&mut self, id: Option<&str>, agent: &str) {
+        self.set_id(id.map_or_else(new_call_id, str::to_owned));
+        self.request = Some(RequestSummary {
             method: Method::POST,
             path: format!("/agents/{agent}/invoke").into(),
             query_bytes: 0,
             version: Version::HTTP_11,
             user_agent: "".into(),
-            trace: "".into(),
+            trace_id: "".into(),
         });
     }
 
     /// Returns a record for the background work of this call, which outlives its response.
-    pub(super) fn beside(&self) -> Self {
-        let mut work = Self::arrive(&self.gateway, self.peer);
+    pub(super) fn background_record(&self) -> Self {
+        let mut record = Self::start(&self.gateway, self.peer);
         let agent = self.route.as_ref().map_or("", |(route, _)| route.agent.id.as_str());
-        work.is_errand(Some(&self.id), agent);
-        work.caller.clone_from(&self.caller);
-        work.route.clone_from(&self.route);
-        work
+        record.set_subrequest(Some(&self.id), agent);
+        record.caller.clone_from(&self.caller);
+        record.route.clone_from(&self.route);
+        record
     }
 
     /// Returns the call id, which the access log and the caller receive.
@@ -143,23 +143,23 @@ impl Call {
     }
 
     /// Returns the call id as a header value.
-    pub(super) fn id_field(&self) -> Option<HeaderValue> {
-        self.id_field.clone()
+    pub(super) fn id_header(&self) -> Option<HeaderValue> {
+        self.id_header.clone()
     }
 
-    fn is_called(&mut self, id: String) {
-        self.id_field = HeaderValue::from_str(&id).ok();
+    fn set_id(&mut self, id: String) {
+        self.id_header = HeaderValue::from_str(&id).ok();
         self.id = id;
     }
 
     /// Returns the id of the JSON-RPC request in the input, if the input was buffered and is one.
-    pub(super) fn rpc_id(&self) -> Option<Value> {
-        self.read.get().and_then(|body| fault::rpc_id(body))
+    pub(super) fn json_rpc_id(&self) -> Option<Value> {
+        self.buffered_input.get().and_then(|body| fault::json_rpc_request_id(body))
     }
 
     /// Returns when the call arrived.
-    pub(super) fn arrived(&self) -> Instant {
-        self.began.0
+    pub(super) fn arrived_at(&self) -> Instant {
+        self.started_at.0
     }
 
     /// Returns the caller, once authenticated.
@@ -167,81 +167,87 @@ impl Call {
         self.caller.as_deref()
     }
 
-    pub(super) fn is_from(&mut self, caller: &Arc<Caller>) {
+    pub(super) fn set_caller(&mut self, caller: &Arc<Caller>) {
         self.caller = Some(Arc::clone(caller));
     }
 
-    pub(super) fn is_for(&mut self, route: &Arc<Route>) {
+    pub(super) fn set_route(&mut self, route: &Arc<Route>) {
         self.route = Some((Arc::clone(route), None));
     }
 
     /// Marks the call as a request that the gateway answers itself, logged as `directory`.
-    pub(super) fn browses(&mut self) {
-        self.browses = true;
+    pub(super) fn mark_directory_request(&mut self) {
+        self.is_directory_request = true;
     }
 
-    pub(super) fn operates(&mut self, operation: usize) {
+    pub(super) fn set_operation(&mut self, operation: usize) {
         if let Some((_, at)) = &mut self.route {
             *at = Some(operation);
         }
     }
 
     /// Moves the call out, to continue after its request was answered with 101; the rest left here writes no entry.
-    pub(super) fn go_on(&mut self) -> Self {
-        let mut left = Self::arrive(&self.gateway, self.peer);
-        left.moved = true;
-        left.stage = Stage::Answered(101);
-        std::mem::replace(self, left)
+    pub(super) fn hand_over(&mut self) -> Self {
+        let mut remainder = Self::start(&self.gateway, self.peer);
+        remainder.handed_over = true;
+        remainder.state = CallState::Answered(101);
+        std::mem::replace(self, remainder)
     }
 
     /// Sets a new id if the request had no readable head.
     pub(super) fn ensure_id(&mut self) {
         if self.id.is_empty() {
-            self.is_called(fresh_id());
+            self.set_id(new_call_id());
         }
     }
 
-    fn group(&self) -> Group {
+    fn caller_group(&self) -> CallerClass {
         match &self.caller {
-            Some(caller) => self.gateway.metrics.group(group(caller.kind), caller.tier.as_deref()),
-            None => Group::NONE,
+            Some(caller) => self.gateway.metrics.caller_class(group(caller.kind), caller.tier.as_deref()),
+            None => CallerClass::NONE,
         }
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.moved {
+        if self.handed_over {
             return;
         }
-        let (status, fault, aborted) = match &self.stage {
-            Stage::Open if std::thread::panicking() => (0, None, "panicked"),
-            Stage::Open => (0, None, "cancelled"),
-            Stage::Answered(status) => (*status, None, ""),
-            Stage::Refused(fault) => (fault.http_status(), Some(fault), ""),
-            Stage::Broken(status, fault) => (*status, Some(fault), "broken off"),
-            Stage::Gone(status) => (*status, None, "caller gone"),
+        let (status, fault, aborted) = match &self.state {
+            CallState::Pending if std::thread::panicking() => (0, None, "panicked"),
+            CallState::Pending => (0, None, "cancelled"),
+            CallState::Answered(status) => (*status, None, ""),
+            CallState::Refused(fault) => (fault.http_status(), Some(fault), ""),
+            CallState::FailedMidResponse(status, fault) => (*status, Some(fault), "broken off"),
+            CallState::CallerGone(status) => (*status, None, "caller gone"),
         };
-        let total = self.began.0.elapsed();
+        let total = self.started_at.0.elapsed();
         let route = self.route.as_ref().map(|(route, _)| &**route);
-        let operation = self.route.as_ref().map_or(self.browses.then_some(0), |(_, at)| *at);
-        let metrics = route.map_or(self.gateway.metrics.unknown(), |route| &route.metrics);
+        let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |(_, at)| *at);
+        let metrics = route.map_or(self.gateway.metrics.for_unknown_agent(), |route| &route.metrics);
         let code = fault.map(Fault::code);
-        let ended = Ended { operation, group: self.group(), code, total, agent: self.count.agent_took };
-        match self.stage {
-            Stage::Open | Stage::Gone(_) => metrics.record_aborted(&ended),
+        let ended = CallOutcome {
+            operation,
+            caller_class: self.caller_group(),
+            code,
+            duration: total,
+            upstream_duration: self.stats.upstream_duration,
+        };
+        match self.state {
+            CallState::Pending | CallState::CallerGone(_) => metrics.record_aborted(&ended),
             _ => metrics.record(&ended),
         }
-        let mut entry = Entry::new(self.began.1, &self.id);
-        if let Some(asked) = &self.asked {
+        let mut entry = AccessLogEntry::new(self.started_at.1, &self.id);
+        if let Some(asked) = &self.request {
             entry.method = asked.method.as_str();
             entry.path = &asked.path;
             entry.query_bytes = asked.query_bytes;
-            entry.protocol = protocol(asked.version);
+            entry.protocol = protocol_name(asked.version);
             entry.user_agent = &asked.user_agent;
-            entry.trace = &asked.trace;
+            entry.trace_id = &asked.trace_id;
         }
-        if self.browses {
+        if self.is_directory_request {
             entry.operation = "directory";
         }
         if let Some(route) = route {
@@ -252,37 +258,38 @@ impl Drop for Call {
             entry.caller = &caller.id;
             entry.credential = caller.kind.as_str();
         }
-        (entry.peer, entry.status, entry.fault, entry.aborted) = (self.peer, status, fault, aborted);
-        (entry.bytes_in, entry.bytes_out) = (self.count.bytes_in, self.count.bytes_out);
-        (entry.total, entry.agent_took, entry.attempts) = (total, self.count.agent_took, self.count.attempts);
-        self.gateway.log.write(&entry);
+        (entry.peer, entry.status, entry.fault, entry.abort_reason) = (self.peer, status, fault, aborted);
+        (entry.bytes_in, entry.bytes_out) = (self.stats.bytes_in, self.stats.bytes_out);
+        (entry.duration, entry.upstream_duration, entry.attempts) =
+            (total, self.stats.upstream_duration, self.stats.attempts);
+        self.gateway.access_log.write(&entry);
     }
 }
 
 /// Returns the caller's `X-Request-ID` if it is safe to log and to echo, else a new id (R34).
-fn request_id(headers: &HeaderMap) -> String {
+fn request_id_from(headers: &HeaderMap) -> String {
     let safe = |id: &&str| {
         (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(safe);
-    given.map_or_else(fresh_id, str::to_owned)
+    given.map_or_else(new_call_id, str::to_owned)
 }
 
 /// Returns the metrics label of a kind of credential.
-fn group(kind: CallerKind) -> Group {
+fn group(kind: CallerKind) -> CallerClass {
     match kind {
-        CallerKind::Key => Group::KEY,
-        CallerKind::Bearer => Group::BEARER,
-        CallerKind::Certificate => Group::CERTIFICATE,
-        CallerKind::Anonymous => Group::ANONYMOUS,
+        CallerKind::ApiKey => CallerClass::KEY,
+        CallerKind::Bearer => CallerClass::BEARER,
+        CallerKind::Certificate => CallerClass::CERTIFICATE,
+        CallerKind::Anonymous => CallerClass::ANONYMOUS,
     }
 }
 
-fn fresh_id() -> String {
+fn new_call_id() -> String {
     uuid::Uuid::now_v7().simple().encode_lower(&mut uuid::Uuid::encode_buffer()).to_owned()
 }
 
-fn protocol(version: Version) -> &'static str {
+fn protocol_name(version: Version) -> &'static str {
     match version {
         Version::HTTP_10 => "HTTP/1.0",
         Version::HTTP_2 => "HTTP/2",

@@ -4,7 +4,7 @@
 
 use crate::{
     fault::{Code, Fault, Result},
-    unit::Span,
+    values::ConfigDuration,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use schemars::JsonSchema;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// Request headers that pages may send.
-const ASKED: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Prefer, \
+const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Prefer, \
                      X-API-Key, X-Agent-Version, X-Callback-Url, X-Delegation-Chain, X-Operation, X-Request-ID, \
                      X-Request-Timeout, X-Session-ID, X-Task-ID, A2A-Version, MCP-Protocol-Version, Mcp-Session-Id, \
                      Traceparent, Tracestate";
 
 /// Response headers that pages may read besides the CORS-safelisted ones.
-const TOLD: &str = "X-Request-ID, X-Session-ID, X-Task-ID, X-Agent-Version, RateLimit, RateLimit-Policy, Retry-After, \
+const EXPOSED_HEADERS: &str = "X-Request-ID, X-Session-ID, X-Task-ID, X-Agent-Version, RateLimit, RateLimit-Policy, Retry-After, \
                     Location, ETag, Link, WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
                     Idempotent-Replayed";
 
 /// Methods that pages may use.
-const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
+const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 
 /// Which web pages may call. Without this section the gateway sends no CORS headers, and no page reaches an agent on
 /// this machine (agent+unix, agent+local).
@@ -34,66 +34,66 @@ pub struct CorsConfig {
     /// Origins of the pages, exactly as browsers send them: `https://app.example.org` or `http://localhost:5173`. There
     /// is no wildcard. At least one. Required.
     #[schemars(length(min = 1))]
-    pub origins: Vec<String>,
+    pub allowed_origins: Vec<String>,
     /// Additional request headers that pages may send. Default: none besides those that the gateway uses.
     #[serde(default)]
-    pub headers: Vec<String>,
+    pub allowed_headers: Vec<String>,
     /// How long a browser may cache a preflight response; at most 24h. Default 10m.
     #[serde(default = "max_age")]
-    pub max_age: Span,
+    pub max_age: ConfigDuration,
     /// Host names besides localhost, 127.0.0.1 and `[::1]` by which callers on this machine reach agents on this
     /// machine (agent+unix, agent+local). Other names are refused as DNS rebinding. Default: none.
     #[serde(default)]
-    pub hosts: Vec<String>,
+    pub allowed_hosts: Vec<String>,
     /// Whether a page can exchange a pairing code that an operator created (POST /pairing on the admin listener) for
     /// its own API key (POST /pair). The page's caller name is `browser:` and its origin. Default: disabled.
     #[serde(default)]
-    pub pairing: Option<Pairing>,
+    pub pairing: Option<PairingConfig>,
 }
 
 /// Pairing of web pages.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Pairing {
+pub struct PairingConfig {
     /// How long a page's key is valid; 1m to 30d. Keys also end with the process. Default 8h.
-    pub lifetime: Span,
+    pub ttl: ConfigDuration,
 }
 
-impl Default for Pairing {
+impl Default for PairingConfig {
     fn default() -> Self {
-        Self { lifetime: Span::secs(8 * 3600) }
+        Self { ttl: ConfigDuration::from_secs(8 * 3600) }
     }
 }
 
-fn max_age() -> Span {
-    Span::secs(600)
+fn max_age() -> ConfigDuration {
+    ConfigDuration::from_secs(600)
 }
 
 /// The compiled CORS configuration.
 #[derive(Debug)]
-pub struct Cors {
+pub struct CorsPolicy {
     origins: Vec<HeaderValue>,
-    asked: HeaderValue,
+    allowed_headers: HeaderValue,
     max_age: HeaderValue,
-    hosts: Vec<String>,
+    local_hosts: Vec<String>,
     /// How long a page's key is valid; `None` if pairing is disabled.
-    pub(super) pairing: Option<std::time::Duration>,
+    pub(super) pairing_key_ttl: Option<std::time::Duration>,
 }
 
-impl Cors {
+impl CorsPolicy {
     /// Compiles `config`.
     ///
     /// # Errors
     /// Every problem, by its key.
     pub fn build(config: &CorsConfig) -> std::result::Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        if config.origins.is_empty() {
+        if config.allowed_origins.is_empty() {
             problems.push("origins: is empty (list at least one origin, or remove the section)".to_owned());
         }
-        for (at, origin) in config.origins.iter().enumerate().filter(|(_, origin)| !is_origin(origin)) {
+        for (at, origin) in config.allowed_origins.iter().enumerate().filter(|(_, origin)| !is_valid_origin(origin)) {
             problems.push(format!("origins[{at}]: '{origin}' is invalid (write https://host or http://host:port)"));
         }
-        for (at, name) in config.headers.iter().enumerate() {
+        for (at, name) in config.allowed_headers.iter().enumerate() {
             if name.parse::<HeaderName>().is_err() {
                 problems.push(format!("headers[{at}]: '{name}' is not a header name"));
             }
@@ -101,47 +101,50 @@ impl Cors {
         if config.max_age.get().as_secs() > 86_400 {
             problems.push("max_age: is out of bounds (at most 24h)".to_owned());
         }
-        let lifetime = config.pairing.as_ref().map(|pairing| pairing.lifetime.get());
+        let lifetime = config.pairing.as_ref().map(|pairing| pairing.ttl.get());
         if lifetime.is_some_and(|lifetime| !(60..=30 * 86_400).contains(&lifetime.as_secs())) {
             problems.push("pairing.lifetime: is out of bounds (1m to 30d)".to_owned());
         }
-        let asked = config.headers.iter().fold(ASKED.to_owned(), |all, name| format!("{all}, {name}"));
-        let asked = HeaderValue::from_str(&asked).map_err(|why| problems.push(format!("headers: {why}")));
-        let origins = config.origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
-        let hosts = config.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let allowed_headers =
+            config.allowed_headers.iter().fold(ALLOWED_HEADERS.to_owned(), |all, name| format!("{all}, {name}"));
+        let asked = HeaderValue::from_str(&allowed_headers).map_err(|why| problems.push(format!("headers: {why}")));
+        let origins = config.allowed_origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
+        let hosts = config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let max_age = HeaderValue::from(config.max_age.get().as_secs());
         match (asked, problems.is_empty()) {
-            (Ok(asked), true) => Ok(Self { origins, asked, max_age, hosts, pairing: lifetime }),
+            (Ok(asked), true) => {
+                Ok(Self { origins, allowed_headers: asked, max_age, local_hosts: hosts, pairing_key_ttl: lifetime })
+            }
             _ => Err(problems),
         }
     }
 
     /// Returns the origin of the page that sent the request, if it is allowed.
-    pub(super) fn origin(&self, headers: &HeaderMap) -> Option<&HeaderValue> {
-        let mut told = headers.get_all(header::ORIGIN).iter();
-        let (Some(origin), None) = (told.next(), told.next()) else { return None };
+    pub(super) fn allowed_origin(&self, headers: &HeaderMap) -> Option<&HeaderValue> {
+        let mut values = headers.get_all(header::ORIGIN).iter();
+        let (Some(origin), None) = (values.next(), values.next()) else { return None };
         self.origins.iter().find(|known| *known == origin)
     }
 
     /// Returns the method that a preflight request asks for; `None` for all other requests, and for pages that are not
     /// allowed.
-    pub(super) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Method> {
-        self.origin(headers).filter(|_| *method == Method::OPTIONS)?;
+    pub(super) fn preflight_method(&self, method: &Method, headers: &HeaderMap) -> Option<Method> {
+        self.allowed_origin(headers).filter(|_| *method == Method::OPTIONS)?;
         headers.get(header::ACCESS_CONTROL_REQUEST_METHOD)?.to_str().ok()?.parse().ok()
     }
 
     /// Returns the headers of a preflight response, besides those of every response.
-    pub(super) fn permission(&self) -> HeaderMap {
+    pub(super) fn preflight_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, self.asked.clone());
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOWED_METHODS));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, self.allowed_headers.clone());
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
         headers
     }
 }
 
 /// Sets the CORS response headers for the page of `origin`, or removes them. Replaces those that an agent sent.
-pub(super) fn share(headers: &mut HeaderMap, origin: Option<&HeaderValue>) {
+pub(super) fn set_cors_headers(headers: &mut HeaderMap, origin: Option<&HeaderValue>) {
     let own = [
         header::ACCESS_CONTROL_ALLOW_ORIGIN,
         header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
@@ -153,25 +156,30 @@ pub(super) fn share(headers: &mut HeaderMap, origin: Option<&HeaderValue>) {
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(TOLD));
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED_HEADERS));
     }
 }
 
 /// Refuses pages whose origin is not allowed access to agents on this machine (`is_local_agent`), and host names that are not
 /// this machine's (DNS rebinding). `peer` is the caller's address.
-pub(super) fn guard(cors: Option<&Cors>, near: bool, headers: &HeaderMap, peer: IpAddr) -> Result<()> {
-    if !near {
+pub(super) fn check_page_access(
+    cors: Option<&CorsPolicy>,
+    is_local_agent: bool,
+    headers: &HeaderMap,
+    peer: IpAddr,
+) -> Result<()> {
+    if !is_local_agent {
         return Ok(());
     }
     let refuse = |detail: &str| {
-        Err(Fault::new(Code::PermissionDenied, "Pages of this origin may not call this agent").detail(detail))
+        Err(Fault::new(Code::PermissionDenied, "Pages of this origin may not call this agent").with_detail(detail))
     };
-    let page = headers.contains_key(header::ORIGIN) || is_foreign(headers);
+    let page = headers.contains_key(header::ORIGIN) || is_cross_site(headers);
     match cors {
         None if page => refuse("web pages may not call agents on this machine (the configuration has no section cors)"),
-        Some(cors) if page && cors.origin(headers).is_none() => refuse("the origin is not in cors.origins"),
+        Some(cors) if page && cors.allowed_origin(headers).is_none() => refuse("the origin is not in cors.origins"),
         Some(cors) if peer.to_canonical().is_loopback() => match headers.get(header::HOST) {
-            Some(host) if !host.to_str().is_ok_and(|host| cors.is_own(host)) => {
+            Some(host) if !host.to_str().is_ok_and(|host| cors.is_local_host(host)) => {
                 refuse("the Host header is not a name of this machine (add it to cors.hosts if it is)")
             }
             _ => Ok(()),
@@ -182,12 +190,12 @@ pub(super) fn guard(cors: Option<&Cors>, near: bool, headers: &HeaderMap, peer: 
 
 /// Whether a page of another site caused the request. Requests for images and links have no `Origin`, but have
 /// `Sec-Fetch-Site` (Fetch Metadata).
-fn is_foreign(headers: &HeaderMap) -> bool {
+fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin")
 }
 
-impl Cors {
-    fn is_own(&self, host: &str) -> bool {
+impl CorsPolicy {
+    fn is_local_host(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split_once(']').map_or("", |(address, _)| address),
@@ -195,18 +203,19 @@ impl Cors {
         };
         name == "localhost"
             || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-            || self.hosts.iter().any(|known| *known == host || *known == name)
+            || self.local_hosts.iter().any(|known| *known == host || *known == name)
     }
 }
 
 /// Whether `text` is a scheme, a host and optionally a port, in lower case, as browsers send them.
-fn is_origin(text: &str) -> bool {
+fn is_valid_origin(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else { return false };
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let usual = !matches!((scheme, host.rsplit_once(':')), ("https", Some((_, "443"))) | ("http", Some((_, "80"))));
+    let has_no_default_port =
+        !matches!((scheme, host.rsplit_once(':')), ("https", Some((_, "443"))) | ("http", Some((_, "80"))));
     !scheme.is_empty()
         && scheme.bytes().all(|b| word(b) || b"+-.".contains(&b))
         && !host.is_empty()
         && host.bytes().all(|b| word(b) || b"-._:[]".contains(&b))
-        && usual
+        && has_no_default_port
 }

@@ -1,134 +1,134 @@
 //! The path of a call, and the only module that touches a Pingora session or writes a response.
 //! `request_handler` reads like the list in the crate's documentation; each step has its own file.
 
-mod accept;
-mod admit;
-mod asks;
+mod admission;
+mod background_call;
 mod batch;
-mod body;
-mod bridge;
 mod call;
+mod content_negotiation;
 mod cors;
 mod delegation;
-mod errand;
-mod events;
-mod fields;
-mod follow;
-mod forward;
-pub mod hygiene;
-mod input;
-mod judge;
-mod keyed;
-mod later;
-pub mod listen;
-mod load;
-mod local;
-mod normalise;
-mod pair;
+mod directory_handler;
+pub mod http_server;
+mod idempotent_call;
+mod incoming_body;
+mod input_validation;
+mod mqtt_bridge_agents;
+mod overload_control;
+mod path_router;
 mod pipeline;
 mod prefer;
-mod reply;
+mod preflight_and_pairing;
+mod reply_validation;
+mod request_handler;
+mod request_head;
+pub mod request_validation;
+mod requested_version;
+mod respond_async;
+mod responder;
+mod response_headers;
+mod response_normalization;
+mod resumable_stream;
 mod route;
-mod serve;
-pub mod socket;
-mod stream;
-mod target;
-mod tasks;
-mod versions;
-mod work;
+mod server_sent_events;
+mod streamed_response;
+mod subrequest;
+mod task_handler;
+mod upstream_request;
+pub mod websocket;
 
-pub use bridge::Bridge;
-pub use cors::{Cors, CorsConfig, Pairing};
-pub use delegation::{Config as DelegationConfig, Delegation};
-pub use route::{Route, RouteRule, Routes};
+pub use cors::{CorsConfig, CorsPolicy, PairingConfig};
+pub use delegation::{DelegationConfig, DelegationPolicy};
+pub use mqtt_bridge_agents::MqttBridge;
+pub use route::{AgentRouteCompiler, Route, RouteRule};
 
 use crate::{
     agent::Agent,
-    auth::{Auth, Paired},
+    auth::{Authorizer, BrowserPairings},
     contract,
-    directory::Directory,
-    fault::{Fault, Format, Violation},
-    limit::Limits,
-    once::Once,
-    registry::{Catalogue, Lazy},
-    task::Desk,
+    directory::AgentDirectory,
+    fault::{ErrorFormat, Fault, Violation},
+    idempotency::IdempotencyStore,
+    limit::CallLimiter,
+    registry::{Catalogue, LazyCatalogue},
+    task::TaskManager,
     telemetry::{AccessLog, Event, Metrics, redact},
-    transport::Transport,
-    unit::Size,
+    transport::UpstreamClient,
+    values::ByteSize,
 };
 use arc_swap::ArcSwap;
 use http::HeaderName;
 use std::{sync::Arc, time::Duration};
 
 /// Everything that one configuration puts into force. Immutable; a reload swaps the whole snapshot.
-pub struct World {
+pub struct ConfigSnapshot {
     /// Authentication and authorisation.
-    pub auth: Arc<Auth>,
+    pub auth: Arc<Authorizer>,
     /// Registries that are queried on demand for agents that the catalogue does not hold.
-    pub lazy: Option<Arc<Lazy<Route>>>,
+    pub on_demand_registries: Option<Arc<LazyCatalogue<Route>>>,
     /// The discovery API and documents.
-    pub directory: Arc<Directory>,
+    pub directory: Arc<AgentDirectory>,
     /// Tasks: calls that are answered asynchronously, and resumable streams. `None` disables both.
-    pub tasks: Option<Arc<Desk>>,
+    pub tasks: Option<Arc<TaskManager>>,
     /// Stored answers by idempotency key.
-    pub once: Arc<Once>,
+    pub idempotency: Arc<IdempotencyStore>,
     /// How bodies are validated.
-    pub contract: contract::Config,
+    pub contract: contract::ContractConfig,
     /// The error format for callers whose `Accept` prefers none.
-    pub format: Format,
+    pub error_format: ErrorFormat,
     /// The header in which callers send API keys.
-    pub key_header: Option<HeaderName>,
+    pub api_key_header: Option<HeaderName>,
     /// The web pages whose scripts may call; `None` disables CORS.
-    pub cors: Option<Cors>,
+    pub cors: Option<CorsPolicy>,
     /// Signed delegation chains; `None` passes the callers' own headers through.
-    pub delegation: Option<Arc<Delegation>>,
+    pub delegation: Option<Arc<DelegationPolicy>>,
     /// The most bytes of a body that is streamed without validation.
-    pub max_stream: Size,
+    pub max_streamed_body_size: ByteSize,
     /// Callers' WebSockets.
-    pub sockets: socket::Config,
+    pub websockets: websocket::CallerWebSocketConfig,
     /// The interval between keep-alive comments on an idle event stream; zero sends none.
-    pub stream_keep_alive: Duration,
+    pub sse_keep_alive_interval: Duration,
 }
 
 /// The gateway: the current config snapshot, and the state that outlives every configuration.
 pub struct Gateway {
     /// The current config snapshot.
-    pub world: ArcSwap<World>,
+    pub config: ArcSwap<ConfigSnapshot>,
     /// The agents, as routes.
     pub catalogue: Arc<Catalogue<Route>>,
     /// Rate limits, quotas, concurrency limits and load shedding.
-    pub limits: Arc<Limits>,
+    pub limits: Arc<CallLimiter>,
     /// The transport to the agents.
-    pub transport: Transport,
+    pub transport: UpstreamClient,
     /// The metrics.
     pub metrics: Arc<Metrics>,
     /// The access log.
-    pub log: Arc<AccessLog>,
+    pub access_log: Arc<AccessLog>,
     /// The web pages that are paired.
-    pub paired: Arc<Paired>,
+    pub paired: Arc<BrowserPairings>,
 }
 
 impl Gateway {
     /// Counts and logs violations of a contract that is not enforced.
-    fn reported(&self, agent: &Agent, side: &'static str, broken: &[Violation]) {
-        if let Some(first) = broken.first() {
-            self.metrics.count(Event::ContractBroken);
+    fn report_contract_violations(&self, agent: &Agent, side: &'static str, violations: &[Violation]) {
+        if let Some(first) = violations.first() {
+            self.metrics.record_event(Event::ContractBroken);
             let message = redact(&first.message);
-            tracing::info!(agent = %agent.id, side, count = broken.len(), "contract violated at {:?}: {message}", first.pointer);
+            tracing::info!(agent = %agent.id, side, count = violations.len(), "contract violated at {:?}: {message}", first.pointer);
         }
     }
 }
 
 /// Why a step ended the call early.
 #[derive(Debug)]
-enum Stop {
+enum CallError {
     /// The call failed; the caller receives the fault.
     Fault(Fault),
     /// The caller is gone, so no response is written.
-    Gone,
+    CallerGone,
 }
 
-impl From<Fault> for Stop {
+impl From<Fault> for CallError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }

@@ -9,48 +9,48 @@ use pingora_http::RequestHeader;
 use std::time::Duration;
 
 /// The query parameter with the URL that is notified when a task ends.
-pub(super) const CALLBACK: &str = "callbackUrl";
+pub(super) const CALLBACK_PARAMETER: &str = "callbackUrl";
 /// The header with that URL.
-pub(super) const CALLBACK_FIELD: HeaderName = HeaderName::from_static("x-callback-url");
-const PREFER: HeaderName = HeaderName::from_static("prefer");
+pub(super) const CALLBACK_HEADER: HeaderName = HeaderName::from_static("x-callback-url");
+const PREFER_HEADER: HeaderName = HeaderName::from_static("prefer");
 
 /// The caller's preferences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Prefer {
+pub(super) struct Preferences {
     /// `respond-async`.
-    pub(super) later: bool,
+    pub(super) respond_async: bool,
     /// `wait`: how long the caller waits for an immediate answer.
     pub(super) wait: Option<Duration>,
 }
 
-impl Prefer {
+impl Preferences {
     /// Reads `Prefer`. Unknown preferences are ignored; the first of two `wait` counts (RFC 7240 §2).
-    pub(super) fn read(headers: &HeaderMap) -> Self {
-        let mut prefer = Self::default();
-        let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
+    pub(super) fn from_headers(headers: &HeaderMap) -> Self {
+        let mut preferences = Self::default();
+        let values = headers.get_all(PREFER_HEADER).iter().filter_map(|value| value.to_str().ok());
         for preference in values.flat_map(|value| value.split(',')) {
             let preference = preference.split(';').next().unwrap_or_default();
             let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
             let (name, value) = (name.trim(), value.trim().trim_matches('"'));
             if name.eq_ignore_ascii_case("respond-async") {
-                prefer.later = true;
-            } else if name.eq_ignore_ascii_case("wait") && prefer.wait.is_none() {
+                preferences.respond_async = true;
+            } else if name.eq_ignore_ascii_case("wait") && preferences.wait.is_none() {
                 let plain = !value.is_empty() && value.len() <= 9 && value.bytes().all(|byte| byte.is_ascii_digit());
-                prefer.wait = value.parse().ok().filter(|_| plain).map(Duration::from_secs);
+                preferences.wait = value.parse().ok().filter(|_| plain).map(Duration::from_secs);
             }
         }
-        prefer
+        preferences
     }
 
     /// Returns whether the answer may be asynchronous.
-    pub(super) fn wants_task(self) -> bool {
-        self.later || self.wait.is_some()
+    pub(super) fn allows_async(self) -> bool {
+        self.respond_async || self.wait.is_some()
     }
 
     /// Returns the value of `Preference-Applied` (RFC 7240 §3).
-    pub(super) fn applied(self) -> Option<String> {
+    pub(super) fn applied_value(self) -> Option<String> {
         let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));
-        match (self.later, wait) {
+        match (self.respond_async, wait) {
             (false, None) => None,
             (true, None) => Some("respond-async".to_owned()),
             (false, Some(wait)) => Some(wait),
@@ -64,12 +64,12 @@ impl Prefer {
 ///
 /// # Errors
 /// `InvalidInput` for two different URLs.
-pub(super) fn callback(head: &RequestHeader) -> Result<Option<String>> {
-    let field = head.headers.get_all(CALLBACK_FIELD).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
-    let query = head.uri.query().filter(|query| query.contains(CALLBACK));
+pub(super) fn callback_url(head: &RequestHeader) -> Result<Option<String>> {
+    let field = head.headers.get_all(CALLBACK_HEADER).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
+    let query = head.uri.query().filter(|query| query.contains(CALLBACK_PARAMETER));
     // Only the query matters; the rest makes it a URL.
     let url = query.and_then(|query| Url::parse(&format!("http://localhost/?{query}")).ok());
-    let pairs = url.iter().flat_map(Url::query_pairs).filter(|(name, _)| name == CALLBACK);
+    let pairs = url.iter().flat_map(Url::query_pairs).filter(|(name, _)| name == CALLBACK_PARAMETER);
     let mut named: Vec<String> = field.chain(pairs.map(|(_, value)| value.into_owned())).collect();
     named.dedup();
     let callback = named.pop();

@@ -1,17 +1,17 @@
 //! A route: everything about an agent that is computed before calls arrive: compiled contracts, limits, upstream,
 //! grants and metrics. A call computes nothing that is stored here.
 
-use super::{accept, versions::Table};
+use super::{content_negotiation, requested_version::VersionTable};
 use crate::{
-    agent::{Agent, AgentId, Status},
-    auth::{Auth, GrantSet},
-    contract::{self, Contract},
+    agent::{Agent, AgentId, AgentStatus},
+    auth::{Authorizer, GrantSet},
+    contract::{self, OperationContract},
     fault::{Code, Fault},
-    limit::{self, AgentLimits, Limits},
-    registry::Compile,
+    limit::{self, AgentLimits, CallLimiter},
+    registry::CompileRoute,
     telemetry::{AgentMetrics, Metrics},
-    transport::{self, Settings, Standing, Transport},
-    unit::{Glob, Rate},
+    transport::{self, BreakerState, TransportConfig, UpstreamClient},
+    values::{Glob, Rate},
 };
 use http::{HeaderName, HeaderValue};
 use std::{num::NonZeroU32, sync::Arc};
@@ -20,24 +20,24 @@ use std::{num::NonZeroU32, sync::Arc};
 #[derive(Debug)]
 pub struct Route {
     pub(super) agent: Arc<Agent>,
-    pub(super) operations: Vec<Prepared>,
+    pub(super) operations: Vec<CompiledOperation>,
     pub(super) grants: GrantSet,
     pub(super) limits: Arc<AgentLimits>,
-    pub(super) way: transport::Route,
-    pub(super) versions: Table,
+    pub(super) upstream: transport::UpstreamSet,
+    pub(super) versions: VersionTable,
     pub(super) metrics: Arc<AgentMetrics>,
     /// Headers of every response, such as `Deprecation`.
-    pub(super) fields: Vec<(HeaderName, HeaderValue)>,
+    pub(super) response_headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether calls of the agent become tasks, where tasks are configured.
-    pub(super) slow: bool,
+    pub(super) runs_as_task: bool,
 }
 
 /// An operation, compiled for calls.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct CompiledOperation {
     pub(super) name: Arc<str>,
-    pub(super) name_field: Option<HeaderValue>,
-    pub(super) contract: Contract,
+    pub(super) name_header: Option<HeaderValue>,
+    pub(super) contract: OperationContract,
     /// Whether the input schema declares a member `operation`, which is then data.
     pub(super) declares_operation: bool,
     /// Whether the output schema declares a member `error`, which is then data.
@@ -50,64 +50,64 @@ pub struct RouteRule {
     /// The agent ids that match.
     pub agents: Vec<Glob>,
     /// The transport settings.
-    pub settings: Settings,
+    pub settings: TransportConfig,
     /// The calls per period to each agent.
-    pub rate: Option<Rate>,
+    pub rate_limit: Option<Rate>,
     /// The concurrent calls to each agent.
-    pub concurrency: Option<NonZeroU32>,
+    pub max_concurrency: Option<NonZeroU32>,
     /// Whether the concurrency limit of each agent is adaptive.
-    pub adaptive: Option<bool>,
+    pub adaptive_concurrency: Option<bool>,
     /// Whether calls of the agents become tasks.
-    pub slow: Option<bool>,
+    pub runs_as_task: Option<bool>,
 }
 
 /// Compiles routes; one for each configuration.
 #[derive(Debug)]
-pub struct Routes {
+pub struct AgentRouteCompiler {
     /// How bodies are validated.
-    pub contract: contract::Config,
+    pub contract: contract::ContractConfig,
     /// The default transport settings.
-    pub defaults: Settings,
+    pub defaults: TransportConfig,
     /// The settings for matching agents.
     pub rules: Vec<RouteRule>,
     /// Authentication and authorisation.
-    pub auth: Arc<Auth>,
+    pub auth: Arc<Authorizer>,
     /// The limits, which outlive configurations.
-    pub limits: Arc<Limits>,
+    pub limits: Arc<CallLimiter>,
     /// The transport to the agents.
-    pub transport: Transport,
+    pub transport: UpstreamClient,
     /// The metrics.
     pub metrics: Arc<Metrics>,
 }
 
-impl Compile for Routes {
+impl CompileRoute for AgentRouteCompiler {
     type Route = Route;
 
     fn compile(&self, agent: Arc<Agent>) -> Result<Route, Vec<String>> {
         let mut problems = Vec::new();
         let mut operations = Vec::with_capacity(agent.operations.len());
         for (at, operation) in agent.operations.iter().enumerate() {
-            match Contract::compile(operation, &self.contract) {
-                Ok(contract) => operations.push(Prepared {
+            match OperationContract::compile(operation, &self.contract) {
+                Ok(contract) => operations.push(CompiledOperation {
                     name: Arc::clone(&operation.name),
-                    name_field: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
+                    name_header: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
                     contract,
-                    declares_operation: declares(operation.inputs.as_deref(), "operation"),
+                    declares_operation: declares_property(operation.inputs.as_deref(), "operation"),
                     declares_error: operation.declares_error(),
                 }),
                 Err(found) => problems.extend(found.into_iter().map(|why| format!("operations[{at}].{why}"))),
             }
         }
         let mut settings = self.defaults.clone();
-        let (mut rate, mut concurrency, mut adaptive, mut slow) = (None, None, None, None);
+        let (mut rate, mut concurrency, mut adaptive, mut runs_as_task) = (None, None, None, None);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
-            settings = rule.settings.over(&settings);
-            rate = rule.rate.or(rate);
-            concurrency = rule.concurrency.or(concurrency);
-            adaptive = rule.adaptive.or(adaptive);
-            slow = rule.slow.or(slow);
+            settings = rule.settings.with_fallback(&settings);
+            rate = rule.rate_limit.or(rate);
+            concurrency = rule.max_concurrency.or(concurrency);
+            adaptive = rule.adaptive_concurrency.or(adaptive);
+            runs_as_task = rule.runs_as_task.or(runs_as_task);
         }
-        let way = match self.transport.route(&agent, &settings) {
+        let upstream = match self.transport.compile_upstream_set(&agent, &settings) {
             Ok(way) if problems.is_empty() => way,
             Ok(_) => return Err(problems),
             Err(found) => {
@@ -115,21 +115,22 @@ impl Compile for Routes {
                 return Err(problems);
             }
         };
-        let concurrency = concurrency.or(way.at_once());
-        let metrics = self.metrics.agent(&agent);
-        way.tells(&metrics);
-        let bounds = limit::Bounds { declared: agent.rates.clone(), rate, concurrency, adaptive };
-        let limits = self.limits.agent(&agent.id, bounds);
-        limits.tells(&metrics);
+        let concurrency = concurrency.or(upstream.max_concurrency());
+        let metrics = self.metrics.for_agent(&agent);
+        upstream.set_metrics(&metrics);
+        let bounds =
+            limit::AgentLimitSettings { declared_rates: agent.rate_limits.clone(), rate, concurrency, adaptive };
+        let limits = self.limits.register_agent(&agent.id, bounds);
+        limits.set_metrics(&metrics);
         Ok(Route {
-            grants: self.auth.grants_of(&agent),
+            grants: self.auth.grants_for_agent(&agent),
             limits,
             metrics,
-            fields: fields(&agent),
-            versions: Table::of(&agent),
-            slow: slow.unwrap_or(false),
+            response_headers: deprecation_headers(&agent),
+            versions: VersionTable::from_agent(&agent),
+            runs_as_task: runs_as_task.unwrap_or(false),
             operations,
-            way,
+            upstream,
             agent,
         })
     }
@@ -150,25 +151,25 @@ impl Route {
     ///
     /// # Errors
     /// The agent is inactive.
-    pub(super) fn served(&self) -> Result<(), Fault> {
+    pub(super) fn ensure_active(&self) -> Result<(), Fault> {
         match self.agent.status {
-            Status::Inactive => Err(Fault::new(Code::AgentUnavailable, "The agent is not active")),
+            AgentStatus::Inactive => Err(Fault::new(Code::AgentUnavailable, "The agent is not active")),
             _ => Ok(()),
         }
     }
 
     /// Returns the agent's endpoints with the state of their circuit breakers, the agent's own endpoint first.
-    pub fn endpoints(&self) -> impl Iterator<Item = (&str, Standing)> {
-        self.way.standings()
+    pub fn endpoints(&self) -> impl Iterator<Item = (&str, BreakerState)> {
+        self.upstream.breaker_states()
     }
 
     /// Returns the operation at `at`, an index that was found in this route.
-    pub(super) fn operation(&self, at: usize) -> &Prepared {
+    pub(super) fn operation(&self, at: usize) -> &CompiledOperation {
         self.operations.get(at).unwrap_or_else(|| unreachable!("the index was found in this route"))
     }
 
     /// Returns the only operation, if there is exactly one.
-    pub(super) fn only(&self) -> Option<&Prepared> {
+    pub(super) fn only_operation(&self) -> Option<&CompiledOperation> {
         match self.operations.as_slice() {
             [only] => Some(only),
             _ => None,
@@ -176,25 +177,25 @@ impl Route {
     }
 
     /// Returns the index of the operation called `name`.
-    pub(super) fn named(&self, name: &str) -> Option<usize> {
+    pub(super) fn operation_index(&self, name: &str) -> Option<usize> {
         self.operations.iter().position(|operation| !name.is_empty() && &*operation.name == name)
     }
 
     /// Returns the names of the operations, for a caller that may call the agent.
-    pub(super) fn names(&self) -> String {
+    pub(super) fn operation_names(&self) -> String {
         let names: Vec<&str> = self.operations.iter().map(|operation| &*operation.name).take(20).collect();
         names.join(", ")
     }
 }
 
-fn declares(schema: Option<&serde_json::Value>, name: &str) -> bool {
+fn declares_property(schema: Option<&serde_json::Value>, name: &str) -> bool {
     schema.and_then(|schema| schema.get("properties")).is_some_and(|properties| properties.get(name).is_some())
 }
 
 /// Returns RFC 9745 `Deprecation`, RFC 8594 `Sunset` and a `Link` to the successor.
-fn fields(agent: &Agent) -> Vec<(HeaderName, HeaderValue)> {
-    let Status::Deprecated(deprecation) = &agent.status else { return Vec::new() };
-    let mut fields = vec![("deprecation", format!("@{}", deprecation.since.unwrap_or_default()))];
+fn deprecation_headers(agent: &Agent) -> Vec<(HeaderName, HeaderValue)> {
+    let AgentStatus::Deprecated(deprecation) = &agent.status else { return Vec::new() };
+    let mut fields = vec![("deprecation", format!("@{}", deprecation.deprecated_at.unwrap_or_default()))];
     if let Some(sunset) = deprecation.sunset.and_then(http_date) {
         fields.push(("sunset", sunset));
     }
@@ -219,6 +220,6 @@ fn http_date(seconds: i64) -> Option<String> {
 }
 
 /// Returns whether a body with this media type is parsed as JSON.
-pub(super) fn looks_like_json(media: Option<&HeaderValue>) -> bool {
-    media.and_then(|media| media.to_str().ok()).is_some_and(accept::is_json)
+pub(super) fn is_json_content(media: Option<&HeaderValue>) -> bool {
+    media.and_then(|media| media.to_str().ok()).is_some_and(content_negotiation::is_json_media_type)
 }

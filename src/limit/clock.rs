@@ -6,16 +6,16 @@ use time::OffsetDateTime;
 
 /// Source of monotonic and calendar time.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
-    begun: Instant,
+pub(super) struct LimitClock {
+    started: Instant,
     #[cfg(test)]
     offset: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
 
-impl Clock {
+impl LimitClock {
     pub(super) fn new() -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             #[cfg(test)]
             offset: std::sync::Arc::default(),
         }
@@ -23,13 +23,13 @@ impl Clock {
 
     /// Returns the time since the clock was created.
     pub(super) fn elapsed(&self) -> Duration {
-        self.begun.elapsed() + self.offset()
+        self.started.elapsed() + self.offset()
     }
 
     /// Returns the current day and month in UTC.
-    pub(super) fn today(&self) -> Today {
+    pub(super) fn calendar_now(&self) -> CalendarTime {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.offset();
-        Today::at(i64::try_from(since.as_secs()).unwrap_or_default())
+        CalendarTime::from_unix(i64::try_from(since.as_secs()).unwrap_or_default())
     }
 
     #[cfg(test)]
@@ -50,7 +50,7 @@ impl Clock {
     }
 }
 
-impl governor::clock::Clock for Clock {
+impl governor::clock::Clock for LimitClock {
     type Instant = Nanos;
 
     fn now(&self) -> Nanos {
@@ -60,21 +60,21 @@ impl governor::clock::Clock for Clock {
 
 /// A day and month in UTC, and the time until they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Today {
+pub(super) struct CalendarTime {
     /// Days since 1970.
     pub(super) day: u32,
     /// Months since the year 0.
     pub(super) month: u32,
     /// Time until the day ends.
-    pub(super) day_left: Duration,
+    pub(super) until_day_end: Duration,
     /// Time until the month ends.
-    pub(super) month_left: Duration,
+    pub(super) until_month_end: Duration,
     /// Length of the whole month.
     pub(super) month_length: Duration,
 }
 
-impl Today {
-    pub(super) fn at(unix: i64) -> Self {
+impl CalendarTime {
+    pub(super) fn from_unix(unix: i64) -> Self {
         const DAY: u64 = 86_400;
         let date = OffsetDateTime::from_unix_timestamp(unix).unwrap_or(OffsetDateTime::UNIX_EPOCH).date();
         let second = u64::try_from(unix.rem_euclid(86_400)).unwrap_or_default();
@@ -82,8 +82,8 @@ impl Today {
         Self {
             day: u32::try_from(unix.div_euclid(86_400)).unwrap_or_default(),
             month: u32::try_from(date.year()).unwrap_or_default() * 12 + u32::from(u8::from(date.month())),
-            day_left: Duration::from_secs(DAY - second),
-            month_left: Duration::from_secs((days - u64::from(date.day()) + 1) * DAY - second),
+            until_day_end: Duration::from_secs(DAY - second),
+            until_month_end: Duration::from_secs((days - u64::from(date.day()) + 1) * DAY - second),
             month_length: Duration::from_secs(days * DAY),
         }
     }

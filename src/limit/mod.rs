@@ -2,36 +2,35 @@
 //! load shedding. All state is in memory and bounded; only calls in an agent's wait queue wait. Refusals are faults:
 //! other modules identify the caller and write the response.
 
-mod account;
-mod agent;
-mod bucket;
+mod adaptive_concurrency;
+mod agent_limits;
+mod bucket_store;
 mod clock;
+mod concurrency_limiter;
 mod config;
-mod gate;
-mod learn;
-mod line;
-mod plan;
+mod latency_baseline;
+mod limit_policy;
+mod load_shedding;
 mod quota;
-mod shed;
-mod standing;
-mod state;
-mod store;
-mod usual;
+mod quota_file;
+mod rate_limit_key;
+mod rate_limit_status;
+mod token_bucket;
+mod wait_queue;
 
-pub use account::Account;
-pub use agent::{AgentLimits, Bounds, Permit, Question, Said};
-pub use config::{Concurrency, Config, Quota, Tier};
-pub use standing::Standing;
+pub use agent_limits::{AgentLimitSettings, AgentLimits, LatencySample, Permit, SampleOutcome};
+pub use config::{ConcurrencyConfig, LimitConfig, QuotaConfig, TierConfig};
+pub use rate_limit_key::RateLimitKey;
+pub use rate_limit_status::RateLimitStatus;
 
 use crate::{agent::AgentId, fault::Fault, telemetry::Metrics};
-use account::{Name, network};
 use arc_swap::ArcSwap;
-use bucket::{Draw, Empty};
-use clock::Clock;
-use plan::Plan;
-use quota::Quotas;
-use shed::Shed;
-use state::Keeper;
+use clock::LimitClock;
+use limit_policy::LimitPolicy;
+use load_shedding::LoadShedder;
+use quota::QuotaCounters;
+use quota_file::QuotaFile;
+use rate_limit_key::{RateLimitPrincipal, mask_ipv6_to_64};
 use std::{
     collections::{HashMap, hash_map::RandomState},
     hash::BuildHasher as _,
@@ -42,50 +41,51 @@ use std::{
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
+use token_bucket::{AcquireTokens, LimitExceeded};
 
 /// All limits of one gateway. Reloads reconfigure them and never replace them, so that no reload refills a bucket.
 #[derive(Debug)]
-pub struct Limits {
-    plan: ArcSwap<Plan>,
+pub struct CallLimiter {
+    policy: ArcSwap<LimitPolicy>,
     agents: Mutex<HashMap<AgentId, Arc<AgentLimits>>>,
-    quotas: Quotas,
-    keeper: Mutex<Keeper>,
+    quotas: QuotaCounters,
+    quota_file: Mutex<QuotaFile>,
     sweeps: AtomicUsize,
-    shed: Shed,
-    seed: RandomState,
-    clock: Clock,
+    load_shedder: LoadShedder,
+    hash_seed: RandomState,
+    clock: LimitClock,
     metrics: Arc<Metrics>,
 }
 
-impl Limits {
+impl CallLimiter {
     /// Creates limits from the configuration, and loads the persisted quotas.
     ///
     /// # Errors
     /// Returns every problem of the configuration, or why the quota file cannot be read or written.
-    pub fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, Vec<String>> {
-        Self::with_clock(config, metrics, Clock::new())
+    pub fn new(config: &LimitConfig, metrics: Arc<Metrics>) -> Result<Self, Vec<String>> {
+        Self::with_clock(config, metrics, LimitClock::new())
     }
 
-    fn with_clock(config: &Config, metrics: Arc<Metrics>, clock: Clock) -> Result<Self, Vec<String>> {
+    fn with_clock(config: &LimitConfig, metrics: Arc<Metrics>, clock: LimitClock) -> Result<Self, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(problems);
         }
-        metrics.name_tiers(config.tiers.keys().map(String::as_str));
+        metrics.register_tiers(config.tiers.keys().map(String::as_str));
         let limits = Self {
-            plan: ArcSwap::from_pointee(Plan::new(config, None, (&clock, &metrics))),
+            policy: ArcSwap::from_pointee(LimitPolicy::new(config, None, (&clock, &metrics))),
             agents: Mutex::default(),
-            quotas: Quotas::new(config.most_keys, Arc::clone(&metrics)),
-            keeper: Mutex::new(Keeper::new(config.state.clone())),
+            quotas: QuotaCounters::new(config.max_tracked_keys, Arc::clone(&metrics)),
+            quota_file: Mutex::new(QuotaFile::new(config.quota_state_file.clone())),
             sweeps: AtomicUsize::new(0),
-            shed: Shed::default(),
-            seed: RandomState::new(),
+            load_shedder: LoadShedder::default(),
+            hash_seed: RandomState::new(),
             clock,
             metrics,
         };
-        if let Some(path) = &config.state {
-            state::read(path, &limits.quotas, |name| limits.name_key(name)).map_err(|why| vec![why])?;
-            state::probe(path).map_err(|why| vec![why])?;
+        if let Some(path) = &config.quota_state_file {
+            quota_file::load_quotas(path, &limits.quotas, |name| limits.hash_name(name)).map_err(|why| vec![why])?;
+            quota_file::check_writable(path).map_err(|why| vec![why])?;
             limits.quotas.set_changed();
         }
         Ok(limits)
@@ -95,23 +95,23 @@ impl Limits {
     ///
     /// # Errors
     /// Returns every problem of the configuration; the limits in force stay.
-    pub fn reconfigure(&self, config: &Config) -> Result<(), Vec<String>> {
+    pub fn reconfigure(&self, config: &LimitConfig) -> Result<(), Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(problems);
         }
-        self.metrics.name_tiers(config.tiers.keys().map(String::as_str));
+        self.metrics.register_tiers(config.tiers.keys().map(String::as_str));
         let agents = lock(&self.agents);
-        let plan = Plan::new(config, Some(&self.plan.load()), (&self.clock, &self.metrics));
-        self.quotas.bound(config.most_keys);
-        self.plan.store(Arc::new(plan));
+        let plan = LimitPolicy::new(config, Some(&self.policy.load()), (&self.clock, &self.metrics));
+        self.quotas.set_max_callers(config.max_tracked_keys);
+        self.policy.store(Arc::new(plan));
         for agent in agents.values() {
-            agent.arrange(config, None, &self.clock);
+            agent.reconfigure(config, None, &self.clock);
         }
         drop(agents);
-        let mut keeper = lock(&self.keeper);
-        if keeper.path.as_deref() != config.state.as_deref() {
-            *keeper = Keeper::new(config.state.clone());
+        let mut keeper = lock(&self.quota_file);
+        if keeper.path.as_deref() != config.quota_state_file.as_deref() {
+            *keeper = QuotaFile::new(config.quota_state_file.clone());
             self.quotas.set_changed();
         }
         Ok(())
@@ -119,16 +119,16 @@ impl Limits {
 
     /// Returns the limits of an agent, which its route holds, with these settings applied. An agent with a known id
     /// keeps its state.
-    pub fn agent(&self, id: &AgentId, asked: Bounds) -> Arc<AgentLimits> {
+    pub fn register_agent(&self, id: &AgentId, settings: AgentLimitSettings) -> Arc<AgentLimits> {
         let mut agents = lock(&self.agents);
         let agent = match agents.get(id) {
             Some(agent) => Arc::clone(agent),
             None => {
-                let key = self.seed.hash_one(("agent", id));
+                let key = self.hash_seed.hash_one(("agent", id));
                 Arc::clone(agents.entry(id.clone()).or_insert_with(|| Arc::new(AgentLimits::new(id.clone(), key))))
             }
         };
-        agent.arrange(self.plan.load().config(), Some(asked), &self.clock);
+        agent.reconfigure(self.policy.load().config(), Some(settings), &self.clock);
         agent
     }
 
@@ -136,22 +136,22 @@ impl Limits {
     ///
     /// # Errors
     /// 429 when the address exceeds its rate.
-    pub fn address(&self, peer: IpAddr) -> Result<(), Fault> {
-        let plan = self.plan.load();
-        let Some(bucket) = &plan.address else { return Ok(()) };
-        let taken = bucket.take(self.address_key(peer), NonZeroU32::MIN);
-        taken.map(drop).map_err(|empty| self.refuse(empty))
+    pub fn acquire_for_address(&self, peer: IpAddr) -> Result<(), Fault> {
+        let policy = self.policy.load();
+        let Some(bucket) = &policy.address else { return Ok(()) };
+        let acquired = bucket.acquire(self.hash_address(peer), NonZeroU32::MIN);
+        acquired.map(drop).map_err(|empty| self.record_refusal(empty))
     }
 
     /// Returns the key of an authenticated caller. `id` must be unique over all kinds of credentials.
-    pub fn account<'a>(&self, id: &'a str, tier: Option<&'a str>) -> Account<'a> {
-        Account { key: self.name_key(id), name: Name::Caller(id), tier }
+    pub fn caller_key<'a>(&self, id: &'a str, tier: Option<&'a str>) -> RateLimitKey<'a> {
+        RateLimitKey { hash: self.hash_name(id), principal: RateLimitPrincipal::Caller(id), tier }
     }
 
     /// Returns the key of a caller without credentials: its address.
-    pub fn visitor(&self, peer: IpAddr) -> Account<'static> {
-        let peer = network(peer);
-        Account { key: self.address_key(peer), name: Name::Visitor(peer), tier: None }
+    pub fn anonymous_key(&self, peer: IpAddr) -> RateLimitKey<'static> {
+        let peer = mask_ipv6_to_64(peer);
+        RateLimitKey { hash: self.hash_address(peer), principal: RateLimitPrincipal::Address(peer), tier: None }
     }
 
     /// Counts `n` calls (the items of a batch, or 1) of a caller to an agent in every bucket and quota, or in none.
@@ -159,27 +159,32 @@ impl Limits {
     ///
     /// # Errors
     /// 429, for the first exceeded limit of: caller, caller-agent pair, agent, quotas.
-    pub fn admit(&self, agent: &AgentLimits, account: &Account<'_>, n: NonZeroU32) -> Result<Option<Standing>, Fault> {
-        let plan = self.plan.load();
-        let tier = plan.tier(account.tier);
-        let now = agent.now.load();
+    pub fn acquire_for_calls(
+        &self,
+        agent: &AgentLimits,
+        key: &RateLimitKey<'_>,
+        n: NonZeroU32,
+    ) -> Result<Option<RateLimitStatus>, Fault> {
+        let policy = self.policy.load();
+        let tier = policy.tier(key.tier);
+        let active = agent.active.load();
         let pair = tier
             .caller_agent
             .as_deref()
-            .map(|bucket| (bucket as &dyn Draw, self.seed.hash_one((account.key, agent.key))));
-        let caller = tier.caller.as_deref().map(|bucket| (bucket as &dyn Draw, account.key));
-        let rates = now.rates.iter().map(|bucket| (&**bucket as &dyn Draw, 0));
-        let draws = caller.into_iter().chain(pair).chain(rates);
-        let tightest = self.draw(draws.clone(), n)?;
+            .map(|bucket| (bucket as &dyn AcquireTokens, self.hash_seed.hash_one((key.hash, agent.hash))));
+        let caller = tier.caller.as_deref().map(|bucket| (bucket as &dyn AcquireTokens, key.hash));
+        let rates = active.buckets.iter().map(|bucket| (&**bucket as &dyn AcquireTokens, 0));
+        let buckets = caller.into_iter().chain(pair).chain(rates);
+        let tightest = self.acquire_from_all(buckets.clone(), n)?;
         let Some(quota) = &tier.quota else {
             return Ok(tightest);
         };
-        match self.quotas.take((account.key, || account.name.owned()), quota, n, &self.clock.today()) {
-            Ok(Some(standing)) => Ok(Some(standing.tighter(tightest))),
+        match self.quotas.acquire((key.hash, || key.principal.to_quota_name()), quota, n, &self.clock.calendar_now()) {
+            Ok(Some(standing)) => Ok(Some(standing.more_restrictive(tightest))),
             Ok(None) => Ok(tightest),
             Err(empty) => {
-                draws.for_each(|(bucket, key)| bucket.give_back(key, n));
-                Err(self.refuse(empty))
+                buckets.for_each(|(bucket, key)| bucket.refund(key, n));
+                Err(self.record_refusal(empty))
             }
         }
     }
@@ -188,26 +193,30 @@ impl Limits {
     ///
     /// # Errors
     /// 429 when the caller exceeds a rate.
-    pub fn browse(&self, account: &Account<'_>, search: bool) -> Result<Option<Standing>, Fault> {
-        let plan = self.plan.load();
-        let caller = plan.tier(account.tier).caller.as_deref();
-        let buckets = caller.into_iter().chain(plan.search.as_deref().filter(|_| search));
-        self.draw(buckets.map(|bucket| (bucket as &dyn Draw, account.key)), NonZeroU32::MIN)
+    pub fn acquire_for_directory(
+        &self,
+        key: &RateLimitKey<'_>,
+        search: bool,
+    ) -> Result<Option<RateLimitStatus>, Fault> {
+        let policy = self.policy.load();
+        let caller = policy.tier(key.tier).caller.as_deref();
+        let buckets = caller.into_iter().chain(policy.search.as_deref().filter(|_| search));
+        self.acquire_from_all(buckets.map(|bucket| (bucket as &dyn AcquireTokens, key.hash)), NonZeroU32::MIN)
     }
 
     /// Acquires `n` tokens from every bucket, or from none; returns the status of the tightest one.
-    fn draw<'a>(
+    fn acquire_from_all<'a>(
         &self,
-        draws: impl Iterator<Item = (&'a dyn Draw, u64)> + Clone,
+        buckets: impl Iterator<Item = (&'a dyn AcquireTokens, u64)> + Clone,
         n: NonZeroU32,
-    ) -> Result<Option<Standing>, Fault> {
+    ) -> Result<Option<RateLimitStatus>, Fault> {
         let mut tightest = None;
-        for (at, (bucket, key)) in draws.clone().enumerate() {
-            match bucket.take(key, n) {
-                Ok(standing) => tightest = Some(standing.tighter(tightest)),
+        for (at, (bucket, key)) in buckets.clone().enumerate() {
+            match bucket.acquire(key, n) {
+                Ok(standing) => tightest = Some(standing.more_restrictive(tightest)),
                 Err(empty) => {
-                    draws.take(at).for_each(|(bucket, key)| bucket.give_back(key, n));
-                    return Err(self.refuse(empty));
+                    buckets.take(at).for_each(|(bucket, key)| bucket.refund(key, n));
+                    return Err(self.record_refusal(empty));
                 }
             }
         }
@@ -215,10 +224,10 @@ impl Limits {
     }
 
     /// Evicts part of the idle state; runs about once a second.
-    pub fn sweep(&self) {
-        let plan = self.plan.load();
-        plan.buckets().for_each(|bucket| bucket.sweep());
-        self.quotas.sweep(&self.clock.today(), plan.has_months());
+    pub fn evict_idle(&self) {
+        let policy = self.policy.load();
+        policy.buckets().for_each(|bucket| bucket.evict_idle());
+        self.quotas.evict_expired(&self.clock.calendar_now(), policy.has_monthly_quota());
         if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(16) {
             // Only the table holds them: the agents are gone from the configuration snapshot.
             lock(&self.agents).retain(|_, agent| Arc::strong_count(agent) > 1 || !agent.is_idle());
@@ -230,8 +239,8 @@ impl Limits {
     ///
     /// # Errors
     /// Returns why the file cannot be written. The next call tries again.
-    pub fn save(&self, now: bool) -> Result<(), String> {
-        lock(&self.keeper).save(&self.quotas, now)
+    pub fn save_quotas(&self, now: bool) -> Result<(), String> {
+        lock(&self.quota_file).save_if_changed(&self.quotas, now)
     }
 
     /// Persists the quotas for the process that takes over the listeners, even if they did not change: that process may
@@ -239,40 +248,40 @@ impl Limits {
     ///
     /// # Errors
     /// As [`CallLimiter::save_quotas`].
-    pub fn hand_over(&self) -> Result<(), String> {
+    pub fn hand_over_quotas(&self) -> Result<(), String> {
         self.quotas.set_changed();
-        self.save(true)
+        self.save_quotas(true)
     }
 
     /// Reloads the quotas that the previous process persisted at listener handover. Blocks.
     ///
     /// # Errors
     /// Returns why the file cannot be read.
-    pub fn take_over(&self) -> Result<(), String> {
-        match &lock(&self.keeper).path {
-            Some(path) => state::read(path, &self.quotas, |name| self.name_key(name)),
+    pub fn reload_quotas(&self) -> Result<(), String> {
+        match &lock(&self.quota_file).path {
+            Some(path) => quota_file::load_quotas(path, &self.quotas, |name| self.hash_name(name)),
             None => Ok(()),
         }
     }
 
     /// Returns how many callers, addresses and caller-agent pairs are tracked.
-    pub fn remembered(&self) -> usize {
-        self.plan.load().buckets().map(|bucket| bucket.held()).sum::<usize>() + self.quotas.held()
+    pub fn tracked_keys(&self) -> usize {
+        self.policy.load().buckets().map(|bucket| bucket.key_count()).sum::<usize>() + self.quotas.caller_count()
     }
 
-    fn refuse(&self, empty: Empty) -> Fault {
-        self.metrics.limited(empty.standing.limit);
-        empty.fault()
+    fn record_refusal(&self, exceeded: LimitExceeded) -> Fault {
+        self.metrics.record_limited_request(exceeded.status.limit);
+        exceeded.into_fault()
     }
 
-    fn address_key(&self, peer: IpAddr) -> u64 {
-        self.seed.hash_one(("address", network(peer)))
+    fn hash_address(&self, peer: IpAddr) -> u64 {
+        self.hash_seed.hash_one(("address", mask_ipv6_to_64(peer)))
     }
 
-    fn name_key(&self, name: &str) -> u64 {
+    fn hash_name(&self, name: &str) -> u64 {
         match name.strip_prefix("address:").and_then(|address| address.parse().ok()) {
-            Some(address) => self.address_key(address),
-            None => self.seed.hash_one(("caller", name)),
+            Some(address) => self.hash_address(address),
+            None => self.hash_seed.hash_one(("caller", name)),
         }
     }
 }

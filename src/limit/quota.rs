@@ -1,7 +1,10 @@
 //! Quotas: calls of a caller per calendar day and month, counted here and persisted across restarts by `quota_file`.
 //! A caller is tracked until its periods end; refused calls do not count.
 
-use super::{bucket::Empty, clock::Today, config::Quota, standing::Standing, store::ByKey};
+use super::{
+    bucket_store::PrehashedMap, clock::CalendarTime, config::QuotaConfig, rate_limit_status::RateLimitStatus,
+    token_bucket::LimitExceeded,
+};
 use crate::telemetry::{Event, Limit, Metrics};
 use std::{
     num::NonZeroU32,
@@ -14,136 +17,145 @@ use std::{
 
 const SHARDS: usize = 64;
 /// Shards that one sweep visits.
-const SWEPT: usize = 4;
+const SHARDS_PER_SWEEP: usize = 4;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Calls of one caller in the current day and month.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Used {
+pub(super) struct QuotaUsage {
     pub(super) name: Box<str>,
     pub(super) day: u32,
-    pub(super) in_day: u64,
+    pub(super) day_count: u64,
     pub(super) month: u32,
-    pub(super) in_month: u64,
+    pub(super) month_count: u64,
 }
 
-impl Used {
+impl QuotaUsage {
     /// Starts new periods. A clock that goes backwards starts none, which would grant a quota twice.
-    fn roll(&mut self, today: &Today) {
-        if self.day < today.day {
-            (self.day, self.in_day) = (today.day, 0);
+    fn start_new_periods(&mut self, now: &CalendarTime) {
+        if self.day < now.day {
+            (self.day, self.day_count) = (now.day, 0);
         }
-        if self.month < today.month {
-            (self.month, self.in_month) = (today.month, 0);
+        if self.month < now.month {
+            (self.month, self.month_count) = (now.month, 0);
         }
     }
 
-    fn take(&mut self, quota: &Quota, n: u64, today: &Today) -> Result<Option<Standing>, Empty> {
-        self.roll(today);
+    fn acquire(
+        &mut self,
+        quota: &QuotaConfig,
+        n: u64,
+        now: &CalendarTime,
+    ) -> Result<Option<RateLimitStatus>, LimitExceeded> {
+        self.start_new_periods(now);
         let periods = [
-            (Limit::Month, quota.per_month, self.in_month, today.month_left, today.month_length),
-            (Limit::Day, quota.per_day, self.in_day, today.day_left, DAY),
+            (Limit::Month, quota.per_month, self.month_count, now.until_month_end, now.month_length),
+            (Limit::Day, quota.per_day, self.day_count, now.until_day_end, DAY),
         ];
         let mut tightest = None;
         for (limit, most, used, reset, window) in periods {
             let Some(most) = most else { continue };
             let left = most.get().saturating_sub(used);
-            let standing = Standing { limit, quota: most.get(), remaining: left.saturating_sub(n), reset, window };
+            let standing =
+                RateLimitStatus { limit, quota: most.get(), remaining: left.saturating_sub(n), reset, window };
             if left < n {
-                let standing = Standing { remaining: left, ..standing };
-                return Err(Empty { standing, wait: (n <= most.get()).then_some(reset) });
+                let standing = RateLimitStatus { remaining: left, ..standing };
+                return Err(LimitExceeded { status: standing, retry_after: (n <= most.get()).then_some(reset) });
             }
-            tightest = Some(standing.tighter(tightest));
+            tightest = Some(standing.more_restrictive(tightest));
         }
-        self.in_day = self.in_day.saturating_add(n);
-        self.in_month = self.in_month.saturating_add(n);
+        self.day_count = self.day_count.saturating_add(n);
+        self.month_count = self.month_count.saturating_add(n);
         Ok(tightest)
     }
 }
 
 /// Quota counts of all callers.
 #[derive(Debug)]
-pub(super) struct Quotas {
-    shards: Box<[Mutex<ByKey<Used>>]>,
+pub(super) struct QuotaCounters {
+    shards: Box<[Mutex<PrehashedMap<QuotaUsage>>]>,
     /// Count shared by the callers beyond `max_callers`.
-    shared: Mutex<Used>,
-    held: AtomicUsize,
-    most: AtomicUsize,
-    next: AtomicUsize,
+    shared: Mutex<QuotaUsage>,
+    caller_count: AtomicUsize,
+    max_callers: AtomicUsize,
+    next_shard: AtomicUsize,
     changed: AtomicBool,
     metrics: Arc<Metrics>,
 }
 
-impl Quotas {
-    pub(super) fn new(most: usize, metrics: Arc<Metrics>) -> Self {
+impl QuotaCounters {
+    pub(super) fn new(max_callers: usize, metrics: Arc<Metrics>) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             shared: Mutex::default(),
-            held: AtomicUsize::new(0),
-            most: AtomicUsize::new(most),
-            next: AtomicUsize::new(0),
+            caller_count: AtomicUsize::new(0),
+            max_callers: AtomicUsize::new(max_callers),
+            next_shard: AtomicUsize::new(0),
             changed: AtomicBool::new(false),
             metrics,
         }
     }
 
-    pub(super) fn bound(&self, most: usize) {
-        self.most.store(most, Relaxed);
+    pub(super) fn set_max_callers(&self, max_callers: usize) {
+        self.max_callers.store(max_callers, Relaxed);
     }
 
-    pub(super) fn held(&self) -> usize {
-        self.held.load(Relaxed)
+    pub(super) fn caller_count(&self) -> usize {
+        self.caller_count.load(Relaxed)
     }
 
-    fn shard(&self, key: u64) -> Option<MutexGuard<'_, ByKey<Used>>> {
+    fn shard(&self, key: u64) -> Option<MutexGuard<'_, PrehashedMap<QuotaUsage>>> {
         self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS).map(lock)
     }
 
     /// Counts `n` calls of a caller, or refuses them. `name` is called only for a new caller.
-    pub(super) fn take(
+    pub(super) fn acquire(
         &self,
         (key, name): (u64, impl FnOnce() -> Box<str>),
-        quota: &Quota,
+        quota: &QuotaConfig,
         n: NonZeroU32,
-        today: &Today,
-    ) -> Result<Option<Standing>, Empty> {
+        now: &CalendarTime,
+    ) -> Result<Option<RateLimitStatus>, LimitExceeded> {
         let n = u64::from(n.get());
         let Some(mut shard) = self.shard(key) else {
             return Ok(None);
         };
-        let taken = match shard.get_mut(&key) {
-            Some(used) => used.take(quota, n, today),
-            None if self.held() >= self.most.load(Relaxed) => {
+        let acquired = match shard.get_mut(&key) {
+            Some(used) => used.acquire(quota, n, now),
+            None if self.caller_count() >= self.max_callers.load(Relaxed) => {
                 drop(shard);
-                self.metrics.count(Event::LimitOverflow);
-                return lock(&self.shared).take(quota, n, today);
+                self.metrics.record_event(Event::LimitOverflow);
+                return lock(&self.shared).acquire(quota, n, now);
             }
             None => {
-                self.held.fetch_add(1, Relaxed);
-                shard.entry(key).or_insert_with(|| Used { name: name(), ..Used::default() }).take(quota, n, today)
+                self.caller_count.fetch_add(1, Relaxed);
+                shard
+                    .entry(key)
+                    .or_insert_with(|| QuotaUsage { name: name(), ..QuotaUsage::default() })
+                    .acquire(quota, n, now)
             }
         };
-        if taken.is_ok() && !self.changed.load(Relaxed) {
+        if acquired.is_ok() && !self.changed.load(Relaxed) {
             self.changed.store(true, Relaxed);
         }
-        taken
+        acquired
     }
 
     /// Evicts callers whose periods are over; `months` says whether any tier has a monthly quota.
-    pub(super) fn sweep(&self, today: &Today, months: bool) {
-        let first = self.next.fetch_add(SWEPT, Relaxed);
-        for at in first..first + SWEPT {
+    pub(super) fn evict_expired(&self, now: &CalendarTime, has_monthly_quota: bool) {
+        let first = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
+        for at in first..first + SHARDS_PER_SWEEP {
             let Some(shard) = self.shards.get(at % SHARDS) else {
                 continue;
             };
             let mut callers = lock(shard);
             let before = callers.len();
-            callers.retain(|_, used| used.day >= today.day || (months && used.month >= today.month));
+            callers.retain(|_, used| used.day >= now.day || (has_monthly_quota && used.month >= now.month));
             let after = callers.len();
             if callers.capacity() > 4 * after + 16 {
                 callers.shrink_to(2 * after);
             }
-            self.held.fetch_sub(before - after, Relaxed);
+            self.caller_count.fetch_sub(before - after, Relaxed);
         }
     }
 
@@ -158,16 +170,16 @@ impl Quotas {
     }
 
     /// Restores a persisted count.
-    pub(super) fn restore(&self, key: u64, used: Used) {
+    pub(super) fn restore(&self, key: u64, used: QuotaUsage) {
         if let Some(mut shard) = self.shard(key)
             && shard.insert(key, used).is_none()
         {
-            self.held.fetch_add(1, Relaxed);
+            self.caller_count.fetch_add(1, Relaxed);
         }
     }
 
     /// Calls `with` for every count, one shard at a time, so that no call waits for all shards.
-    pub(super) fn each(&self, mut with: impl FnMut(&Used)) {
+    pub(super) fn for_each(&self, mut with: impl FnMut(&QuotaUsage)) {
         for shard in &self.shards {
             lock(shard).values().for_each(&mut with);
         }

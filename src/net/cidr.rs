@@ -5,20 +5,20 @@ use std::{fmt, net::IpAddr, str::FromStr};
 /// A range of IP addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cidr {
-    base: IpAddr,
-    bits: u8,
+    network: IpAddr,
+    prefix_length: u8,
 }
 
 impl Cidr {
     /// Whether the range contains `ip`. An IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) counts as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        match (self.base, ip.to_canonical()) {
+        match (self.network, ip.to_canonical()) {
             (IpAddr::V4(base), IpAddr::V4(ip)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix_length)).unwrap_or(0);
                 base.to_bits() & mask == ip.to_bits() & mask
             }
             (IpAddr::V6(base), IpAddr::V6(ip)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix_length)).unwrap_or(0);
                 base.to_bits() & mask == ip.to_bits() & mask
             }
             _ => false,
@@ -45,13 +45,13 @@ impl FromStr for Cidr {
         if bits > longest {
             return Err(refuse());
         }
-        Ok(Self { base, bits })
+        Ok(Self { network: base, prefix_length: bits })
     }
 }
 
 impl fmt::Display for Cidr {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{}/{}", self.base, self.bits)
+        write!(to, "{}/{}", self.network, self.prefix_length)
     }
 }
 

@@ -1,13 +1,13 @@
 //! Error of a fetch. The text names addresses; it is for the log and never for callers.
 
-use crate::unit::Size;
+use crate::values::ByteSize;
 
 /// Why a fetch failed. The text is for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The URL is denied.
     #[error("{url}: {why}")]
-    Refused {
+    Denied {
         /// The URL.
         url: String,
         /// What is wrong.
@@ -23,11 +23,11 @@ pub enum FetchError {
     },
     /// The body exceeds the size limit.
     #[error("{url}: the body is longer than {most}")]
-    TooLong {
+    TooLarge {
         /// The URL.
         url: String,
         /// The limit.
-        most: Size,
+        most: ByteSize,
     },
     /// The status is not 200.
     #[error("{url}: responded with status {status}")]
@@ -39,7 +39,7 @@ pub enum FetchError {
     },
     /// The response is not the JSON that was expected.
     #[error("{url}: {why}")]
-    Unreadable {
+    Invalid {
         /// The URL.
         url: String,
         /// What is wrong.

@@ -1,33 +1,36 @@
 //! Outbound network access of the gateway itself: DNS resolution, the address policy, and bounded fetches. It decides
 //! which addresses may be reached; callers of this module decide what to fetch and what the result means.
 
-mod address;
-mod api;
+mod address_policy;
+mod api_client;
 mod cidr;
-mod client;
+mod dns;
 mod error;
-mod resolve;
-mod secure;
-mod session;
-mod visit;
+mod fetch_client;
+mod redirect;
+mod source_client;
+mod tls_connect;
 
-pub use address::AddressPolicy;
-pub use api::{Api, ApiReply, Ask};
+pub use address_policy::AddressPolicy;
+pub use api_client::{ApiClient, ApiReply, ApiRequest};
 pub use cidr::Cidr;
-pub use client::{Bounds, Client, Form, Reply, Trust, chain};
+pub use dns::{ResolveError, resolve_host};
 pub use error::FetchError;
+pub use fetch_client::{FetchClient, FetchLimits, FetchReply, FormRequest, UrlTrust, error_chain};
 pub use reqwest::Url;
-pub use resolve::{Unreachable, resolve};
-pub use secure::{Authorities, Peer, Wire};
-pub use session::{Answer, ClientCredentials, Credential, Header, Mtls, Session, lifetime, retry_after};
+pub use source_client::{
+    ClientCredentials, FinalReply, SourceClient, SourceCredential, SourceHeader, SourceMtls, freshness_lifetime,
+    retry_after,
+};
+pub use tls_connect::{ByteStream, ConnectTarget, TlsClientSettings};
 
-use crate::unit::{FilePath, Glob};
+use crate::values::{ConfigPath, Glob};
 
 /// Network: the addresses that the gateway may connect to, and the certificate authorities that it trusts for fetches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Network")]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub struct NetworkConfig {
     /// Address ranges to allow although they are denied by default: loopback, link-local (cloud metadata included),
     /// multicast and unspecified addresses. Private networks such as 10.0.0.0/8 need no entry. The gateway's own
     /// listeners stay denied. Default: none.
@@ -37,20 +40,20 @@ pub struct Config {
     pub allowed_sockets: Vec<Glob>,
     /// PEM file of certificate authorities to trust besides the system's, for issuers on an internal network.
     /// Default: only the system's.
-    pub ca: Option<FilePath>,
+    pub ca: Option<ConfigPath>,
     /// Whether documents may be fetched over plain http from hosts other than this one. Default: false.
     pub allow_plaintext: bool,
 }
 
-impl Config {
+impl NetworkConfig {
     /// Returns the address policy of this configuration.
     pub fn policy(&self) -> AddressPolicy {
-        AddressPolicy::new(self.allowed_addresses.clone()).with_sockets(self.allowed_sockets.clone())
+        AddressPolicy::new(self.allowed_addresses.clone()).with_unix_sockets(self.allowed_sockets.clone())
     }
 }
 
 /// Installs aws-lc-rs as the process's TLS provider. Further calls have no effect.
-pub fn install_crypto() {
+pub fn install_crypto_provider() {
     // An error means that a provider is installed already.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
 }

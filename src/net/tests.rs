@@ -1,7 +1,7 @@
 //! Address ranges, the address policy, and bounded fetches.
 
 use super::*;
-use crate::unit::{Size, Span};
+use crate::values::{ByteSize, ConfigDuration};
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -54,10 +54,10 @@ fn r41_special_addresses_are_denied_in_every_spelling() {
         "64:ff9b::6464:64c8",
     ];
     for text in refused {
-        assert!(!policy.permits(ip(text)), "{text}");
+        assert!(!policy.permits_ip(ip(text)), "{text}");
     }
     for text in ["10.0.0.1", "172.16.0.1", "192.168.1.1", "203.0.113.7", "2001:db8::1", "fd12::1", "64:ff9b::a00:1"] {
-        assert!(policy.permits(ip(text)), "{text}");
+        assert!(policy.permits_ip(ip(text)), "{text}");
     }
 }
 
@@ -65,42 +65,42 @@ fn r41_special_addresses_are_denied_in_every_spelling() {
 fn listed_ranges_are_allowed_except_the_gateways_own_listeners() {
     let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
     let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-    assert!(policy.permits_socket(at("127.0.0.1:80")));
-    assert!(!policy.permits_socket(at("[::1]:80")) && !policy.permits_socket(at("169.254.169.254:80")));
-    policy.refuse_own(vec![at("0.0.0.0:80"), at("127.0.0.1:9000")]);
-    assert!(!policy.permits_socket(at("127.0.0.1:80")) && !policy.permits_socket(at("127.9.9.9:80")));
-    assert!(!policy.permits_socket(at("127.0.0.1:9000")) && policy.permits_socket(at("127.0.0.2:9000")));
-    assert!(!policy.permits_socket(at("[::ffff:127.0.0.1]:80")));
+    assert!(policy.permits_address(at("127.0.0.1:80")));
+    assert!(!policy.permits_address(at("[::1]:80")) && !policy.permits_address(at("169.254.169.254:80")));
+    policy.set_own_listeners(vec![at("0.0.0.0:80"), at("127.0.0.1:9000")]);
+    assert!(!policy.permits_address(at("127.0.0.1:80")) && !policy.permits_address(at("127.9.9.9:80")));
+    assert!(!policy.permits_address(at("127.0.0.1:9000")) && policy.permits_address(at("127.0.0.2:9000")));
+    assert!(!policy.permits_address(at("[::ffff:127.0.0.1]:80")));
 }
 
 #[test]
 fn r41_a_unix_socket_must_be_listed_and_have_no_parent_component() {
-    let policy = AddressPolicy::default().with_sockets(vec!["/run/agents/*.sock".parse().unwrap()]);
-    let permits = |path: &str| policy.permits_path(std::path::Path::new(path));
+    let policy = AddressPolicy::default().with_unix_sockets(vec!["/run/agents/*.sock".parse().unwrap()]);
+    let permits = |path: &str| policy.permits_unix_socket(std::path::Path::new(path));
     assert!(permits("/run/agents/a.sock") && permits("/run/agents/b/c.sock"));
     for path in ["/run/docker.sock", "/run/agents/../docker.sock", "run/agents/a.sock", "/run/agents/a", ""] {
         assert!(!permits(path), "{path}");
     }
-    assert!(!AddressPolicy::new(vec!["0.0.0.0/0".parse().unwrap()]).permits_path("/run/a.sock".as_ref()));
+    assert!(!AddressPolicy::new(vec!["0.0.0.0/0".parse().unwrap()]).permits_unix_socket("/run/a.sock".as_ref()));
 }
 
 #[tokio::test]
 async fn every_address_of_a_name_is_checked() {
     let closed = AddressPolicy::default();
     for host in ["localhost", "127.0.0.1", "[::1]", "127.1", "2130706433", "0x7f000001", "::ffff:127.0.0.1"] {
-        assert!(resolve(host, 80, &closed).await.is_err(), "{host}");
+        assert!(resolve_host(host, 80, &closed).await.is_err(), "{host}");
     }
     let open = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-    let found = resolve("localhost", 80, &open).await.unwrap();
+    let found = resolve_host("localhost", 80, &open).await.unwrap();
     assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
-    assert_eq!(resolve("10.1.2.3", 81, &closed).await.unwrap(), ["10.1.2.3:81".parse().unwrap()]);
+    assert_eq!(resolve_host("10.1.2.3", 81, &closed).await.unwrap(), ["10.1.2.3:81".parse().unwrap()]);
 }
 
 #[tokio::test]
 async fn a_name_without_an_address_is_an_error() {
     for host in ["", "no such host", "nowhere.invalid", "a..b", "[::1", &"a".repeat(300)] {
         assert!(
-            matches!(resolve(host, 80, &AddressPolicy::default()).await, Err(Unreachable::Unknown { .. })),
+            matches!(resolve_host(host, 80, &AddressPolicy::default()).await, Err(ResolveError::NoAddress { .. })),
             "{host}"
         );
     }
@@ -126,15 +126,15 @@ async fn server(answer: Vec<u8>, close: bool) -> SocketAddr {
     at
 }
 
-fn client(config: &Config) -> Client {
-    Client::build(config, Arc::new(AddressPolicy::new(config.allowed_addresses.clone()))).unwrap()
+fn client(config: &NetworkConfig) -> FetchClient {
+    FetchClient::build(config, Arc::new(AddressPolicy::new(config.allowed_addresses.clone()))).unwrap()
 }
 
-const BOUNDS: Bounds = Bounds { size: Size::bytes(64), time: Span::millis(300) };
+const BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_bytes(64), time: ConfigDuration::from_millis(300) };
 
 async fn fetch(answer: &str, close: bool) -> Result<serde_json::Value, FetchError> {
     let at = server(answer.as_bytes().to_vec(), close).await;
-    client(&Config::default()).fetch_json(&format!("http://{at}/"), Trust::Named, BOUNDS).await
+    client(&NetworkConfig::default()).fetch_json(&format!("http://{at}/"), UrlTrust::Operator, BOUNDS).await
 }
 
 #[tokio::test]
@@ -146,9 +146,9 @@ async fn a_document_within_the_limits_is_returned() {
 #[tokio::test]
 async fn responses_beyond_the_limits_truncated_or_redirected_are_refused() {
     let long = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\"{}\"", "x".repeat(100));
-    assert!(matches!(fetch(&long, true).await, Err(FetchError::TooLong { .. })));
+    assert!(matches!(fetch(&long, true).await, Err(FetchError::TooLarge { .. })));
     let large = "HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n";
-    assert!(matches!(fetch(large, false).await, Err(FetchError::TooLong { .. })));
+    assert!(matches!(fetch(large, false).await, Err(FetchError::TooLarge { .. })));
     let cut = "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{}";
     assert!(matches!(fetch(cut, true).await, Err(FetchError::Failed { .. })));
     assert!(matches!(fetch(cut, false).await, Err(FetchError::Failed { .. })), "the timeout covers the body");
@@ -156,7 +156,7 @@ async fn responses_beyond_the_limits_truncated_or_redirected_are_refused() {
     let moved = "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
     assert!(matches!(fetch(moved, true).await, Err(FetchError::Status { status: 302, .. })));
     let text = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
-    assert!(matches!(fetch(text, true).await, Err(FetchError::Unreadable { .. })));
+    assert!(matches!(fetch(text, true).await, Err(FetchError::Invalid { .. })));
 }
 
 #[tokio::test]
@@ -164,40 +164,48 @@ async fn untrusted_urls_are_subject_to_the_address_policy() {
     let at = server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec(), true).await;
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
         let url = format!("http://{host}:{}/", at.port());
-        let closed = client(&Config::default()).get(&url, Trust::Told, BOUNDS).await;
+        let closed = client(&NetworkConfig::default()).get(&url, UrlTrust::Untrusted, BOUNDS).await;
         assert!(closed.is_err(), "{host}");
     }
-    let open = client(&Config { allowed_addresses: vec!["127.0.0.0/8".parse().unwrap()], ..Config::default() });
-    assert_eq!(open.get(&format!("http://localhost:{}/", at.port()), Trust::Told, BOUNDS).await.unwrap().status, 200);
+    let open =
+        client(&NetworkConfig { allowed_addresses: vec!["127.0.0.0/8".parse().unwrap()], ..NetworkConfig::default() });
+    assert_eq!(
+        open.get(&format!("http://localhost:{}/", at.port()), UrlTrust::Untrusted, BOUNDS).await.unwrap().status,
+        200
+    );
 }
 
 #[test]
 fn plain_http_to_another_machine_must_be_allowed_explicitly() {
-    let strict = client(&Config::default());
+    let strict = client(&NetworkConfig::default());
     for url in
         ["http://example.org/", "ftp://example.org/", "file:///etc/passwd", "https://a:b@example.org/", "x", "https://"]
     {
-        assert!(strict.vet(url).is_err(), "{url}");
+        assert!(strict.check_url(url).is_err(), "{url}");
     }
     for url in ["https://example.org/", "http://127.0.0.1:1/", "http://[::1]:1/", "http://localhost/"] {
-        assert!(strict.vet(url).is_ok(), "{url}");
+        assert!(strict.check_url(url).is_ok(), "{url}");
     }
-    assert!(client(&Config { allow_plaintext: true, ..Config::default() }).vet("http://example.org/").is_ok());
+    assert!(
+        client(&NetworkConfig { allow_plaintext: true, ..NetworkConfig::default() })
+            .check_url("http://example.org/")
+            .is_ok()
+    );
 }
 
 #[test]
 fn a_ca_file_without_a_certificate_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for ca in [file.path(), std::path::Path::new("/nowhere/ca.pem")] {
-        let config = Config { ca: Some(ca.into()), ..Config::default() };
-        let problems = Client::build(&config, Arc::default()).unwrap_err();
+        let config = NetworkConfig { ca: Some(ca.into()), ..NetworkConfig::default() };
+        let problems = FetchClient::build(&config, Arc::default()).unwrap_err();
         assert!(problems.iter().all(|problem| problem.starts_with("net.ca: ")), "{problems:?}");
     }
 }
 
 #[tokio::test]
 async fn only_the_configured_authority_is_trusted_besides_the_systems() {
-    install_crypto();
+    install_crypto_provider();
     let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = rustls_pki_types::PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der());
     let config = rustls::ServerConfig::builder().with_no_client_auth();
@@ -215,10 +223,10 @@ async fn only_the_configured_authority_is_trusted_besides_the_systems() {
     });
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), certificate.cert.pem()).unwrap();
-    let bounds = Bounds { size: Size::kib(1), time: Span::secs(10) };
+    let bounds = FetchLimits { size: ByteSize::from_kib(1), time: ConfigDuration::from_secs(10) };
     let fetch = async |ca: Option<&std::path::Path>, host: &str| {
-        let config = Config { ca: ca.map(Into::into), ..Config::default() };
-        client(&config).get(&format!("https://{host}:{port}/"), Trust::Named, bounds).await
+        let config = NetworkConfig { ca: ca.map(Into::into), ..NetworkConfig::default() };
+        client(&config).get(&format!("https://{host}:{port}/"), UrlTrust::Operator, bounds).await
     };
     assert_eq!(fetch(Some(file.path()), "localhost").await.unwrap().status, 200);
     assert!(fetch(None, "localhost").await.is_err());

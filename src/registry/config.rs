@@ -1,11 +1,11 @@
 //! Configuration of the agent sources: files by their path, remote sources as objects.
 //! The order of the list is the precedence.
 
-use super::MqttSettings;
+use super::MqttSourceConfig;
 use crate::{
-    net::Credential,
-    seal::Trusted,
-    unit::{FilePath, Size, Span},
+    net::SourceCredential,
+    signing::TrustedKeys,
+    values::{ByteSize, ConfigDuration, ConfigPath},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -14,18 +14,18 @@ use std::{borrow::Cow, fmt, sync::Arc};
 /// One source of agents. An earlier source of the list wins an id that several have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Source {
+pub enum SourceConfig {
     /// A remote source.
-    Remote(Box<Remote>),
+    Remote(Box<RemoteSourceConfig>),
     /// A file of agent documents, or a folder of such files.
-    Files(FilePath),
+    Files(ConfigPath),
 }
 
 /// Protocol of a remote source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "SourceKind")]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum SourceKind {
     /// An AIDIP registry: the list at `url`, each document at `url/{id}`.
     Aidip,
     /// An Agent Framework publisher: `/.well-known/agentframework/v1/agents` on the host of `url`, or `url` itself.
@@ -44,9 +44,9 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "RemoteSource")]
 #[serde(deny_unknown_fields)]
-pub struct Remote {
+pub struct RemoteSourceConfig {
     /// Protocol of the source.
-    pub kind: Kind,
+    pub kind: SourceKind,
     /// Address of the source: https, or http on this machine; brokers: mqtts://host:port, or mqtt:// on this machine.
     pub url: String,
     /// Name of the source in logs, metrics and admin pages; 1 to 64 letters, digits or ._:- . Default: its kind and
@@ -55,11 +55,11 @@ pub struct Remote {
     pub name: Option<String>,
     /// Credential that the gateway sends to the source. Default: none.
     #[serde(default)]
-    pub credential: Option<Credential>,
+    pub credential: Option<SourceCredential>,
     /// Poll interval, varied by ±10 %; 1s to 1d. Longer where the source's Cache-Control or Retry-After asks for it.
     /// Default 30s.
     #[serde(default = "poll")]
-    pub poll_interval: Span,
+    pub poll_interval: ConfigDuration,
     /// Whether agents are looked up individually when they are called, for a registry that is too large to copy.
     /// Results are cached for `poll`, and for `stale_after` while the registry is down. Such agents are in no list and
     /// no search, and every other source has precedence. Only for kind aidip. Default false.
@@ -67,10 +67,10 @@ pub struct Remote {
     pub on_demand: bool,
     /// Maximum duration of one fetch, redirects included; 100ms to 5m. Default 10s.
     #[serde(default = "timeout")]
-    pub fetch_timeout: Span,
+    pub fetch_timeout: ConfigDuration,
     /// Maximum size of one response; 1KiB to 256MiB. Default 16MiB.
     #[serde(default = "max_size")]
-    pub max_response_size: Size,
+    pub max_response_size: ByteSize,
     /// Maximum number of agents of the source; 1 to 200000. A poll with more is rejected as a whole. Default 100000.
     #[serde(default = "max_agents")]
     #[schemars(range(min = 1, max = 200_000))]
@@ -78,7 +78,7 @@ pub struct Remote {
     /// Time without a successful poll after which the source's agents are removed; 1s to 366d, null for never.
     /// Default 1d.
     #[serde(default = "stale_after")]
-    pub max_staleness: Option<Span>,
+    pub max_staleness: Option<ConfigDuration>,
     /// Loss guard: a poll that would remove more than this share of the source's agents (of 10 or more), or all of
     /// several, is withheld; 0 to 1, and 1 turns the guard off. Default 0.5.
     #[serde(default = "hold_loss")]
@@ -87,46 +87,46 @@ pub struct Remote {
     /// A withheld update is accepted when three consecutive polls over at least this time agree, or when an operator
     /// confirms it (POST /feeds/{name}/confirm on the admin listener); 0s to 1d. Default 5m.
     #[serde(default = "hold_for")]
-    pub hold_for: Span,
+    pub hold_for: ConfigDuration,
     /// File with the publishers' public keys (a JWK Set): a signed card whose signature is not valid under one of them
     /// is rejected. Default: signatures are not verified.
     #[serde(default)]
-    pub publisher_jwks: Option<FilePath>,
+    pub publisher_jwks: Option<ConfigPath>,
     /// Whether a card without a signature is rejected too; requires publisher_keys. Default false.
     #[serde(default)]
     pub require_signature: bool,
     /// How to connect to the broker; only for kind mqtt, which allows neither credential nor publisher_keys and no
     /// message of more than 256KiB.
     #[serde(default)]
-    pub mqtt: Option<MqttSettings>,
+    pub mqtt: Option<MqttSourceConfig>,
 }
 
 /// Bounds on the cache lifetimes that servers declare for their responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Caching {
+pub struct CacheBounds {
     /// Minimum lifetime of a cacheable response; at most 1h. Default 1s.
-    pub min_ttl: Span,
+    pub min_ttl: ConfigDuration,
     /// Maximum lifetime of a response; at most 1d. Default 1h.
-    pub max_ttl: Span,
+    pub max_ttl: ConfigDuration,
 }
 
-impl Default for Caching {
+impl Default for CacheBounds {
     fn default() -> Self {
-        Self { min_ttl: Span::secs(1), max_ttl: Span::secs(3_600) }
+        Self { min_ttl: ConfigDuration::from_secs(1), max_ttl: ConfigDuration::from_secs(3_600) }
     }
 }
 
-fn poll() -> Span {
-    Span::secs(30)
+fn poll() -> ConfigDuration {
+    ConfigDuration::from_secs(30)
 }
 
-fn timeout() -> Span {
-    Span::secs(10)
+fn timeout() -> ConfigDuration {
+    ConfigDuration::from_secs(10)
 }
 
-fn max_size() -> Size {
-    Size::kib(16 << 10)
+fn max_size() -> ByteSize {
+    ByteSize::from_kib(16 << 10)
 }
 
 fn max_agents() -> usize {
@@ -134,30 +134,30 @@ fn max_agents() -> usize {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the default of an optional setting")]
-fn stale_after() -> Option<Span> {
-    Some(Span::secs(86_400))
+fn stale_after() -> Option<ConfigDuration> {
+    Some(ConfigDuration::from_secs(86_400))
 }
 
 fn hold_loss() -> f64 {
     0.5
 }
 
-fn hold_for() -> Span {
-    Span::secs(300)
+fn hold_for() -> ConfigDuration {
+    ConfigDuration::from_secs(300)
 }
 
 /// Requirements on the signatures of a source's documents.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Proof {
+pub(super) struct SignaturePolicy {
     /// Trusted publishers: a document whose signature is not valid under one of their keys is rejected.
-    pub(super) trusted: Option<Arc<Trusted>>,
+    pub(super) trusted_keys: Option<Arc<TrustedKeys>>,
     /// Whether a document without a signature is rejected too.
-    pub(super) required: bool,
+    pub(super) require_signed: bool,
 }
 
-impl Kind {
+impl SourceKind {
     /// Returns the kind as written in the configuration.
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Aidip => "aidip",
             Self::AgentFramework => "agent_framework",
@@ -169,37 +169,37 @@ impl Kind {
     }
 }
 
-impl<'de> Deserialize<'de> for Source {
+impl<'de> Deserialize<'de> for SourceConfig {
     /// Written by hand, so that an error inside an object is reported with its position.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> de::Visitor<'de> for Either {
-            type Value = Source;
+            type Value = SourceConfig;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
                 to.write_str("a path, or an object with kind and url")
             }
 
-            fn visit_str<E: de::Error>(self, path: &str) -> Result<Source, E> {
-                path.parse().map(Source::Files).map_err(E::custom)
+            fn visit_str<E: de::Error>(self, path: &str) -> Result<SourceConfig, E> {
+                path.parse().map(SourceConfig::Files).map_err(E::custom)
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, members: A) -> Result<Source, A::Error> {
-                let remote = Remote::deserialize(de::value::MapAccessDeserializer::new(members))?;
-                Ok(Source::Remote(Box::new(remote)))
+            fn visit_map<A: de::MapAccess<'de>>(self, members: A) -> Result<SourceConfig, A::Error> {
+                let remote = RemoteSourceConfig::deserialize(de::value::MapAccessDeserializer::new(members))?;
+                Ok(SourceConfig::Remote(Box::new(remote)))
             }
         }
         from.deserialize_any(Either)
     }
 }
 
-impl JsonSchema for Source {
+impl JsonSchema for SourceConfig {
     fn schema_name() -> Cow<'static, str> {
         "Source".into()
     }
 
     fn json_schema(schemas: &mut SchemaGenerator) -> Schema {
-        let (remote, files) = (schemas.subschema_for::<Remote>(), schemas.subschema_for::<FilePath>());
+        let (remote, files) = (schemas.subschema_for::<RemoteSourceConfig>(), schemas.subschema_for::<ConfigPath>());
         json_schema!({
             "description": "A file or folder by its path, or a remote source as an object.",
             "anyOf": [remote, files],

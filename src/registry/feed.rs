@@ -9,81 +9,81 @@ use std::{sync::Arc, time::Duration};
 #[async_trait::async_trait]
 pub trait Feed: Send + 'static {
     /// Polls once. Parts that the result does not contain are unchanged.
-    async fn next(&mut self) -> Change;
+    async fn poll(&mut self) -> PollResult;
 
     /// Resolves when a poll before the next interval is worthwhile; never, for a feed that cannot know.
-    async fn wake(&mut self) {
+    async fn wait_for_update(&mut self) {
         std::future::pending().await
     }
 
     /// Acknowledges the last poll result: it is in force.
-    fn taken(&mut self) {}
+    fn acknowledge(&mut self) {}
 
     /// Discards the last poll result: the next poll reports everything again.
-    fn forget(&mut self) {}
+    fn reset(&mut self) {}
 
     /// Returns the delay that the source asks for before the next poll; the poller applies its own bounds.
-    fn again(&self) -> Option<Duration> {
+    fn requested_delay(&self) -> Option<Duration> {
         None
     }
 }
 
 /// Result of one poll.
 #[derive(Debug, Default)]
-pub struct Change {
+pub struct PollResult {
     /// The parts that changed.
-    pub parts: Vec<Part>,
+    pub parts: Vec<FeedPart>,
     /// Whether something is in the middle of changing, so that the next poll should come early.
-    pub soon: bool,
+    pub poll_soon: bool,
     /// Why the poll as a whole failed. Previous content stays; parts that are reported nevertheless are ingested.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
-impl Change {
+impl PollResult {
     /// Returns the result of a failed poll.
     pub fn failed(why: impl Into<String>) -> Self {
-        Self { trouble: Some(why.into()), ..Self::default() }
+        Self { error: Some(why.into()), ..Self::default() }
     }
 }
 
 /// One file, page or topic of a feed.
 #[derive(Debug)]
-pub struct Part {
+pub struct FeedPart {
     /// Name, unique within the feed and meant for operators.
     pub name: Arc<str>,
     /// What changed.
-    pub news: News,
+    pub update: PartUpdate,
 }
 
 /// Change of a part.
 #[derive(Debug)]
-pub enum News {
+pub enum PartUpdate {
     /// All documents that the part now has.
-    Whole(Vec<Document>),
+    Replaced(Vec<RawDocument>),
     /// The part cannot be read, for this reason: its previous content stays.
-    Kept(String),
+    Unreadable(String),
     /// The part can be read again, and its content is unchanged.
-    Steady,
+    ReadableAgain,
     /// The part is removed, and its agents with it.
-    Gone,
+    Removed,
 }
 
 /// One agent's document, not yet validated.
 #[derive(Debug)]
-pub struct Document {
+pub struct RawDocument {
     /// SHA-256 of the text: documents with equal digests are equal, and are not parsed again.
     pub digest: [u8; 32],
     /// The content.
-    pub body: Body,
+    pub body: DocumentBody,
 }
 
 /// Content of a document.
 #[derive(Debug)]
-pub enum Body {
+pub enum DocumentBody {
     /// JSON that is not parsed yet, and need not be if its digest is known.
     Text(Bytes),
     /// A value that was parsed from another format.
     Value(Value),
     /// Nothing that can be validated, and why.
-    Broken(String),
+    Invalid(String),
 }

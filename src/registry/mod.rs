@@ -3,69 +3,70 @@
 //! A source that fails loses no agents: what cannot be read keeps its last good content.
 //! The registry does not know what a route is or how a call uses it.
 
+mod agent_snapshot;
+mod aidip_lookup;
 mod catalogue;
+mod compile_documents;
+mod conditional_get;
 mod config;
-mod desk;
+mod document_parser;
 mod embedded;
 mod feed;
-mod file;
-mod health;
-mod intake;
-mod keep;
-mod kinds;
-mod lazy;
-mod looker;
-mod lookup;
-mod merge;
-mod mqtt;
-mod open;
+mod file_feed;
+mod http_feed;
+mod ingest;
+mod ingest_worker;
+mod json_scanner;
+mod last_known_good;
+mod lazy_lookup;
+mod merge_sources;
+mod mqtt_feed;
+mod open_sources;
+mod poller;
+mod source_health;
+mod source_manager;
+mod source_state;
 #[cfg(test)]
-mod plain;
-mod read;
-mod settle;
-mod snapshot;
-mod source;
-mod split;
-mod watch;
-mod web;
+mod test_feed;
 
-pub use catalogue::{Catalogue, Era};
-pub use config::{Caching, Kind, Remote, Source};
+pub use agent_snapshot::{AgentSnapshot, DocumentRejection};
+pub use aidip_lookup::{LookupSources, open_lookups};
+pub use catalogue::{Catalogue, Generation};
+pub use compile_documents::CompileRoute;
+pub use config::{CacheBounds, RemoteSourceConfig, SourceConfig, SourceKind};
 pub use embedded::{
-    Past, PublishConfig, Published, Publisher, PublisherRule, Registry, Restored, Saved, Stored, Taken, Told, When,
+    DocumentRevision, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
+    PublishedFeed, Publisher, PublisherRule, RejectedFile, WritePrecondition,
 };
-pub use feed::{Body, Change, Document, Feed, News, Part};
-pub use file::Files;
-pub use health::SourceHealth;
-pub use intake::{Look, Verdict};
-pub use lazy::{Lazy, Lookup, Memory};
-pub use lookup::{Lookups, lookups};
-pub use mqtt::{Mqtt, MqttSettings};
-pub use open::{Means, Sources, usual_folder};
-pub use settle::Compile;
-pub use snapshot::{Refusal, Snapshot};
-pub use source::Origin;
-pub use watch::Watch;
+pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
+pub use file_feed::FileFeed;
+pub use ingest::{IngestOutcome, SourcePoll};
+pub use lazy_lookup::{AgentLookup, LazyCatalogue, LookupTtl};
+pub use mqtt_feed::{MqttFeed, MqttSourceConfig};
+pub use open_sources::{OpenedSources, SourceDependencies, usual_folder};
+pub use source_health::SourceHealth;
+pub use source_manager::SourceManager;
+pub use source_state::SourceSpec;
 
-use crate::unit::Span;
+use crate::values::ConfigDuration;
 use std::path::PathBuf;
 
 /// Maximum number of agents in one gateway, over all sources.
-pub const MOST_AGENTS: usize = 200_000;
+pub const MAX_AGENTS: usize = 200_000;
 
 /// Configuration of the agent sources.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct AgentSourcesConfig {
     /// The sources in order of precedence: on a conflict of ids the earlier source wins.
-    pub from: Vec<Source>,
+    pub from: Vec<SourceConfig>,
     /// Interval between two polls of a file or folder.
-    pub poll: Span,
+    pub poll: ConfigDuration,
     /// Folder of the last known good agents of remote sources; `None` stores nothing.
     pub last_known_good: Option<PathBuf>,
     /// Bounds on the cache lifetimes that servers declare.
-    pub cache: Caching,
+    pub cache: CacheBounds,
     /// Whether the configuration is only checked: no remote source is contacted, and nothing is written.
-    pub rehearsal: bool,
+    pub check_only: bool,
 }
 
 #[cfg(test)]

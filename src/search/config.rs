@@ -1,6 +1,6 @@
 //! Configuration of the search: the embedding model and the ranking.
 
-use crate::unit::FilePath;
+use crate::values::ConfigPath;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -12,13 +12,13 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Search")]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub struct SearchConfig {
     /// Embedding model for semantic ranking: `builtin` (English, 128 dimensions), `off`, or the folder of another
     /// static model in the format of model2vec (config.json, tokenizer.json with WordPiece, model.safetensors of at
     /// most 512MiB). It costs its own size in memory, and its dimensions plus four bytes for each agent.
     /// Default: `builtin`.
     #[schemars(with = "String")]
-    pub model: Source,
+    pub model: ModelSource,
     /// Ranking of the agents that match a query's text. Default: `auto`.
     pub ranking: Ranking,
 }
@@ -26,17 +26,17 @@ pub struct Config {
 /// Where the embedding model comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Source {
+pub enum ModelSource {
     /// Compiled into the program.
     #[default]
     Builtin,
     /// No model.
     Off,
     /// The files of a folder.
-    Folder(FilePath),
+    Folder(ConfigPath),
 }
 
-impl FromStr for Source {
+impl FromStr for ModelSource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -49,7 +49,7 @@ impl FromStr for Source {
     }
 }
 
-impl TryFrom<String> for Source {
+impl TryFrom<String> for ModelSource {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -57,12 +57,12 @@ impl TryFrom<String> for Source {
     }
 }
 
-impl From<Source> for String {
-    fn from(source: Source) -> Self {
+impl From<ModelSource> for String {
+    fn from(source: ModelSource) -> Self {
         match source {
-            Source::Builtin => "builtin".to_owned(),
-            Source::Off => "off".to_owned(),
-            Source::Folder(path) => path.display().to_string(),
+            ModelSource::Builtin => "builtin".to_owned(),
+            ModelSource::Off => "off".to_owned(),
+            ModelSource::Folder(path) => path.display().to_string(),
         }
     }
 }

@@ -6,25 +6,25 @@
 //! numbering of agents, so that an update is one merge, a search is three passes over arrays, and the predicate runs
 //! only for the agents that a result page may contain.
 
-mod bits;
+mod agent_indexer;
+mod bitset;
 mod config;
-mod filter;
-mod lexicon;
-mod model;
-mod near;
-mod rank;
-mod read;
-mod state;
-mod vectors;
-mod words;
+mod embedding;
+mod embedding_table;
+mod facet_filter;
+mod fuzzy_match;
+mod index_snapshot;
+mod inverted_index;
+mod scoring;
+mod term_tokenizer;
 
-pub use config::{Config, Ranking, Source};
+pub use config::{ModelSource, Ranking, SearchConfig};
 
 use crate::agent::Agent;
 use arc_swap::ArcSwap;
-use model::Model;
-use rank::{Asked, Fit, Rule};
-use state::State;
+use embedding::EmbeddingModel;
+use index_snapshot::IndexSnapshot;
+use scoring::{PreparedQuery, ScoredSlot, ScoringMode};
 use std::{
     collections::BinaryHeap,
     fmt, iter,
@@ -33,7 +33,7 @@ use std::{
 
 /// Filters of a search; an agent must match all of them (R22).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filters {
+pub struct SearchFilters {
     /// Capabilities that the agent must have; compared case-insensitively.
     pub capabilities: Vec<String>,
     /// Tags that the agent must have; compared case-insensitively.
@@ -41,12 +41,12 @@ pub struct Filters {
     /// Language ranges, all of which the agent must match; agents without languages match every range (R15).
     pub languages: Vec<String>,
     /// Statuses to include; empty means active and deprecated.
-    pub status: Vec<Word>,
+    pub status: Vec<StatusFilter>,
 }
 
 /// A status in a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum StatusFilter {
     /// `active`
     Active,
     /// `inactive`
@@ -57,9 +57,9 @@ pub enum Word {
 
 /// A search request.
 #[derive(Clone, Debug, Default)]
-pub struct Query {
+pub struct SearchQuery {
     /// Filters that every hit matches.
-    pub filters: Filters,
+    pub filters: SearchFilters,
     /// Text that ranks the hits. If empty, hits are in the order of ids and have no scores.
     pub text: String,
     /// Number of hits to skip.
@@ -70,16 +70,16 @@ pub struct Query {
 
 /// Result of a search.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct SearchResults {
     /// Hits, the best first.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<SearchHit>,
     /// Whether there are more hits after these.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// One agent of a result.
 #[derive(Clone, Debug)]
-pub struct Hit {
+pub struct SearchHit {
     /// The agent.
     pub agent: Arc<Agent>,
     /// Score, 0 to 1; `None` if the query has no text to rank by.
@@ -90,27 +90,27 @@ pub struct Hit {
 ///
 /// [`SearchIndex::default`] has no embedding model: it ranks by BM25.
 #[derive(Default)]
-pub struct Index {
-    state: ArcSwap<State>,
+pub struct SearchIndex {
+    snapshot: ArcSwap<IndexSnapshot>,
     /// Serializes updates.
-    updating: Mutex<()>,
-    model: Option<Arc<Model>>,
+    update_lock: Mutex<()>,
+    model: Option<Arc<EmbeddingModel>>,
     ranking: Ranking,
 }
 
-impl Index {
+impl SearchIndex {
     /// Creates an index without agents.
     ///
     /// # Errors
     /// Returns every invalid value of `config`, by its key in that section.
-    pub fn new(config: &Config) -> Result<Self, Vec<String>> {
+    pub fn new(config: &SearchConfig) -> Result<Self, Vec<String>> {
         let model = match &config.model {
-            Source::Builtin => Model::builtin().map(Some),
-            Source::Off => Ok(None),
-            Source::Folder(folder) => Model::read(folder).map(Some),
+            ModelSource::Builtin => EmbeddingModel::builtin().map(Some),
+            ModelSource::Off => Ok(None),
+            ModelSource::Folder(folder) => EmbeddingModel::load(folder).map(Some),
         };
         let mut problems: Vec<String> = model.as_ref().err().map(|why| format!("model: {why}")).into_iter().collect();
-        if config.model == Source::Off && matches!(config.ranking, Ranking::Semantic | Ranking::Hybrid) {
+        if config.model == ModelSource::Off && matches!(config.ranking, Ranking::Semantic | Ranking::Hybrid) {
             problems.push("ranking: needs a model (write auto or text, or set model: builtin)".to_owned());
         }
         match model {
@@ -122,69 +122,75 @@ impl Index {
     /// Replaces the indexed agents; unchanged agents cost next to nothing. This may take long: call it on a thread that
     /// may block.
     pub fn update(&self, agents: Vec<Arc<Agent>>) {
-        let _alone = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = self.state.load_full().next(agents, self.model.as_deref());
-        self.state.store(Arc::new(next));
+        let _guard = self.update_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.snapshot.load_full().updated(agents, self.model.as_deref());
+        self.snapshot.store(Arc::new(next));
     }
 
     /// Returns the agents that match `query` and satisfy `visible`. Without a text to rank by, these are all agents
     /// that match the filters; with a text, only those that share a term or a meaning with it.
     ///
     /// `visible` is called for the best agents only, and at most once for each agent.
-    pub fn search(&self, query: &Query, visible: &dyn Fn(&Agent) -> bool) -> Found {
-        let state = self.state.load_full();
-        let wanted = filter::pass(&state, &query.filters);
-        let sees = |slot: u32| state.agents.get(slot as usize).filter(|agent| visible(agent));
+    pub fn search(&self, query: &SearchQuery, visible: &dyn Fn(&Agent) -> bool) -> SearchResults {
+        let snapshot = self.snapshot.load_full();
+        let matching = facet_filter::matching_slots(&snapshot, &query.filters);
+        let visible_agent = |slot: u32| snapshot.agents.get(slot as usize).filter(|agent| visible(agent));
         let end = query.skip.saturating_add(query.top).saturating_add(1);
-        let Some(asked) = Asked::new(&query.text, self.model.as_deref(), self.rule()) else {
-            let seen = wanted.iter().filter_map(sees).skip(query.skip).take(end - query.skip);
-            return Found::of(seen.map(|agent| Hit { agent: Arc::clone(agent), score: None }), query.top);
+        let Some(prepared) = PreparedQuery::new(&query.text, self.model.as_deref(), self.scoring_mode()) else {
+            let seen = matching.iter().filter_map(visible_agent).skip(query.skip).take(end - query.skip);
+            return SearchResults::from_hits(
+                seen.map(|agent| SearchHit { agent: Arc::clone(agent), score: None }),
+                query.top,
+            );
         };
-        let best = best(asked.fits(&state, &wanted), end, &|slot| sees(slot).is_some());
-        let agent = |fit: &Fit| Some((state.agents.get(fit.slot() as usize)?, fit.score()));
+        let best = best_visible(prepared.score_slots(&snapshot, &matching), end, &|slot| visible_agent(slot).is_some());
+        let agent = |fit: &ScoredSlot| Some((snapshot.agents.get(fit.slot() as usize)?, fit.score()));
         let hits = best.iter().skip(query.skip).filter_map(agent);
-        Found::of(hits.map(|(agent, score)| Hit { agent: Arc::clone(agent), score: Some(score) }), query.top)
+        SearchResults::from_hits(
+            hits.map(|(agent, score)| SearchHit { agent: Arc::clone(agent), score: Some(score) }),
+            query.top,
+        )
     }
 
-    fn rule(&self) -> Rule {
+    fn scoring_mode(&self) -> ScoringMode {
         match (self.ranking, &self.model) {
-            (Ranking::Text, _) | (_, None) => Rule::Text,
-            (Ranking::Semantic, _) => Rule::Semantic,
-            (Ranking::Auto | Ranking::Hybrid, _) => Rule::Hybrid,
+            (Ranking::Text, _) | (_, None) => ScoringMode::Text,
+            (Ranking::Semantic, _) => ScoringMode::Semantic,
+            (Ranking::Auto | Ranking::Hybrid, _) => ScoringMode::Hybrid,
         }
     }
 }
 
-impl Found {
+impl SearchResults {
     /// Takes the first `top` hits.
-    fn of(hits: impl Iterator<Item = Hit>, top: usize) -> Self {
-        let mut hits: Vec<Hit> = hits.take(top.saturating_add(1)).collect();
+    fn from_hits(hits: impl Iterator<Item = SearchHit>, top: usize) -> Self {
+        let mut hits: Vec<SearchHit> = hits.take(top.saturating_add(1)).collect();
         let more = hits.len() > top;
         hits.truncate(top);
-        Self { hits, more }
+        Self { hits, has_more: more }
     }
 }
 
 /// Returns the best `count` visible slots, the best first.
-fn best(fits: Vec<Fit>, count: usize, seen: &dyn Fn(u32) -> bool) -> Vec<Fit> {
-    let (mut heap, mut best) = (BinaryHeap::from(fits), Vec::new());
-    let mut tries = count.saturating_mul(4).max(256);
-    while best.len() < count && tries > 0 {
+fn best_visible(scored: Vec<ScoredSlot>, count: usize, visible: &dyn Fn(u32) -> bool) -> Vec<ScoredSlot> {
+    let (mut heap, mut best) = (BinaryHeap::from(scored), Vec::new());
+    let mut checks_left = count.saturating_mul(4).max(256);
+    while best.len() < count && checks_left > 0 {
         let Some(fit) = heap.pop() else { return best };
-        tries -= 1;
-        best.extend(seen(fit.slot()).then_some(fit));
+        checks_left -= 1;
+        best.extend(visible(fit.slot()).then_some(fit));
     }
     // If few agents are visible, popping would sort all of them: filter by visibility first.
     if best.len() < count {
-        heap.retain(|fit| seen(fit.slot()));
+        heap.retain(|fit| visible(fit.slot()));
         best.extend(iter::from_fn(|| heap.pop()).take(count - best.len()));
     }
     best
 }
 
-impl fmt::Debug for Index {
+impl fmt::Debug for SearchIndex {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let agents = self.state.load().agents.len();
+        let agents = self.snapshot.load().agents.len();
         to.debug_struct("SearchIndex").field("agents", &agents).field("ranking", &self.ranking).finish_non_exhaustive()
     }
 }

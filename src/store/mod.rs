@@ -2,14 +2,14 @@
 //! PostgreSQL database that several gateways share, behind the same traits. The store knows the owner and revision of a
 //! document; it does not validate its content or decide who may publish.
 
-mod address;
-mod plan;
+mod database_url;
+mod document_sql;
 mod postgres;
-mod sqlite;
+mod sqlite_documents;
 mod tasks;
 
-pub use address::Address;
-pub use tasks::{KeptTask, Tasks, open_tasks};
+pub use database_url::DatabaseUrl;
+pub use tasks::{StoredTask, TaskStore, open_tasks};
 
 use crate::fault::Result;
 use std::{fmt, path::PathBuf, sync::Arc};
@@ -17,47 +17,47 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 /// Maximum number of changes in a document's history; older ones are deleted.
-pub const KEPT_CHANGES: usize = 100;
+pub const MAX_HISTORY_CHANGES: usize = 100;
 /// Maximum size of a document's history in bytes, whatever the number of its changes.
-pub const KEPT_BYTES: usize = 8 << 20;
+pub const MAX_HISTORY_BYTES: usize = 8 << 20;
 /// Maximum number of removed documents that are remembered with their history.
-pub const KEPT_REMOVED: usize = 10_000;
+pub const MAX_REMOVED_DOCUMENTS: usize = 10_000;
 
 /// Store of documents.
 #[async_trait::async_trait]
-pub trait Store: fmt::Debug + Send + Sync {
+pub trait DocumentStore: fmt::Debug + Send + Sync {
     /// Writes or removes one document if the conditions of `write` hold; check and change are one transaction. The
     /// change is durable when this returns.
     ///
     /// # Errors
     /// `Overloaded` when the store cannot be reached or is too busy; the write may or may not have happened then.
-    async fn write(&self, write: Write) -> Result<std::result::Result<Written, Refused>>;
+    async fn write(&self, write: DocumentWrite) -> Result<std::result::Result<WriteEffect, WriteRefusal>>;
 
     /// Returns the document with this id.
     ///
     /// # Errors
     /// `Overloaded`, as for every method below.
-    async fn get(&self, id: &str) -> Result<Option<Kept>>;
+    async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>>;
 
     /// Returns at most `most` changes after `mark`, in order; without a mark, all documents.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn since(&self, mark: Option<&Mark>, most: usize) -> Result<Since>;
+    async fn changes_since(&self, mark: Option<&ChangeCursor>, most: usize) -> Result<ChangeBatch>;
 
     /// Returns the history of the document with this id, newest first.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn history(&self, id: &str, most: usize) -> Result<Vec<Past>>;
+    async fn history(&self, id: &str, most: usize) -> Result<Vec<HistoryEntry>>;
 
     /// Notified when documents may have changed, by this gateway or by another one that shares the store.
-    fn changes(&self) -> watch::Receiver<u64>;
+    fn watch_changes(&self) -> watch::Receiver<u64>;
 }
 
 /// A stored document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredDocument {
     /// Id of the document.
     pub id: Arc<str>,
     /// Text of the document, byte for byte as it was written.
@@ -74,7 +74,7 @@ pub struct Kept {
 
 /// Precondition of a write (RFC 9110 §13.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum When {
+pub enum WritePrecondition {
     /// None.
     #[default]
     Always,
@@ -87,52 +87,52 @@ pub enum When {
 
 /// A change to a document.
 #[derive(Clone, Debug)]
-pub struct Write {
+pub struct DocumentWrite {
     /// Id of the document.
     pub id: Arc<str>,
     /// The new text; `None` removes the document.
     pub document: Option<Arc<str>>,
     /// The writer.
-    pub by: Arc<str>,
+    pub writer: Arc<str>,
     /// Whether the writer may change a document of another owner.
     pub any_owner: bool,
     /// Precondition.
-    pub when: When,
+    pub precondition: WritePrecondition,
     /// Maximum number of documents of the owner, and of all owners.
-    pub most: (u32, u32),
+    pub limits: (u32, u32),
     /// Owner and creation time to set; `None` keeps them, and makes the writer the owner of a new document.
     pub restored: Option<(Arc<str>, OffsetDateTime)>,
 }
 
 /// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteEffect {
     /// The document is new.
-    Created(Kept),
+    Created(StoredDocument),
     /// The document was replaced, or is unchanged.
-    Updated(Kept),
+    Updated(StoredDocument),
     /// The document was removed, by the change with this number.
     Removed(u64),
 }
 
 /// Why a write was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum WriteRefusal {
     /// There is no document to remove.
-    NotThere,
+    NotFound,
     /// The document belongs to another owner.
-    NotYours,
+    NotOwner,
     /// The precondition does not hold.
-    Unexpected,
+    PreconditionFailed,
     /// The owner has the maximum number of documents.
-    OwnFull,
+    OwnerLimit,
     /// The store has the maximum number of documents.
-    Full,
+    TotalLimit,
 }
 
 /// Position of a reader in the sequence of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct ChangeCursor {
     /// Identity of the store: another store numbers its changes from the start.
     epoch: Arc<str>,
     /// Number of the last change that was read.
@@ -141,7 +141,7 @@ pub struct Mark {
     floor: u64,
 }
 
-impl Mark {
+impl ChangeCursor {
     /// Returns the number of the last change that was read.
     pub fn revision(&self) -> u64 {
         self.revision
@@ -150,46 +150,46 @@ impl Mark {
 
 /// A batch of changes.
 #[derive(Clone, Debug)]
-pub struct Since {
+pub struct ChangeBatch {
     /// The documents that were written or removed, each once.
-    pub changes: Vec<Change>,
+    pub changes: Vec<DocumentChange>,
     /// Position for reading on.
-    pub mark: Mark,
+    pub cursor: ChangeCursor,
     /// Whether earlier changes are void: this batch starts over with all documents.
-    pub whole: bool,
+    pub is_restart: bool,
     /// Whether more changes are available at once.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// Change of one document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum DocumentChange {
     /// The document was written.
-    Put(Kept),
+    Put(StoredDocument),
     /// The document with this id was removed.
-    Gone(Arc<str>),
+    Removed(Arc<str>),
 }
 
 /// One entry of a document's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Past {
+pub struct HistoryEntry {
     /// Time of the change.
     pub at: OffsetDateTime,
     /// The writer.
-    pub by: Arc<str>,
+    pub writer: Arc<str>,
     /// Text of the document after the change; `None` if it was removed.
     pub document: Option<Arc<str>>,
 }
 
 /// Location of a store.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum StoreLocation {
     /// A file on a local disk.
     File(PathBuf),
     /// A PostgreSQL database.
     Database {
         /// URL of the database.
-        address: Address,
+        address: DatabaseUrl,
         /// PEM file of certificate authorities to trust besides the system's.
         authorities: Option<PathBuf>,
     },
@@ -200,15 +200,15 @@ pub enum Place {
 ///
 /// # Errors
 /// The location can never be used as configured.
-pub async fn open(place: &Place) -> std::result::Result<Arc<dyn Store>, String> {
+pub async fn open_documents(place: &StoreLocation) -> std::result::Result<Arc<dyn DocumentStore>, String> {
     match place {
-        Place::File(path) => {
+        StoreLocation::File(path) => {
             let path = path.clone();
-            let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&path)).await;
+            let opened = tokio::task::spawn_blocking(move || sqlite_documents::SqliteDocumentStore::open(&path)).await;
             Ok(Arc::new(opened.map_err(|why| why.to_string())??))
         }
-        Place::Database { address, authorities } => {
-            Ok(Arc::new(postgres::Postgres::open(address, authorities.as_deref()).await?))
+        StoreLocation::Database { address, authorities } => {
+            Ok(Arc::new(postgres::PostgresDocumentStore::open(address, authorities.as_deref()).await?))
         }
     }
 }
@@ -217,10 +217,10 @@ pub async fn open(place: &Place) -> std::result::Result<Arc<dyn Store>, String> 
 ///
 /// # Errors
 /// Why the location cannot be used.
-pub fn check(place: &Place) -> std::result::Result<(), String> {
+pub fn check_location(place: &StoreLocation) -> std::result::Result<(), String> {
     match place {
-        Place::File(path) => sqlite::check(path),
-        Place::Database { address, authorities } => postgres::check(address, authorities.as_deref()),
+        StoreLocation::File(path) => sqlite_documents::check_file(path),
+        StoreLocation::Database { address, authorities } => postgres::check_url(address, authorities.as_deref()),
     }
 }
 

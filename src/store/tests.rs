@@ -5,22 +5,22 @@ use crate::fault::Code;
 use futures_util::future::join_all;
 use tempfile::TempDir;
 
-fn put(id: String) -> Write {
-    Write {
+fn put(id: String) -> DocumentWrite {
+    DocumentWrite {
         id: id.into(),
         document: Some("{}".into()),
-        by: "key:one".into(),
+        writer: "key:one".into(),
         any_owner: false,
-        when: When::Absent,
-        most: (1_000, 1_000),
+        precondition: WritePrecondition::Absent,
+        limits: (1_000, 1_000),
         restored: None,
     }
 }
 
-async fn file() -> (TempDir, PathBuf, Arc<dyn Store>) {
+async fn file() -> (TempDir, PathBuf, Arc<dyn DocumentStore>) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store.db");
-    let store = open(&Place::File(path.clone())).await.unwrap();
+    let store = open_documents(&StoreLocation::File(path.clone())).await.unwrap();
     (folder, path, store)
 }
 
@@ -30,11 +30,11 @@ async fn r17_writes_of_one_batch_are_refused_individually() {
     let writes = (0..200).map(|number| store.write(put(format!("a-{}", number % 100))));
     let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 100);
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(Refused::Unexpected)).count(), 100);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(WriteRefusal::PreconditionFailed)).count(), 100);
     let mut revisions: Vec<u64> = outcomes
         .into_iter()
         .filter_map(|outcome| match outcome {
-            Ok(Written::Created(kept)) => Some(kept.revision),
+            Ok(WriteEffect::Created(kept)) => Some(kept.revision),
             _ => None,
         })
         .collect();
@@ -49,13 +49,13 @@ async fn a_locked_file_refuses_some_writes_and_queues_a_bounded_number() {
     other.execute_batch("begin immediate").unwrap();
     let writes = (0..600).map(|number| store.write(put(format!("a-{number}"))));
     let (outcomes, ()) = tokio::join!(join_all(writes), async {
-        assert!(store.get("a-0").await.unwrap().is_none(), "reads do not wait");
+        assert!(store.get_document("a-0").await.unwrap().is_none(), "reads do not wait");
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         other.execute_batch("rollback").unwrap();
     });
     let (written, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.is_ok());
     assert!(written.len() >= 200 && refused.len() >= 200, "{} written, {} refused", written.len(), refused.len());
     assert!(refused.iter().all(|outcome| outcome.as_ref().is_err_and(|why| why.code() == Code::Overloaded)));
-    let kept = store.since(None, 1_000).await.unwrap().changes.len();
+    let kept = store.changes_since(None, 1_000).await.unwrap().changes.len();
     assert_eq!(kept, written.len(), "refused writes were not written");
 }

@@ -3,8 +3,8 @@
 
 use crate::{
     fault::{Code, Fault, Result},
-    net::Client,
-    unit::{Secret, SecretRef, Span},
+    net::FetchClient,
+    values::{ConfigDuration, Secret, SecretRef},
 };
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -15,10 +15,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 /// Maximum length of a callback URL, in bytes.
-const LONGEST: usize = 2_000;
+const MAX_URL_LENGTH: usize = 2_000;
 /// Delay after the first failed attempt, and the longest delay.
-const SOONEST: Duration = Duration::from_secs(1);
-const LATEST: Duration = Duration::from_secs(3_600);
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(3_600);
 
 /// Callbacks (webhooks) at the end of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -29,28 +29,28 @@ pub struct CallbackConfig {
     pub secret: SecretRef,
     /// Timeout of one attempt; 1s to 1m. Default: 10s.
     #[serde(default = "default_timeout")]
-    pub timeout: Span,
+    pub timeout: ConfigDuration,
     /// How long after a task's end delivery is retried; 1s to 7d. The task is kept at least as long. Default: 1h.
     #[serde(default = "default_give_up")]
-    pub give_up: Span,
+    pub give_up: ConfigDuration,
 }
 
-fn default_timeout() -> Span {
-    Span::secs(10)
+fn default_timeout() -> ConfigDuration {
+    ConfigDuration::from_secs(10)
 }
 
-fn default_give_up() -> Span {
-    Span::secs(3_600)
+fn default_give_up() -> ConfigDuration {
+    ConfigDuration::from_secs(3_600)
 }
 
 impl CallbackConfig {
     /// Returns every unusable value, by its path within this section.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if !(Span::secs(1)..=Span::secs(60)).contains(&self.timeout) {
+        if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(60)).contains(&self.timeout) {
             problems.push(format!("timeout: must be 1s to 1m, not {}", self.timeout));
         }
-        if !(Span::secs(1)..=Span::secs(7 * 86_400)).contains(&self.give_up) {
+        if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(7 * 86_400)).contains(&self.give_up) {
             problems.push(format!("give_up: must be 1s to 7d, not {}", self.give_up));
         }
         problems
@@ -58,22 +58,22 @@ impl CallbackConfig {
 }
 
 /// Delivers callbacks.
-pub(super) struct Teller {
+pub(super) struct CallbackSender {
     pub(super) config: CallbackConfig,
     key: hmac::Key,
-    client: Client,
+    client: FetchClient,
 }
 
-impl Teller {
+impl CallbackSender {
     /// Creates a sender with the configured secret.
     ///
     /// # Errors
     /// The secret cannot be used.
-    pub(super) fn new(config: &CallbackConfig, client: Client) -> std::result::Result<Self, Vec<String>> {
+    pub(super) fn new(config: &CallbackConfig, client: FetchClient) -> std::result::Result<Self, Vec<String>> {
         let refuse = |why: String| vec![format!("callbacks.secret: {why}")];
         let secret = config.secret.load().map_err(refuse)?;
-        let key =
-            key(&secret).ok_or_else(|| refuse("is too short (at least 16 bytes; whsec_ and Base64)".to_owned()))?;
+        let key = signing_key(&secret)
+            .ok_or_else(|| refuse("is too short (at least 16 bytes; whsec_ and Base64)".to_owned()))?;
         Ok(Self { config: config.clone(), key, client })
     }
 
@@ -81,19 +81,19 @@ impl Teller {
     ///
     /// # Errors
     /// `InvalidInput`, with what is required.
-    pub(super) fn admit(&self, url: &str) -> Result<()> {
+    pub(super) fn check_url(&self, url: &str) -> Result<()> {
         let refuse = |why: String| Err(Fault::new(Code::InvalidInput, format!("The callback URL {why}")));
-        if url.len() > LONGEST {
-            return refuse(format!("is too long (at most {LONGEST} bytes)"));
+        if url.len() > MAX_URL_LENGTH {
+            return refuse(format!("is too long (at most {MAX_URL_LENGTH} bytes)"));
         }
-        self.client.vet_told(url).or_else(refuse)
+        self.client.check_untrusted_url(url).or_else(refuse)
     }
 
     /// Makes one attempt to deliver a callback.
     ///
     /// # Errors
     /// Why it failed, for the log.
-    pub(super) async fn tell(&self, url: &str, id: &str, body: Vec<u8>) -> std::result::Result<(), String> {
+    pub(super) async fn deliver(&self, url: &str, id: &str, body: Vec<u8>) -> std::result::Result<(), String> {
         let at = OffsetDateTime::now_utc().unix_timestamp().to_string();
         let signed = [format!("{id}.{at}.").as_bytes(), &body].concat();
         let signature = format!("v1,{}", STANDARD.encode(hmac::sign(&self.key, &signed)));
@@ -102,7 +102,7 @@ impl Teller {
         for (name, value) in [("webhook-id", id), ("webhook-timestamp", &at), ("webhook-signature", &signature)] {
             headers.insert(name, HeaderValue::from_str(value).map_err(|why| why.to_string())?);
         }
-        match self.client.deliver(url, headers, body, self.config.timeout).await {
+        match self.client.post_json(url, headers, body, self.config.timeout).await {
             Ok(200..=299) => Ok(()),
             Ok(status) => Err(format!("receiver responded with status {status}")),
             Err(why) => Err(why.to_string()),
@@ -110,8 +110,8 @@ impl Teller {
     }
 
     /// Returns when the next attempt is due after `tries` failed ones; `None` after the retry period.
-    pub(super) fn next(&self, tries: u32, ended: OffsetDateTime) -> Option<OffsetDateTime> {
-        let wait = SOONEST.saturating_mul(1 << tries.min(12)).min(LATEST);
+    pub(super) fn next_attempt(&self, tries: u32, ended: OffsetDateTime) -> Option<OffsetDateTime> {
+        let wait = FIRST_RETRY_DELAY.saturating_mul(1 << tries.min(12)).min(MAX_RETRY_DELAY);
         // Half of the delay to all of it, by the randomness of a UUID.
         let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
         let wait = wait.mul_f64(0.5 + 0.5 * f64::from((high >> 48) as u16) / f64::from(u16::MAX));
@@ -120,7 +120,7 @@ impl Teller {
     }
 }
 
-fn key(secret: &Secret) -> Option<hmac::Key> {
+fn signing_key(secret: &Secret) -> Option<hmac::Key> {
     let text = secret.expose();
     let bytes = match text.strip_prefix("whsec_") {
         Some(encoded) => STANDARD.decode(encoded).ok()?,

@@ -2,8 +2,8 @@
 
 use super::callback::CallbackConfig;
 use crate::{
-    store::{self, Address, Place},
-    unit::{FilePath, Size, Span},
+    store::{self, DatabaseUrl, StoreLocation},
+    values::{ByteSize, ConfigDuration, ConfigPath},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,37 +12,37 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Tasks")]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub struct TaskConfig {
     /// SQLite file that stores tasks, on a local disk; created if missing. Not used with `database`. Default: the store
     /// of the section `registry`; without that section, gatepost.db beside the configuration file.
-    pub store: Option<FilePath>,
+    pub sqlite_file: Option<ConfigPath>,
     /// Default of `store`, resolved relative to the configuration file as every path is.
     #[serde(skip)]
-    pub(super) usual: FilePath,
+    pub(super) default_store: ConfigPath,
     /// PostgreSQL database that several gateways share, as in the section `registry`. Default: that section's.
-    pub database: Option<Address>,
+    pub database: Option<DatabaseUrl>,
     /// PEM file of certificate authorities to trust besides the system's for the database. Default: only the system's.
-    pub database_ca: Option<FilePath>,
+    pub database_ca: Option<ConfigPath>,
     /// How long a task is kept after its end, unless its caller has more than `most_own`; 1s to 30d. Default: 1h.
-    pub keep: Span,
+    pub result_ttl: ConfigDuration,
     /// Poll interval that the gateway suggests to callers of a running task; 1s to 1h. Default: 2s.
-    pub poll: Span,
+    pub poll_interval: ConfigDuration,
     /// Longest time a caller may ask a call to wait before it becomes a task (`Prefer: wait`); 0s to 10m. Default: 60s.
-    pub max_wait: Span,
+    pub max_wait: ConfigDuration,
     /// Maximum size of a task's result; 1KiB to 16MiB. A larger response fails the task. Default: 1MiB.
-    pub max_result: Size,
+    pub max_result_size: ByteSize,
     /// Maximum number of tasks of one caller; 1 to 100000. At the limit the oldest ended tasks are deleted; if none has
     /// ended, the call is refused. Default: 1000.
-    pub most_own: u32,
+    pub max_tasks_per_caller: u32,
     /// Maximum number of tasks of all callers; 1 to 1000000. Default: 100000.
-    pub most_in_all: u32,
+    pub max_tasks: u32,
     /// Maximum number of running tasks in one gateway; 1 to 100000. Default: 1000.
-    pub most_running: u32,
+    pub max_running: u32,
     /// Lease of a gateway that shares the database: without a heartbeat for this long, it counts as dead and its tasks
     /// as failed; 1s to 10m. Default: 15s.
-    pub lease: Span,
+    pub lease_ttl: ConfigDuration,
     /// Resumable streams. Null turns them off: a call ends with its connection. Default: on.
-    pub resume: Option<Resume>,
+    pub resume: Option<StreamResumeConfig>,
     /// Callbacks (webhooks) at the end of a task. Default: none; a call that asks for one is refused.
     pub callbacks: Option<CallbackConfig>,
 }
@@ -51,69 +51,74 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Resume")]
 #[serde(deny_unknown_fields, default)]
-pub struct Resume {
+pub struct StreamResumeConfig {
     /// How long an agent's stream continues after its caller disconnected, and how long events are kept after the end;
     /// 1s to 10m. Default: 30s.
-    pub window: Span,
+    pub window: ConfigDuration,
     /// Maximum size of the buffered events of one stream or task; 1KiB to 16MiB. Default: 256KiB.
-    pub size: Size,
+    pub max_size: ByteSize,
     /// Maximum number of buffered events of one stream or task; 1 to 100000. Default: 1000.
-    pub events: u32,
+    pub max_events: u32,
     /// Maximum number of concurrent resumable streams; 0 to 100000. Further streams are not resumable. Default: 1000.
-    pub most: u32,
+    pub max_streams: u32,
 }
 
-impl Default for Resume {
+impl Default for StreamResumeConfig {
     fn default() -> Self {
-        Self { window: Span::secs(30), size: Size::kib(256), events: 1_000, most: 1_000 }
+        Self {
+            window: ConfigDuration::from_secs(30),
+            max_size: ByteSize::from_kib(256),
+            max_events: 1_000,
+            max_streams: 1_000,
+        }
     }
 }
 
-impl Default for Config {
+impl Default for TaskConfig {
     fn default() -> Self {
         Self {
-            store: None,
-            usual: "gatepost.db".parse().unwrap_or_else(|_| FilePath::from("gatepost.db")),
+            sqlite_file: None,
+            default_store: "gatepost.db".parse().unwrap_or_else(|_| ConfigPath::from("gatepost.db")),
             database: None,
             database_ca: None,
-            keep: Span::secs(3_600),
-            poll: Span::secs(2),
-            max_wait: Span::secs(60),
-            max_result: Size::kib(1_024),
-            most_own: 1_000,
-            most_in_all: 100_000,
-            most_running: 1_000,
-            lease: Span::secs(15),
-            resume: Some(Resume::default()),
+            result_ttl: ConfigDuration::from_secs(3_600),
+            poll_interval: ConfigDuration::from_secs(2),
+            max_wait: ConfigDuration::from_secs(60),
+            max_result_size: ByteSize::from_kib(1_024),
+            max_tasks_per_caller: 1_000,
+            max_tasks: 100_000,
+            max_running: 1_000,
+            lease_ttl: ConfigDuration::from_secs(15),
+            resume: Some(StreamResumeConfig::default()),
             callbacks: None,
         }
     }
 }
 
-impl Config {
+impl TaskConfig {
     /// Returns every unusable value, by its path within this section; checks nothing outside of it.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut span = |path: &str, value: Span, (least, most): (Span, Span)| {
+        let mut span = |path: &str, value: ConfigDuration, (least, most): (ConfigDuration, ConfigDuration)| {
             if !(least..=most).contains(&value) {
                 problems.push(format!("{path}: must be {least} to {most}, not {value}"));
             }
         };
-        span("keep", self.keep, (Span::secs(1), Span::secs(30 * 86_400)));
-        span("poll", self.poll, (Span::secs(1), Span::secs(3_600)));
-        span("max_wait", self.max_wait, (Span::secs(0), Span::secs(600)));
-        span("lease", self.lease, (Span::secs(1), Span::secs(600)));
+        span("keep", self.result_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(30 * 86_400)));
+        span("poll", self.poll_interval, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(3_600)));
+        span("max_wait", self.max_wait, (ConfigDuration::from_secs(0), ConfigDuration::from_secs(600)));
+        span("lease", self.lease_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
         if let Some(resume) = &self.resume {
-            span("resume.window", resume.window, (Span::secs(1), Span::secs(600)));
+            span("resume.window", resume.window, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
         }
-        let mut size = |path: &str, value: Size| {
-            if !(Size::kib(1)..=Size::kib(16 << 10)).contains(&value) {
+        let mut size = |path: &str, value: ByteSize| {
+            if !(ByteSize::from_kib(1)..=ByteSize::from_kib(16 << 10)).contains(&value) {
                 problems.push(format!("{path}: must be 1KiB to 16MiB, not {value}"));
             }
         };
-        size("max_result", self.max_result);
+        size("max_result", self.max_result_size);
         if let Some(resume) = &self.resume {
-            size("resume.size", resume.size);
+            size("resume.size", resume.max_size);
         }
         let resume = self.resume.clone().unwrap_or_default();
         let mut count = |path: &str, value: u32, (least, most): (u32, u32)| {
@@ -121,11 +126,11 @@ impl Config {
                 problems.push(format!("{path}: must be {least} to {most}, not {value}"));
             }
         };
-        count("most_own", self.most_own, (1, 100_000));
-        count("most_in_all", self.most_in_all, (1, 1_000_000));
-        count("most_running", self.most_running, (1, 100_000));
-        count("resume.events", resume.events, (1, 100_000));
-        count("resume.most", resume.most, (0, 100_000));
+        count("most_own", self.max_tasks_per_caller, (1, 100_000));
+        count("most_in_all", self.max_tasks, (1, 1_000_000));
+        count("most_running", self.max_running, (1, 100_000));
+        count("resume.events", resume.max_events, (1, 100_000));
+        count("resume.most", resume.max_streams, (0, 100_000));
         if self.database_ca.is_some() && self.database.is_none() {
             problems.push("database_ca: has no effect without database (set database as well)".to_owned());
         }
@@ -136,21 +141,22 @@ impl Config {
 
     /// Returns the location of the task store: as configured here, else `published` (the document store), else the
     /// default file.
-    pub fn place(&self, published: Option<Place>) -> Place {
-        match (&self.database, &self.store) {
-            (Some(address), _) => Place::Database {
+    pub fn store_location(&self, published: Option<StoreLocation>) -> StoreLocation {
+        match (&self.database, &self.sqlite_file) {
+            (Some(address), _) => StoreLocation::Database {
                 address: address.clone(),
                 authorities: self.database_ca.as_ref().map(|path| path.to_path_buf()),
             },
-            (None, Some(path)) => Place::File(path.to_path_buf()),
-            (None, None) => published.unwrap_or_else(|| Place::File(self.usual.to_path_buf())),
+            (None, Some(path)) => StoreLocation::File(path.to_path_buf()),
+            (None, None) => published.unwrap_or_else(|| StoreLocation::File(self.default_store.to_path_buf())),
         }
     }
 
     /// As [`TaskConfig::problems`], and the problems of the store that show without creating or reaching it.
-    pub fn check(&self, published: Option<Place>) -> Vec<String> {
+    pub fn check(&self, published: Option<StoreLocation>) -> Vec<String> {
         let mut problems = self.problems();
-        problems.extend(store::check(&self.place(published)).err().map(|why| format!("store: {why}")));
+        problems
+            .extend(store::check_location(&self.store_location(published)).err().map(|why| format!("store: {why}")));
         let secret = self.callbacks.as_ref().and_then(|callbacks| callbacks.secret.load().err());
         problems.extend(secret.map(|why| format!("callbacks.secret: {why}")));
         problems

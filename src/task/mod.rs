@@ -4,22 +4,22 @@
 
 mod callback;
 mod config;
-mod desk;
-mod events;
-mod follower;
-mod house;
-mod live;
-mod make;
-mod record;
-mod shelf;
+mod event_buffer;
+mod event_reader;
+mod maintenance;
+mod running_task;
+mod sse_splitter;
+mod task_builder;
+mod task_manager;
+mod task_record;
 
 pub use callback::CallbackConfig;
-pub use config::{Config, Resume};
-pub use desk::{Desk, New, Services};
-pub use events::position;
-pub use follower::{Follower, Next};
-pub use live::Live;
-pub use record::{Answer, Outcome, State, Task};
+pub use config::{StreamResumeConfig, TaskConfig};
+pub use event_reader::{EventReader, NextEvent};
+pub use running_task::RunningTask;
+pub use sse_splitter::parse_event_id;
+pub use task_manager::{NewTask, TaskManager, TaskServices};
+pub use task_record::{AgentReply, Task, TaskOutcome, TaskState};
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,15 @@
 //! Event splitting, the event buffer and its readers; tasks in a SQLite store; callback URLs.
 
 use super::{
-    callback::{CallbackConfig, Teller},
-    events::{Cutter, Piece},
-    shelf::{Room, Shelf},
+    callback::{CallbackConfig, CallbackSender},
+    event_buffer::{EventBuffer, EventLimits},
+    sse_splitter::{EventChunk, SseSplitter},
     *,
 };
 use crate::{
     fault::{Code, Fault},
-    net::{self, AddressPolicy, Client},
-    store::Place,
+    net::{self, AddressPolicy, FetchClient},
+    store::StoreLocation,
     telemetry::Metrics,
 };
 use bytes::Bytes;
@@ -17,9 +17,9 @@ use std::{sync::Arc, time::Duration};
 use tempfile::TempDir;
 
 fn cut(chunks: &[&str]) -> Vec<String> {
-    let mut splitter = Cutter::default();
-    let mut pieces: Vec<Piece> = chunks.iter().flat_map(|chunk| splitter.push(chunk.as_bytes(), 64)).collect();
-    pieces.extend(splitter.rest());
+    let mut splitter = SseSplitter::default();
+    let mut pieces: Vec<EventChunk> = chunks.iter().flat_map(|chunk| splitter.push(chunk.as_bytes(), 64)).collect();
+    pieces.extend(splitter.finish());
     pieces.iter().map(|piece| String::from_utf8_lossy(&piece.bytes).into_owned()).collect()
 }
 
@@ -57,108 +57,109 @@ fn r80_an_event_beyond_the_limit_passes_in_parts_without_losing_a_byte() {
 #[test]
 fn r80_many_short_events_in_one_chunk_are_split_in_linear_time() {
     let began = std::time::Instant::now();
-    let mut splitter = Cutter::default();
+    let mut splitter = SseSplitter::default();
     let pieces = splitter.push("a\n\n".repeat(400_000).as_bytes(), 1 << 20);
     assert_eq!((pieces.len(), pieces.last().unwrap().number), (400_000, 400_000));
-    assert!(splitter.rest().is_none());
+    assert!(splitter.finish().is_none());
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
 #[test]
 fn r80_only_event_ids_of_the_gateway_are_parsed() {
-    assert_eq!(position(""), Some(0));
-    assert_eq!(position("7"), Some(7));
-    assert_eq!(position("7-own-id"), Some(7));
+    assert_eq!(parse_event_id(""), Some(0));
+    assert_eq!(parse_event_id("7"), Some(7));
+    assert_eq!(parse_event_id("7-own-id"), Some(7));
     for wrong in ["own", "-7", "+7", " 7", "7x", "99999999999999999999", "-"] {
-        assert_eq!(position(wrong), None, "{wrong}");
+        assert_eq!(parse_event_id(wrong), None, "{wrong}");
     }
 }
 
-fn piece(number: u64, size: usize) -> Piece {
-    Piece { number, bytes: Bytes::from(vec![b'x'; size]), ends: true }
+fn piece(number: u64, size: usize) -> EventChunk {
+    EventChunk { number, bytes: Bytes::from(vec![b'x'; size]), ends_event: true }
 }
 
 #[test]
 fn r80_a_reader_never_skips_evicted_events_silently() {
-    let mut buffer = Shelf::new(Room { size: 100, events: 4, lossless: false });
+    let mut buffer = EventBuffer::new(EventLimits { max_bytes: 100, max_events: 4, lossless: false });
     for number in 1..=6 {
-        buffer.put(piece(number, 10));
+        buffer.push(piece(number, 10));
     }
-    assert_eq!(buffer.behind(6), Some(6));
-    assert_eq!(buffer.behind(2), Some(2), "the event evicted last: nothing is missing");
-    assert_eq!(buffer.behind(1), None);
-    assert_eq!(buffer.behind(0), None);
-    assert_eq!(buffer.behind(7), None, "no such event");
-    assert!(buffer.read(1).is_err() && buffer.read(2).unwrap().is_some() && buffer.read(6).unwrap().is_none());
+    assert_eq!(buffer.index_after(6), Some(6));
+    assert_eq!(buffer.index_after(2), Some(2), "the event evicted last: nothing is missing");
+    assert_eq!(buffer.index_after(1), None);
+    assert_eq!(buffer.index_after(0), None);
+    assert_eq!(buffer.index_after(7), None, "no such event");
+    assert!(buffer.get(1).is_err() && buffer.get(2).unwrap().is_some() && buffer.get(6).unwrap().is_none());
 }
 
 #[test]
 fn r80_a_reader_without_a_position_starts_with_the_oldest_complete_event() {
-    let mut buffer = Shelf::new(Room { size: 100, events: 2, lossless: false });
-    assert_eq!(buffer.oldest(), 0);
-    buffer.put(Piece { ends: false, ..piece(1, 10) });
-    buffer.put(piece(1, 10));
-    assert_eq!(buffer.oldest(), 0);
-    buffer.put(piece(2, 10));
-    assert_eq!(buffer.oldest(), 2, "half of the first event was evicted");
-    buffer.put(piece(3, 10));
-    assert_eq!(buffer.oldest(), 2);
+    let mut buffer = EventBuffer::new(EventLimits { max_bytes: 100, max_events: 2, lossless: false });
+    assert_eq!(buffer.oldest_index(), 0);
+    buffer.push(EventChunk { ends_event: false, ..piece(1, 10) });
+    buffer.push(piece(1, 10));
+    assert_eq!(buffer.oldest_index(), 0);
+    buffer.push(piece(2, 10));
+    assert_eq!(buffer.oldest_index(), 2, "half of the first event was evicted");
+    buffer.push(piece(3, 10));
+    assert_eq!(buffer.oldest_index(), 2);
 }
 
 #[test]
 fn r80_a_lossless_buffer_evicts_no_unread_event() {
-    let mut buffer = Shelf::new(Room { size: 30, events: 100, lossless: true });
+    let mut buffer = EventBuffer::new(EventLimits { max_bytes: 30, max_events: 100, lossless: true });
     for number in 1..=3 {
         assert!(buffer.fits(&piece(number, 10)));
-        buffer.put(piece(number, 10));
+        buffer.push(piece(number, 10));
     }
     assert!(!buffer.fits(&piece(4, 10)));
-    buffer.read(0).unwrap();
+    buffer.get(0).unwrap();
     assert!(buffer.fits(&piece(4, 10)) && !buffer.fits(&piece(4, 11)));
-    let mut empty = Shelf::new(Room { size: 30, events: 100, lossless: true });
+    let mut empty = EventBuffer::new(EventLimits { max_bytes: 30, max_events: 100, lossless: true });
     assert!(empty.fits(&piece(1, 1_000)), "a single chunk always fits");
-    empty.put(piece(1, 1_000));
+    empty.push(piece(1, 1_000));
     assert!(!empty.fits(&piece(2, 1)));
 }
 
-async fn manager(config: Config) -> (TempDir, Arc<Desk>) {
+async fn manager(config: TaskConfig) -> (TempDir, Arc<TaskManager>) {
     let folder = TempDir::new().unwrap();
-    let place = Some(Place::File(folder.path().join("tasks.db")));
-    let network = net::Config::default();
+    let place = Some(StoreLocation::File(folder.path().join("tasks.db")));
+    let network = net::NetworkConfig::default();
     let policy = Arc::new(AddressPolicy::default());
-    let services = Services { network: &network, policy, metrics: Metrics::new().unwrap() };
-    let manager = Desk::open(&config, place, &services).await.unwrap();
+    let services = TaskServices { network: &network, policy, metrics: Metrics::new().unwrap() };
+    let manager = TaskManager::open(&config, place, &services).await.unwrap();
     (folder, manager)
 }
 
-fn new<'a>(owner: &str) -> New<'a> {
+fn new<'a>(owner: &str) -> NewTask<'a> {
     let time = Duration::from_secs(60);
-    New { owner: owner.into(), agent: "a", operation: "", request: "r", time, callback: None }
+    NewTask { owner: owner.into(), agent: "a", operation: "", request_id: "r", time_limit: time, callback_url: None }
 }
 
 #[tokio::test]
 async fn r79_tasks_are_limited_per_caller_in_total_and_while_running() {
     let (_folder, manager) =
-        manager(Config { most_own: 2, most_in_all: 3, most_running: 4, ..Config::default() }).await;
-    let refused = |started: crate::fault::Result<Arc<Live>>| started.map(drop).unwrap_err().code();
-    let _one = manager.begin(new("one")).await.unwrap();
-    let _two = manager.begin(new("one")).await.unwrap();
-    assert_eq!(refused(manager.begin(new("one")).await), Code::RateLimited);
-    let _three = manager.begin(new("two")).await.unwrap();
-    assert_eq!(refused(manager.begin(new("three")).await), Code::Overloaded);
-    let streams = manager.stream(&new("four")).unwrap();
-    assert_eq!(manager.find("four", &streams.id()).await.unwrap().0.state, State::Working);
+        manager(TaskConfig { max_tasks_per_caller: 2, max_tasks: 3, max_running: 4, ..TaskConfig::default() }).await;
+    let refused = |started: crate::fault::Result<Arc<RunningTask>>| started.map(drop).unwrap_err().code();
+    let _one = manager.start_task(new("one")).await.unwrap();
+    let _two = manager.start_task(new("one")).await.unwrap();
+    assert_eq!(refused(manager.start_task(new("one")).await), Code::RateLimited);
+    let _three = manager.start_task(new("two")).await.unwrap();
+    assert_eq!(refused(manager.start_task(new("three")).await), Code::Overloaded);
+    let streams = manager.start_stream(&new("four")).unwrap();
+    assert_eq!(manager.find("four", &streams.id()).await.unwrap().0.state, TaskState::Working);
 }
 
 #[tokio::test]
 async fn r79_ended_tasks_make_room_for_new_ones_and_running_ones_do_not() {
-    let (_folder, manager) = manager(Config { most_own: 2, most_in_all: 4, ..Config::default() }).await;
-    let other = manager.begin(new("two")).await.unwrap();
-    let _running = manager.begin(new("one")).await.unwrap();
+    let (_folder, manager) =
+        manager(TaskConfig { max_tasks_per_caller: 2, max_tasks: 4, ..TaskConfig::default() }).await;
+    let other = manager.start_task(new("two")).await.unwrap();
+    let _running = manager.start_task(new("one")).await.unwrap();
     let mut before = None;
     for _ in 0..5 {
-        let live = manager.begin(new("one")).await.unwrap();
-        manager.end(&live, &Outcome::Canceled).await;
+        let live = manager.start_task(new("one")).await.unwrap();
+        manager.end_and_save(&live, &TaskOutcome::Canceled).await;
         if let Some(before) = before.replace(live.id()) {
             assert!(manager.store.get(&before).await.unwrap().is_none(), "the previous task was deleted");
         }
@@ -166,31 +167,36 @@ async fn r79_ended_tasks_make_room_for_new_ones_and_running_ones_do_not() {
             manager.store.get(&live.id()).await.unwrap().is_some() && manager.find("two", &other.id()).await.is_ok()
         );
     }
-    let _second = manager.begin(new("one")).await.unwrap();
-    assert_eq!(manager.begin(new("one")).await.unwrap_err().code(), Code::RateLimited);
+    let _second = manager.start_task(new("one")).await.unwrap();
+    assert_eq!(manager.start_task(new("one")).await.unwrap_err().code(), Code::RateLimited);
 }
 
 #[tokio::test]
 async fn r76_only_its_caller_finds_a_task_and_a_task_ends_once() {
-    let (_folder, manager) = manager(Config::default()).await;
-    let live = manager.begin(new("one")).await.unwrap();
+    let (_folder, manager) = manager(TaskConfig::default()).await;
+    let live = manager.start_task(new("one")).await.unwrap();
     let id = live.id();
     for (owner, id) in [("two", &*id), ("one", "0"), ("one", "../x"), ("one", &id.to_uppercase())] {
         let why = manager.find(owner, id).await.unwrap_err();
         assert_eq!((why.code(), why.message()), (Code::NotFound, "There is no such task"));
     }
-    let answer = Answer { status: 200, media: "application/json".into(), body: Bytes::from("{\"a\":1}"), cut: false };
-    manager.end(&live, &Outcome::Answered(answer)).await;
-    manager.end(&live, &Outcome::Failed(Fault::new(Code::Timeout, "late"))).await;
+    let answer = AgentReply {
+        status: 200,
+        media_type: "application/json".into(),
+        body: Bytes::from("{\"a\":1}"),
+        truncated: false,
+    };
+    manager.end_and_save(&live, &TaskOutcome::Completed(answer)).await;
+    manager.end_and_save(&live, &TaskOutcome::Failed(Fault::new(Code::Timeout, "late"))).await;
     let (task, _) = manager.find("one", &id).await.unwrap();
-    let view: serde_json::Value = serde_json::from_str(&task.view(Duration::from_secs(2))).unwrap();
+    let view: serde_json::Value = serde_json::from_str(&task.to_json(Duration::from_secs(2))).unwrap();
     assert_eq!((&view["status"], &view["result"]["a"]), (&"completed".into(), &1.into()), "{view}");
     assert!(view.get("pollInterval").is_none() && view["timeTaken"].is_number(), "{view}");
 }
 
 #[tokio::test]
 async fn r79_a_result_is_kept_byte_for_byte_however_deep_or_long() {
-    let (_folder, manager) = manager(Config::default()).await;
+    let (_folder, manager) = manager(TaskConfig::default()).await;
     let deep = format!("{}0{}", "[".repeat(5_000), "]".repeat(5_000));
     let cases = [
         (&*deep, "application/json", &*deep),
@@ -201,16 +207,17 @@ async fn r79_a_result_is_kept_byte_for_byte_however_deep_or_long() {
         ("two\nlines", "text/plain", "\"two\\nlines\""),
     ];
     for (body, media, read) in cases {
-        let live = manager.begin(new("one")).await.unwrap();
-        let (id, mut reader) = (live.id(), live.follow(1).unwrap());
-        let answer = Answer { status: 200, media: media.into(), body: body.to_owned().into(), cut: false };
-        manager.end(&live, &Outcome::Answered(answer)).await;
+        let live = manager.start_task(new("one")).await.unwrap();
+        let (id, mut reader) = (live.id(), live.read_after(1).unwrap());
+        let answer =
+            AgentReply { status: 200, media_type: media.into(), body: body.to_owned().into(), truncated: false };
+        manager.end_and_save(&live, &TaskOutcome::Completed(answer)).await;
         let read = if read.is_empty() { body.replace(['\n', '\r'], " ") } else { read.to_owned() };
-        let Next::Bytes(event, true) = reader.next().await else { panic!("no final event for {media}") };
+        let NextEvent::Bytes(event, true) = reader.next().await else { panic!("no final event for {media}") };
         assert_eq!(event.iter().filter(|byte| **byte == b'\n').count(), 4, "one line of data: {event:?}");
         let kept = manager.store.get(&id).await.unwrap().unwrap();
-        let kept = Task::read(&kept).unwrap_or_else(|| panic!("the stored task with {media} cannot be parsed"));
-        for view in [live.task(), kept].map(|task| task.view(Duration::from_secs(2))) {
+        let kept = Task::from_stored(&kept).unwrap_or_else(|| panic!("the stored task with {media} cannot be parsed"));
+        for view in [live.record(), kept].map(|task| task.to_json(Duration::from_secs(2))) {
             assert!(view.ends_with(&format!(",\"result\":{read}}}")), "{view}");
         }
     }
@@ -218,92 +225,95 @@ async fn r79_a_result_is_kept_byte_for_byte_however_deep_or_long() {
 
 #[tokio::test]
 async fn r94_a_failed_json_rpc_stream_ends_with_a_json_rpc_error() {
-    let (_folder, manager) = manager(Config::default()).await;
-    let live = manager.stream(&new("one")).unwrap();
-    let mut reader = live.follow(0).unwrap();
-    manager.close(&live, &Outcome::Failed(Fault::new(Code::AgentError, "died")), Some(&7.into()));
-    let Next::Bytes(error, true) = reader.next().await else { panic!("no final event") };
+    let (_folder, manager) = manager(TaskConfig::default()).await;
+    let live = manager.start_stream(&new("one")).unwrap();
+    let mut reader = live.read_after(0).unwrap();
+    manager.end_stream(&live, &TaskOutcome::Failed(Fault::new(Code::AgentError, "died")), Some(&7.into()));
+    let NextEvent::Bytes(error, true) = reader.next().await else { panic!("no final event") };
     let error = String::from_utf8(error.to_vec()).unwrap();
     assert!(error.starts_with("id: 1\ndata: {") && error.contains("\"id\":7") && error.contains("-32072"), "{error}");
 }
 
 #[tokio::test]
 async fn r80_a_reader_of_a_dead_gateways_task_can_resume_before_its_end() {
-    let (_folder, manager) = manager(Config::default()).await;
-    let live = manager.begin(new("one")).await.unwrap();
-    live.push(b"data: a\n\n").await;
+    let (_folder, manager) = manager(TaskConfig::default()).await;
+    let live = manager.start_task(new("one")).await.unwrap();
+    live.push_agent_bytes(b"data: a\n\n").await;
     let kept = manager.store.get(&live.id()).await.unwrap().unwrap();
-    let lost = make::lost(&kept, Duration::from_secs(60)).unwrap();
-    assert!(lost.last > live.task().last.max(2) && position(&lost.last.to_string()) == Some(lost.last));
+    let lost = task_builder::fail_orphaned_record(&kept, Duration::from_secs(60)).unwrap();
+    assert!(lost.last > live.record().last.max(2) && parse_event_id(&lost.last.to_string()) == Some(lost.last));
 }
 
 #[test]
 fn r79_a_gateway_that_lost_the_store_does_not_declare_others_dead() {
     let lease = Duration::from_secs(3_600);
-    let mut monitor = house::Pulse::default();
-    assert_eq!(monitor.patience(lease), lease, "at the start the normal lease applies");
-    monitor.felt(true, lease);
-    assert_eq!(monitor.patience(lease), lease);
-    monitor.felt(false, lease);
-    assert!(monitor.patience(lease) > 1_000 * lease);
-    monitor.felt(true, lease);
-    assert!(monitor.patience(lease) > 1_000 * lease, "the others get the length of a lease for a heartbeat");
+    let mut monitor = maintenance::LeaseMonitor::default();
+    assert_eq!(monitor.lease_of_others(lease), lease, "at the start the normal lease applies");
+    monitor.record_heartbeat(true, lease);
+    assert_eq!(monitor.lease_of_others(lease), lease);
+    monitor.record_heartbeat(false, lease);
+    assert!(monitor.lease_of_others(lease) > 1_000 * lease);
+    monitor.record_heartbeat(true, lease);
+    assert!(monitor.lease_of_others(lease) > 1_000 * lease, "the others get the length of a lease for a heartbeat");
 }
 
 #[tokio::test]
 async fn r80_a_reader_gets_all_events_after_its_position() {
-    let (_folder, manager) = manager(Config::default()).await;
-    let live = manager.stream(&new("one")).unwrap();
-    live.push(b"data: a\n\ndata: b\n\n").await;
-    let mut first = live.follow(0).unwrap();
-    assert_eq!(first.next().await, Next::Bytes("id: 1\ndata: a\n\n".into(), true));
+    let (_folder, manager) = manager(TaskConfig::default()).await;
+    let live = manager.start_stream(&new("one")).unwrap();
+    live.push_agent_bytes(b"data: a\n\ndata: b\n\n").await;
+    let mut first = live.read_after(0).unwrap();
+    assert_eq!(first.next().await, NextEvent::Bytes("id: 1\ndata: a\n\n".into(), true));
     drop(first);
-    live.push(b"data: c\n\n").await;
-    let mut coalesced = live.follow(0).unwrap();
-    let Next::Bytes(bytes, true) = coalesced.next().await else { panic!("no event") };
-    let all = coalesced.gather((bytes, true), 1 << 10);
+    live.push_agent_bytes(b"data: c\n\n").await;
+    let mut coalesced = live.read_after(0).unwrap();
+    let NextEvent::Bytes(bytes, true) = coalesced.next().await else { panic!("no event") };
+    let all = coalesced.coalesce((bytes, true), 1 << 10);
     assert_eq!(all, ("id: 1\ndata: a\n\nid: 2\ndata: b\n\nid: 3\ndata: c\n\n".into(), true));
-    let mut second = live.follow(1).unwrap();
-    assert_eq!(second.next().await, Next::Bytes("id: 2\ndata: b\n\n".into(), true));
-    assert_eq!(second.next().await, Next::Bytes("id: 3\ndata: c\n\n".into(), true));
-    manager.close(&live, &Outcome::Failed(Fault::new(Code::AgentError, "died")), None);
-    let Next::Bytes(error, true) = second.next().await else { panic!("no final event") };
+    let mut second = live.read_after(1).unwrap();
+    assert_eq!(second.next().await, NextEvent::Bytes("id: 2\ndata: b\n\n".into(), true));
+    assert_eq!(second.next().await, NextEvent::Bytes("id: 3\ndata: c\n\n".into(), true));
+    manager.end_stream(&live, &TaskOutcome::Failed(Fault::new(Code::AgentError, "died")), None);
+    let NextEvent::Bytes(error, true) = second.next().await else { panic!("no final event") };
     assert!(error.starts_with(b"id: 4\nevent: error\ndata: {\"error\""), "{error:?}");
-    assert_eq!(second.next().await, Next::End);
+    assert_eq!(second.next().await, NextEvent::End);
 }
 
 #[tokio::test]
 async fn r80_the_agents_stream_waits_while_its_events_are_unread() {
-    let resume = Resume { size: crate::unit::Size::kib(1), ..Resume::default() };
-    let (_folder, manager) = manager(Config { resume: Some(resume), ..Config::default() }).await;
-    let live = manager.stream(&new("one")).unwrap();
+    let resume = StreamResumeConfig { max_size: crate::values::ByteSize::from_kib(1), ..StreamResumeConfig::default() };
+    let (_folder, manager) = manager(TaskConfig { resume: Some(resume), ..TaskConfig::default() }).await;
+    let live = manager.start_stream(&new("one")).unwrap();
     let event = format!("data: {}\n\n", "x".repeat(400));
     let pushed = tokio::spawn({
         let (live, event) = (Arc::clone(&live), event.clone());
         async move {
             for _ in 0..10 {
-                live.push(event.as_bytes()).await;
+                live.push_agent_bytes(event.as_bytes()).await;
             }
-            live.rest().await;
+            live.finish_agent_stream().await;
         }
     });
-    let mut reader = live.follow(0).unwrap();
+    let mut reader = live.read_after(0).unwrap();
     for number in 1..=10 {
-        assert_eq!(reader.next().await, Next::Bytes(format!("id: {number}\n{event}").into(), true));
+        assert_eq!(reader.next().await, NextEvent::Bytes(format!("id: {number}\n{event}").into(), true));
     }
     pushed.await.unwrap();
-    assert!(live.follow(0).is_none(), "the start was evicted, and the reader is refused");
+    assert!(live.read_after(0).is_none(), "the start was evicted, and the reader is refused");
 }
 
-fn sender(allow: &[&str], secret: &str) -> Result<Teller, Vec<String>> {
-    crate::net::install_crypto();
+fn sender(allow: &[&str], secret: &str) -> Result<CallbackSender, Vec<String>> {
+    crate::net::install_crypto_provider();
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("secret");
     std::fs::write(&path, secret).unwrap();
     let policy = AddressPolicy::new(allow.iter().map(|range| range.parse().unwrap()).collect());
-    let client = Client::build(&net::Config::default(), Arc::new(policy.public_only())).unwrap();
+    let client = FetchClient::build(&net::NetworkConfig::default(), Arc::new(policy.public_only())).unwrap();
     let secret = format!("file:{}", path.display()).parse().unwrap();
-    Teller::new(&CallbackConfig { secret, timeout: "2s".parse().unwrap(), give_up: "1h".parse().unwrap() }, client)
+    CallbackSender::new(
+        &CallbackConfig { secret, timeout: "2s".parse().unwrap(), give_up: "1h".parse().unwrap() },
+        client,
+    )
 }
 
 #[test]
@@ -336,10 +346,10 @@ fn r79_callback_urls_with_internal_addresses_are_refused_before_any_request() {
         "/relative",
         "",
     ] {
-        assert_eq!(sender.admit(url).unwrap_err().code(), Code::InvalidInput, "{url}");
+        assert_eq!(sender.check_url(url).unwrap_err().code(), Code::InvalidInput, "{url}");
     }
-    assert!(sender.admit(&format!("https://example.com/{}", "x".repeat(3_000))).is_err());
-    sender.admit("https://example.com/hook?a=b").unwrap();
+    assert!(sender.check_url(&format!("https://example.com/{}", "x".repeat(3_000))).is_err());
+    sender.check_url("https://example.com/hook?a=b").unwrap();
 }
 
 #[test]
@@ -354,23 +364,23 @@ fn r130_a_signing_key_that_is_too_short_is_refused_without_repeating_it() {
 fn r79_callback_retries_are_delayed_longer_each_time_and_end() {
     let sender = sender(&["127.0.0.0/8"], "0123456789abcdef").unwrap();
     let now = time::OffsetDateTime::now_utc();
-    let (first, sixth) = (sender.next(0, now).unwrap(), sender.next(6, now).unwrap());
+    let (first, sixth) = (sender.next_attempt(0, now).unwrap(), sender.next_attempt(6, now).unwrap());
     assert!(first - now < Duration::from_secs(2) && sixth - now > Duration::from_secs(20), "{first} {sixth}");
-    assert!(sender.next(3, now - Duration::from_secs(3_600)).is_none());
+    assert!(sender.next_attempt(3, now - Duration::from_secs(3_600)).is_none());
 }
 
 #[test]
 fn every_problem_of_the_section_has_its_path() {
-    let bad = Config {
-        keep: "0s".parse().unwrap(),
-        lease: "1d".parse().unwrap(),
-        max_result: "1B".parse().unwrap(),
-        most_running: 0,
-        resume: Some(Resume { window: "1d".parse().unwrap(), ..Resume::default() }),
-        ..Config::default()
+    let bad = TaskConfig {
+        result_ttl: "0s".parse().unwrap(),
+        lease_ttl: "1d".parse().unwrap(),
+        max_result_size: "1B".parse().unwrap(),
+        max_running: 0,
+        resume: Some(StreamResumeConfig { window: "1d".parse().unwrap(), ..StreamResumeConfig::default() }),
+        ..TaskConfig::default()
     };
     let paths: Vec<String> =
         bad.problems().iter().map(|problem| problem.split(':').next().unwrap().to_owned()).collect();
     assert_eq!(paths, ["keep", "lease", "resume.window", "max_result", "most_running"]);
-    assert_eq!(Config::default().problems(), Vec::<String>::new());
+    assert_eq!(TaskConfig::default().problems(), Vec::<String>::new());
 }

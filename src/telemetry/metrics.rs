@@ -1,11 +1,11 @@
 //! The metrics of a gateway, created once and held as handles: counting during a call needs no lookup.
 
 use super::{
-    calls::{AgentMetrics, Calls, Group},
-    collect::CallsCollector,
-    feeds::FeedMetrics,
-    labels::{AgentState, Connection, Limit, label},
-    register::{Register, Tally, bump, names},
+    agent_metrics::{AgentMetrics, CallSeries, CallerClass},
+    agent_metrics_collector::AgentMetricsCollector,
+    metric_labels::{AgentState, Connection, Limit, label},
+    metric_registration::{GaugeGuard, MetricBuilder, increment, names},
+    source_metrics::SourceMetrics,
 };
 use crate::agent::{Agent, AgentId};
 use prometheus::{Gauge, IntCounter, IntGauge, Registry, TextEncoder, process_collector::ProcessCollector};
@@ -18,12 +18,12 @@ pub struct MetricsConfig {
     /// Maximum number of agents with their own value of the label `agent`; agents called later share `other`.
     /// 0 to 100000. Default 1000.
     #[schemars(range(min = 0, max = 100_000))]
-    pub most_agents: usize,
+    pub max_agent_labels: usize,
 }
 
 impl Default for MetricsConfig {
     fn default() -> Self {
-        Self { most_agents: 1_000 }
+        Self { max_agent_labels: 1_000 }
     }
 }
 
@@ -32,21 +32,21 @@ impl Default for MetricsConfig {
 pub struct Metrics {
     registry: Registry,
     events: Box<[IntCounter]>,
-    calls: Arc<Calls>,
+    calls: Arc<CallSeries>,
     unknown: Arc<AgentMetrics>,
     in_flight: IntGauge,
-    open: IntGauge,
-    tasks: IntGauge,
+    open_connections: IntGauge,
+    running_tasks: IntGauge,
     connections: Box<[IntCounter]>,
     agents: Box<[IntGauge]>,
-    config_ok: IntGauge,
-    config_loaded: IntGauge,
-    limited: Box<[IntCounter]>,
-    shed: Box<[IntCounter]>,
-    shedding: Gauge,
-    waits: Gauge,
-    dropped: IntCounter,
-    feeds: FeedMetrics,
+    config_reload_successful: IntGauge,
+    config_reload_timestamp: IntGauge,
+    limited_requests: Box<[IntCounter]>,
+    load_shed_requests: Box<[IntCounter]>,
+    load_shed_level: Gauge,
+    run_queue_delay: Gauge,
+    dropped_log_entries: IntCounter,
+    sources: SourceMetrics,
 }
 
 /// The values of the label `priority`.
@@ -95,137 +95,137 @@ impl Metrics {
     /// The registry rejects a metric, which is a defect.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
-        let calls = Calls::new();
-        registry.register(Box::new(CallsCollector::new(Arc::clone(&calls))?))?;
+        let calls = CallSeries::new();
+        registry.register(Box::new(AgentMetricsCollector::new(Arc::clone(&calls))?))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let with = Register(&registry);
-        with.build()?;
+        let with = MetricBuilder(&registry);
+        with.register_build_info()?;
         Ok(Arc::new(Self {
-            unknown: calls.handle(None),
+            unknown: calls.agent_metrics(None),
             calls,
-            events: with.counters(names::EVENTS, "event", Event::NAMES)?,
-            in_flight: with.gauge(names::IN_FLIGHT)?,
-            open: with.gauge(names::OPEN)?,
-            tasks: with.gauge(names::TASKS)?,
-            connections: with.counters(names::CONNECTIONS, "result", Connection::NAMES)?,
-            agents: with.gauges(names::AGENTS, "state", AgentState::NAMES)?,
-            config_ok: with.gauge(names::CONFIG_OK)?,
-            config_loaded: with.gauge(names::CONFIG_LOADED)?,
-            limited: with.counters(names::LIMITED, "limit", Limit::NAMES)?,
-            shed: with.counters(names::SHED, "priority", PRIORITIES)?,
-            shedding: with.measure(names::SHEDDING)?,
-            waits: with.measure(names::WAITS)?,
-            dropped: with.counter(names::DROPPED)?,
-            feeds: FeedMetrics::register(&registry)?,
+            events: with.int_counters(names::EVENTS, "event", Event::NAMES)?,
+            in_flight: with.int_gauge(names::IN_FLIGHT)?,
+            open_connections: with.int_gauge(names::OPEN)?,
+            running_tasks: with.int_gauge(names::TASKS)?,
+            connections: with.int_counters(names::CONNECTIONS, "result", Connection::NAMES)?,
+            agents: with.int_gauges(names::AGENTS, "state", AgentState::NAMES)?,
+            config_reload_successful: with.int_gauge(names::CONFIG_OK)?,
+            config_reload_timestamp: with.int_gauge(names::CONFIG_LOADED)?,
+            limited_requests: with.int_counters(names::LIMITED, "limit", Limit::NAMES)?,
+            load_shed_requests: with.int_counters(names::SHED, "priority", PRIORITIES)?,
+            load_shed_level: with.float_gauge(names::SHEDDING)?,
+            run_queue_delay: with.float_gauge(names::WAITS)?,
+            dropped_log_entries: with.int_counter(names::DROPPED)?,
+            sources: SourceMetrics::register(&registry)?,
             registry,
         }))
     }
 
     /// Applies a changed configuration; agents that have their own label keep it.
     pub fn configure(&self, config: &MetricsConfig) {
-        self.calls.bound(config.most_agents);
+        self.calls.set_max_agents(config.max_agent_labels);
     }
 
     /// Counts one event.
-    pub fn count(&self, event: Event) {
-        bump(&self.events, event as usize);
+    pub fn record_event(&self, event: Event) {
+        increment(&self.events, event as usize);
     }
 
     /// Returns the handle that counts the calls of this agent; its route holds it. A new handle for the same id
     /// continues the counters.
-    pub fn agent(&self, agent: &Agent) -> Arc<AgentMetrics> {
-        self.calls.handle(Some(agent))
+    pub fn for_agent(&self, agent: &Agent) -> Arc<AgentMetrics> {
+        self.calls.agent_metrics(Some(agent))
     }
 
     /// Returns the handle for calls that reached no agent. Their label is `-`, so that callers cannot create series.
     /// The handle's operation 0 is the directory.
-    pub fn unknown(&self) -> &Arc<AgentMetrics> {
+    pub fn for_unknown_agent(&self) -> &Arc<AgentMetrics> {
         &self.unknown
     }
 
     /// Removes the series of agents for which `known` is false.
-    pub fn retain(&self, known: impl Fn(&AgentId) -> bool) {
+    pub fn retain_agents(&self, known: impl Fn(&AgentId) -> bool) {
         self.calls.retain(&known);
     }
 
     /// Assigns the configured tiers caller classes: the first eleven, in this order, for the lifetime of the process.
-    pub fn name_tiers<'a>(&self, tiers: impl Iterator<Item = &'a str>) {
-        self.calls.name_tiers(tiers);
+    pub fn register_tiers<'a>(&self, tiers: impl Iterator<Item = &'a str>) {
+        self.calls.register_tiers(tiers);
     }
 
     /// Returns the class of a caller: its tier if that is configured, else its type of credential.
-    pub fn group(&self, kind: Group, tier: Option<&str>) -> Group {
-        tier.and_then(|tier| self.calls.tier(tier)).unwrap_or(kind)
+    pub fn caller_class(&self, kind: CallerClass, tier: Option<&str>) -> CallerClass {
+        tier.and_then(|tier| self.calls.tier_class(tier)).unwrap_or(kind)
     }
 
     /// Counts a call as in flight until the returned guard is dropped.
-    pub fn call_begins(&self) -> Tally {
-        Tally::of(&self.in_flight)
+    pub fn track_call(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.in_flight)
     }
 
     /// Counts a connection as open until the returned guard is dropped.
-    pub fn connection_opens(&self) -> Tally {
-        Tally::of(&self.open)
+    pub fn track_connection(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.open_connections)
     }
 
     /// Counts a task as running until the returned guard is dropped.
-    pub fn task_begins(&self) -> Tally {
-        Tally::of(&self.tasks)
+    pub fn track_task(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.running_tasks)
     }
 
     /// Counts the outcome of accepting a connection.
-    pub fn connection(&self, became: Connection) {
-        bump(&self.connections, became as usize);
+    pub fn record_connection(&self, outcome: Connection) {
+        increment(&self.connections, outcome as usize);
     }
 
     /// Counts a call that a limit refused.
-    pub fn limited(&self, limit: Limit) {
-        bump(&self.limited, limit as usize);
+    pub fn record_limited_request(&self, limit: Limit) {
+        increment(&self.limited_requests, limit as usize);
     }
 
     /// Counts a call that load shedding refused; priorities are 0 to 9.
-    pub fn shed(&self, priority: u8) {
-        bump(&self.shed, priority.into());
+    pub fn record_load_shed_request(&self, priority: u8) {
+        increment(&self.load_shed_requests, priority.into());
     }
 
     /// Sets the run-queue delay and the load-shedding level.
-    pub fn load(&self, waits: Duration, level: f64) {
-        self.waits.set(waits.as_secs_f64());
-        self.shedding.set(level);
+    pub fn set_load(&self, run_queue_delay: Duration, load_shed_level: f64) {
+        self.run_queue_delay.set(run_queue_delay.as_secs_f64());
+        self.load_shed_level.set(load_shed_level);
     }
 
     /// Sets the number of agents in a state.
-    pub fn agents(&self, state: AgentState, count: usize) {
+    pub fn set_agent_count(&self, state: AgentState, count: usize) {
         if let Some(gauge) = self.agents.get(state as usize) {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
     /// Returns the metrics of the agent sources.
-    pub fn feeds(&self) -> &FeedMetrics {
-        &self.feeds
+    pub fn sources(&self) -> &SourceMetrics {
+        &self.sources
     }
 
     /// Records that a configuration was applied at `unix`, in Unix seconds.
-    pub fn config_loaded(&self, unix: i64) {
-        self.config_ok.set(1);
-        self.config_loaded.set(unix);
-        self.count(Event::ConfigLoaded);
+    pub fn record_config_loaded(&self, unix: i64) {
+        self.config_reload_successful.set(1);
+        self.config_reload_timestamp.set(unix);
+        self.record_event(Event::ConfigLoaded);
     }
 
     /// Records that a configuration was rejected; the last good one stays in effect.
-    pub fn config_refused(&self) {
-        self.config_ok.set(0);
-        self.count(Event::ConfigRefused);
+    pub fn record_config_rejected(&self) {
+        self.config_reload_successful.set(0);
+        self.record_event(Event::ConfigRefused);
     }
 
     /// Counts access-log entries that were dropped.
-    pub(super) fn access_dropped(&self, lines: u64) {
-        self.dropped.inc_by(lines);
+    pub(super) fn record_dropped_log_entries(&self, lines: u64) {
+        self.dropped_log_entries.inc_by(lines);
     }
 
     /// Returns the number of calls in flight.
-    pub fn in_flight(&self) -> usize {
+    pub fn calls_in_flight(&self) -> usize {
         usize::try_from(self.in_flight.get()).unwrap_or_default()
     }
 
@@ -233,7 +233,7 @@ impl Metrics {
     ///
     /// # Errors
     /// A metric cannot be encoded, which is a defect.
-    pub fn exposition(&self) -> Result<String, prometheus::Error> {
+    pub fn render(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }

@@ -1,27 +1,27 @@
 //! Metrics, access log and redaction. The configuration bounds the label sets, never what callers send; no secret and
 //! no query string is ever written.
 
-mod access;
-mod calls;
-mod collect;
-mod feeds;
-mod histogram;
-mod labels;
-mod line;
+mod access_log;
+mod access_log_entry;
+mod access_log_target;
+mod agent_metrics;
+mod agent_metrics_collector;
+mod latency_histogram;
+mod metric_labels;
+mod metric_registration;
 mod metrics;
-mod redact;
-mod register;
-mod target;
+mod redaction;
+mod source_metrics;
 
-pub use access::AccessLog;
-pub use calls::{AgentMetrics, Ended, Group};
-pub use feeds::{FeedMetrics, LookOutcome};
-pub use labels::{AgentState, Connection, Limit};
-pub use line::Entry;
+pub use access_log::AccessLog;
+pub use access_log_entry::AccessLogEntry;
+pub use access_log_target::{AccessLogConfig, AccessLogTarget};
+pub use agent_metrics::{AgentMetrics, CallOutcome, CallerClass};
+pub use metric_labels::{AgentState, Connection, Limit};
+pub use metric_registration::GaugeGuard;
 pub use metrics::{Event, Metrics, MetricsConfig};
-pub use redact::redact;
-pub use register::Tally;
-pub use target::{AccessLogConfig, Target};
+pub use redaction::redact;
+pub use source_metrics::{LookOutcome, SourceMetrics};
 
 #[cfg(test)]
 mod tests;

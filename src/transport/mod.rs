@@ -5,39 +5,45 @@
 //! `UpstreamClient::build_transport`. Only HTTP is a variant of [`EndpointTransport`], so that an HTTP call costs no
 //! allocation.
 
-mod body;
-mod breaker;
-mod ends;
+mod agent_uri_transport;
+mod circuit_breaker;
+mod config;
+mod failover;
 mod headers;
 mod http;
-mod leads;
 mod local;
 mod matrix;
 mod mqtt;
-mod named;
-mod reach;
-mod reply;
-mod session;
-mod settings;
-mod tries;
-mod way;
+mod reachability;
+mod session_affinity;
+mod upstream_body;
+mod upstream_compiler;
+mod upstream_reply;
+mod upstream_set;
+mod upstream_transport;
 mod websocket;
 
-pub use self::http::Target;
-pub use body::{Body, Closed, Feed, Intake};
-pub use breaker::Standing;
-pub use ends::{Lead, Route};
-pub use headers::{Passage, forwarded, incoming_headers};
-pub use local::{Leased, LocalConfig};
-pub use matrix::MatrixSettings;
-pub use reply::{Beginning, Reply, ReplyBody};
-pub use session::hash;
-pub use settings::{Bounds, BreakerSettings, Credential, MqttLogin, Settings, Timeouts, Tls};
-pub use way::Way;
-pub use websocket::{Came, Frames, Io, Leg, LegBounds, Lost, Opened, Peer, Socket, UpstreamWebSocketConfig};
+pub use self::http::HttpTarget;
+pub use circuit_breaker::BreakerState;
+pub use config::{
+    CircuitBreakerConfig, TimeoutConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTimeouts,
+    UpstreamTlsConfig,
+};
+pub use headers::{HeaderMutations, build_forwarded, filter_reply_headers};
+pub use local::{LeaseGrant, LocalRuntimeConfig};
+pub use matrix::MatrixConfig;
+pub use session_affinity::stable_hash;
+pub use upstream_body::{BodyClosed, BodyReceiver, BodySender, RequestBody};
+pub use upstream_reply::{BodyPrefix, ReplyBody, UpstreamReply};
+pub use upstream_set::{EndpointTransport, UpstreamSet};
+pub use upstream_transport::Transport;
+pub use websocket::{
+    MessageFraming, UpstreamWebSocket, UpstreamWebSocketConfig, WebSocketConnection, WebSocketError, WebSocketEvent,
+    WebSocketIo, WebSocketLimits, WebSocketOutcome, WebSocketPeer,
+};
 
-use self::{breaker::Rules, http::Http, leads::Breakers};
-use crate::{fault::Fault, names::Resolver, net::AddressPolicy};
+use self::{circuit_breaker::BreakerPolicy, http::HttpUpstreamClient, upstream_compiler::BreakerRegistry};
+use crate::{fault::Fault, net::AddressPolicy, resolver::UriResolver};
 use ::http::{HeaderMap, Method, uri::PathAndQuery};
 use arc_swap::ArcSwapOption;
 use std::sync::{Arc, Mutex};
@@ -47,20 +53,20 @@ use tokio::time::Instant;
 /// builds that type, so a call that was not admitted cannot be sent.
 pub trait Admission: Sync {
     /// The upstream to call.
-    fn route(&self) -> &Route;
+    fn upstream_set(&self) -> &UpstreamSet;
 
     /// The deadline of the call, all attempts included.
     fn deadline(&self) -> Instant;
 
     /// A hash of the caller's session, if it has one: all calls of a session go to one endpoint. See [`stable_hash`].
-    fn session(&self) -> Option<u64> {
+    fn session_hash(&self) -> Option<u64> {
         None
     }
 }
 
 /// A call to an upstream.
 #[derive(Debug)]
-pub struct Request<'a> {
+pub struct UpstreamCall<'a> {
     /// The call's id, for transports that carry it outside of header fields.
     pub id: &'a str,
     /// The operation's name; empty for the agent's default operation.
@@ -72,9 +78,9 @@ pub struct Request<'a> {
     /// The caller's header fields, unfiltered; the transport strips the fields that must not cross.
     pub headers: &'a HeaderMap,
     /// The body.
-    pub body: Body,
+    pub body: RequestBody,
     /// The header fields that the gateway adds, replaces and removes.
-    pub passage: Passage<'a>,
+    pub header_mutations: HeaderMutations<'a>,
     /// The instruction for the agent in natural language, for transports that have a field for it; others ignore it.
     pub instruction: Option<&'a str>,
 }
@@ -82,48 +88,48 @@ pub struct Request<'a> {
 /// The client of all upstreams. It lives as long as the process: upstream sets that are compiled under a new
 /// configuration share its connection pools and circuit breakers.
 #[derive(Clone, Debug)]
-pub struct Transport {
-    http: Arc<Http>,
-    mqtt: Arc<mqtt::Mqtt>,
-    names: Arc<ArcSwapOption<Resolver>>,
-    matrix: Arc<matrix::Matrix>,
-    local: Arc<local::Local>,
-    breakers: Arc<Mutex<Breakers>>,
+pub struct UpstreamClient {
+    http: Arc<HttpUpstreamClient>,
+    mqtt: Arc<mqtt::MqttConnections>,
+    resolver: Arc<ArcSwapOption<UriResolver>>,
+    matrix: Arc<matrix::MatrixAccounts>,
+    local: Arc<local::LocalRuntimes>,
+    breakers: Arc<Mutex<BreakerRegistry>>,
 }
 
-impl Transport {
+impl UpstreamClient {
     /// Creates a client that connects only to addresses that `policy` permits. Requires a tokio runtime, on which it
     /// spawns its maintenance tasks.
     pub fn new(policy: Arc<AddressPolicy>) -> Self {
         Self {
-            mqtt: mqtt::Mqtt::new(Arc::clone(&policy)),
-            http: Http::new(policy),
-            names: Arc::default(),
+            mqtt: mqtt::MqttConnections::new(Arc::clone(&policy)),
+            http: HttpUpstreamClient::new(policy),
+            resolver: Arc::default(),
             matrix: Arc::default(),
-            local: local::Local::new(),
+            local: local::LocalRuntimes::new(),
             breakers: Arc::default(),
         }
     }
 
     /// Sets the resolver of `agent://` names. Without a resolver, agents that have only a name are unavailable.
-    pub fn set_names(&self, names: Arc<Resolver>) {
-        self.names.store(Some(names));
+    pub fn set_resolver(&self, resolver: Arc<UriResolver>) {
+        self.resolver.store(Some(resolver));
     }
 
     /// The resolver in force.
-    pub fn names(&self) -> Option<Arc<Resolver>> {
-        self.names.load_full()
+    pub fn resolver(&self) -> Option<Arc<UriResolver>> {
+        self.resolver.load_full()
     }
 
     /// Replaces the address policy. Connections that were opened under the old policy serve no further call.
-    pub fn set_policy(&self, policy: Arc<AddressPolicy>) {
+    pub fn set_address_policy(&self, policy: Arc<AddressPolicy>) {
         self.mqtt.set_policy(Arc::clone(&policy));
         self.http.set_policy(policy);
     }
 
     /// Sets where local runtimes register; with `None`, no runtime can register.
-    pub fn set_local(&self, config: Option<LocalConfig>) {
-        self.local.configure(config);
+    pub fn set_local_runtimes(&self, config: Option<LocalRuntimeConfig>) {
+        self.local.set_config(config);
     }
 
     /// Registers the local runtime `name` or renews its lease. `wanted` is JSON with `socket`, `path` and `ttl`.
@@ -131,24 +137,24 @@ impl Transport {
     ///
     /// # Errors
     /// `NotFound` where no runtime may register, `InvalidInput` for a socket that is not trusted.
-    pub fn lease(&self, name: &str, wanted: &[u8]) -> Result<Leased, Fault> {
-        self.local.lease(name, wanted)
+    pub fn register_local_runtime(&self, name: &str, wanted: &[u8]) -> Result<LeaseGrant, Fault> {
+        self.local.grant_lease(name, wanted)
     }
 
     /// Ends the registration of `name`. Returns whether there was one.
-    pub fn release(&self, name: &str) -> bool {
-        self.local.release(name)
+    pub fn deregister_local_runtime(&self, name: &str) -> bool {
+        self.local.end_lease(name)
     }
 
     /// Returns every reason why `settings` cannot be used for any agent, such as missing files and secrets.
-    pub fn check(&self, settings: &Settings) -> Vec<String> {
+    pub fn config_problems(&self, settings: &TransportConfig) -> Vec<String> {
         [
             http::problems(settings),
             mqtt::problems(settings),
             matrix::problems(settings),
             settings.websocket.problems(),
-            Rules::of(&settings.circuit_breaker).err().unwrap_or_default(),
-            leads::further(settings, "id").err().unwrap_or_default(),
+            BreakerPolicy::from_settings(&settings.circuit_breaker).err().unwrap_or_default(),
+            upstream_compiler::parse_additional_endpoints(settings, "id").err().unwrap_or_default(),
         ]
         .concat()
     }
@@ -160,22 +166,26 @@ impl Transport {
     pub fn call<'a>(
         &'a self,
         admitted: &'a impl Admission,
-        request: Request<'a>,
-    ) -> impl Future<Output = Result<Reply, Fault>> + Send + 'a {
-        self.at_ends(admitted.route(), request, (admitted.session(), admitted.deadline()))
+        request: UpstreamCall<'a>,
+    ) -> impl Future<Output = Result<UpstreamReply, Fault>> + Send + 'a {
+        self.call_with_failover(admitted.upstream_set(), request, (admitted.session_hash(), admitted.deadline()))
     }
 
     /// Opens the agent's own WebSocket. Returns `None` where the agent has no WebSocket and takes calls instead.
     ///
     /// # Errors
     /// The upstream cannot be reached, or does not complete the handshake in time; or its circuit breaker is open.
-    pub async fn socket(&self, admitted: &impl Admission, request: Request<'_>) -> Result<Option<Opened>, Fault> {
-        self.socket_at(admitted.route(), request, admitted.deadline()).await
+    pub async fn open_websocket(
+        &self,
+        admitted: &impl Admission,
+        request: UpstreamCall<'_>,
+    ) -> Result<Option<WebSocketOutcome>, Fault> {
+        self.open_endpoint_websocket(admitted.upstream_set(), request, admitted.deadline()).await
     }
 
     /// The number of idle upstream connections.
-    pub fn idle(&self) -> usize {
-        self.http.idle() + self.local.idle()
+    pub fn idle_connections(&self) -> usize {
+        self.http.idle_connections() + self.local.idle_connections()
     }
 }
 

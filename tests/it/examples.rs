@@ -102,7 +102,7 @@ fn the_environment_lies_over_the_file() {
 #[test]
 fn the_schema_beside_the_examples_is_the_one_in_force() {
     let kept = fs::read_to_string(examples().join("gatepost.schema.json")).unwrap_or_default();
-    let now = format!("{:#}\n", config::schema());
+    let now = format!("{:#}\n", config::json_schema());
     assert!(
         kept == now,
         "config/gatepost.schema.json is stale; run: cargo run -- schema > config/gatepost.schema.json"
@@ -159,7 +159,7 @@ fn properties(schema: &Value) -> Vec<String> {
 fn the_full_example_names_every_setting_with_its_default() {
     let text = fs::read_to_string(examples().join("full.yaml")).unwrap();
     let given: Value = serde_saphyr::from_str(&text).unwrap();
-    let mut walk = Walk { schema: config::schema(), seen: BTreeSet::new(), wrong: Vec::new() };
+    let mut walk = Walk { schema: config::json_schema(), seen: BTreeSet::new(), wrong: Vec::new() };
     walk.see("", &given);
     let parts = walk.schema["$defs"].as_object().unwrap().keys().map(|name| format!("/$defs/{name}"));
     let every: BTreeSet<String> = parts

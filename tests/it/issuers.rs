@@ -3,8 +3,8 @@
 use crate::support::oidc::Provider;
 use gatepost::{
     agent::Agent,
-    auth::{Asked, Auth, Presented, Services},
-    net::{self, Client},
+    auth::{AgentAuthRequirements, AuthServices, Authorizer, PresentedCredentials},
+    net::{self, FetchClient},
     telemetry::Metrics,
 };
 use http::{HeaderMap, HeaderValue, header};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// An `Auth` that believes `provider`, by discovery and by introspection.
-fn auth(provider: &Provider, changes: &Value) -> Auth {
+fn auth(provider: &Provider, changes: &Value) -> Authorizer {
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), "gateway-secret").unwrap();
     let mut issuer =
@@ -24,19 +24,24 @@ fn auth(provider: &Provider, changes: &Value) -> Auth {
         "client_id": "gateway", "client_secret": format!("file:{}", secret.path().display()), "cache_for": "1s"});
     let config = json!({"bearer": {"issuers": [issuer], "introspection": introspection, "token_cache_for": "1s"}});
     let access = json!({"grants": [{"callers": ["oauth:app-1"], "agents": ["echo"]}]});
-    let client = Client::build(&net::Config::default(), Default::default()).unwrap();
-    let services = Services { client, metrics: Metrics::new().unwrap() };
-    Auth::build(&serde_json::from_value(config).unwrap(), &serde_json::from_value(access).unwrap(), &services, None)
-        .unwrap()
+    let client = FetchClient::build(&net::NetworkConfig::default(), Default::default()).unwrap();
+    let services = AuthServices { client, metrics: Metrics::new().unwrap() };
+    Authorizer::build(
+        &serde_json::from_value(config).unwrap(),
+        &serde_json::from_value(access).unwrap(),
+        &services,
+        None,
+    )
+    .unwrap()
 }
 
-async fn status(auth: &Auth, token: &str) -> u16 {
+async fn status(auth: &Authorizer, token: &str) -> u16 {
     let document = json!({"id": "echo", "name": "Echo", "endpoint": "http://10.0.0.1/", "authentication": {"type": "oauth2_bearer", "scopes": ["read"]}});
     let agent = Agent::from_document(&document, [0; 32]).unwrap();
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
-    let asked = Asked { authentication: &agent.authentication, grants: &auth.grants_of(&agent) };
-    match auth.authorise(&Presented { headers: &headers, peer: None }, Some(asked)).await {
+    let asked = AgentAuthRequirements { authentication: &agent.authentication, grants: &auth.grants_for_agent(&agent) };
+    match auth.authorize(&PresentedCredentials { headers: &headers, client_certificate: None }, Some(asked)).await {
         Ok(caller) => {
             assert_eq!(&*caller.id, "oauth:app-1");
             200
@@ -45,7 +50,7 @@ async fn status(auth: &Auth, token: &str) -> u16 {
     }
 }
 
-async fn poll(auth: &Auth, token: &str, expected: u16) {
+async fn poll(auth: &Authorizer, token: &str, expected: u16) {
     let begun = Instant::now();
     while status(auth, token).await != expected {
         assert!(begun.elapsed() < Duration::from_secs(30), "never {expected}");

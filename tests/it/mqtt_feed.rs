@@ -9,8 +9,8 @@ use crate::support::{
     mosquitto::{Mosquitto, Player, status, topic},
 };
 use gatepost::{
-    registry::{Body, Change, Feed, Mqtt, MqttSettings, News},
-    unit::Span,
+    registry::{DocumentBody, Feed, MqttFeed, MqttSourceConfig, PartUpdate, PollResult},
+    values::ConfigDuration,
 };
 use serde_json::{Value, json};
 use std::{
@@ -20,43 +20,46 @@ use std::{
 
 /// A feed, and what a registry would hold of it.
 struct Registry {
-    feed: Mqtt,
+    feed: MqttFeed,
     agents: BTreeMap<String, Value>,
     refused: BTreeMap<String, String>,
     trouble: Option<String>,
 }
 
 impl Registry {
-    fn new(url: &str, settings: MqttSettings) -> Self {
+    fn new(url: &str, settings: MqttSourceConfig) -> Self {
         assert_eq!(settings.problems(url), Vec::<String>::new());
-        let feed = Mqtt::new(url, settings, Duration::from_secs(2), 1_000).unwrap();
+        let feed = MqttFeed::new(url, settings, Duration::from_secs(2), 1_000).unwrap();
         Self { feed, agents: BTreeMap::new(), refused: BTreeMap::new(), trouble: None }
     }
 
     fn of(broker: &Mosquitto) -> Self {
-        Self::new(&broker.url(), MqttSettings { resync_timeout: Span::secs(1), ..MqttSettings::default() })
+        Self::new(
+            &broker.url(),
+            MqttSourceConfig { resync_timeout: ConfigDuration::from_secs(1), ..MqttSourceConfig::default() },
+        )
     }
 
     async fn look(&mut self) {
-        let Change { parts, trouble, .. } = self.feed.next().await;
-        self.feed.taken();
+        let PollResult { parts, error: trouble, .. } = self.feed.poll().await;
+        self.feed.acknowledge();
         self.trouble = trouble;
         for part in parts {
             let name = part.name.to_string();
-            match part.news {
-                News::Gone => drop((self.agents.remove(&name), self.refused.remove(&name))),
-                News::Kept(why) => drop(self.refused.insert(name, why)),
-                News::Steady => drop(self.refused.remove(&name)),
-                News::Whole(documents) => {
+            match part.update {
+                PartUpdate::Removed => drop((self.agents.remove(&name), self.refused.remove(&name))),
+                PartUpdate::Unreadable(why) => drop(self.refused.insert(name, why)),
+                PartUpdate::ReadableAgain => drop(self.refused.remove(&name)),
+                PartUpdate::Replaced(documents) => {
                     self.refused.remove(&name);
                     for document in documents {
                         match document.body {
-                            Body::Text(text) => {
+                            DocumentBody::Text(text) => {
                                 let value = serde_json::from_slice(&text).unwrap();
                                 drop(self.agents.insert(name.clone(), value));
                             }
-                            Body::Value(value) => drop(self.agents.insert(name.clone(), value)),
-                            Body::Broken(why) => drop(self.refused.insert(name.clone(), why)),
+                            DocumentBody::Value(value) => drop(self.agents.insert(name.clone(), value)),
+                            DocumentBody::Invalid(why) => drop(self.refused.insert(name.clone(), why)),
                         }
                     }
                 }
@@ -70,7 +73,7 @@ impl Registry {
         self.look().await;
         while !holds(self) {
             assert!(Instant::now() < deadline, "{what}: {:?} {:?} {:?}", self.agents, self.refused, self.trouble);
-            let _ = tokio::time::timeout(Duration::from_millis(200), self.feed.wake()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(200), self.feed.wait_for_update()).await;
             self.look().await;
         }
     }
@@ -237,13 +240,13 @@ async fn r130_r131_a_password_opens_and_a_wrong_one_is_told_without_being_repeat
     };
     let username = secret("user", "gateway");
     for password in [secret("wrong", "hunter3"), None] {
-        let settings = MqttSettings { username: username.clone(), password, ..MqttSettings::default() };
+        let settings = MqttSourceConfig { username: username.clone(), password, ..MqttSourceConfig::default() };
         let mut registry = Registry::new(&broker.url(), settings);
         registry.look().await;
         let why = registry.trouble.unwrap();
         assert!(why.contains("refuses the user name or the password") && !why.contains("hunter"), "{why}");
     }
-    let settings = MqttSettings { username, password: secret("right", "hunter2\n"), ..MqttSettings::default() };
+    let settings = MqttSourceConfig { username, password: secret("right", "hunter2\n"), ..MqttSourceConfig::default() };
     let mut registry = Registry::new(&broker.url(), settings);
     registry.until("the broker answers", |registry| registry.trouble.is_none()).await;
 }
@@ -254,13 +257,13 @@ async fn r129_a_broker_over_tls_must_prove_its_name() {
     let folder = tempfile::TempDir::new().unwrap();
     let pem = folder.path().join("ca.pem");
     std::fs::write(&pem, authority.pem()).unwrap();
-    let believing = MqttSettings { ca: Some(pem.into()), ..MqttSettings::default() };
+    let believing = MqttSourceConfig { ca: Some(pem.into()), ..MqttSourceConfig::default() };
     let broker = Mosquitto::secure(&authority.server(&["localhost"])).await;
     let url = format!("mqtts://localhost:{}", broker.port);
     let mut registry = Registry::new(&url, believing.clone());
     registry.until("the broker answers", |registry| registry.trouble.is_none()).await;
     for (url, settings) in
-        [(url, MqttSettings::default()), (format!("mqtts://127.0.0.1:{}", broker.port), believing.clone())]
+        [(url, MqttSourceConfig::default()), (format!("mqtts://127.0.0.1:{}", broker.port), believing.clone())]
     {
         let mut registry = Registry::new(&url, settings);
         registry.look().await;

@@ -5,8 +5,11 @@ use crate::support::{eventually, postgres::Postgres};
 use futures_util::future::join_all;
 use gatepost::{
     fault::Code,
-    store::{self, Change, Kept, Mark, Place, Refused, Store, When, Write, Written},
-    unit::etag,
+    store::{
+        self, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, StoreLocation, StoredDocument, WriteEffect,
+        WritePrecondition, WriteRefusal,
+    },
+    values::etag,
 };
 use std::{
     sync::Arc,
@@ -17,70 +20,74 @@ use time::OffsetDateTime;
 
 mod registry;
 
-fn database(address: &str) -> Place {
-    Place::Database { address: address.parse().unwrap(), authorities: None }
+fn database(address: &str) -> StoreLocation {
+    StoreLocation::Database { address: address.parse().unwrap(), authorities: None }
 }
 
-async fn open(place: &Place) -> Arc<dyn Store> {
+async fn open(place: &StoreLocation) -> Arc<dyn DocumentStore> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    store::open(place).await.unwrap()
+    store::open_documents(place).await.unwrap()
 }
 
-fn put(id: &str, text: &str) -> Write {
-    Write {
+fn put(id: &str, text: &str) -> DocumentWrite {
+    DocumentWrite {
         id: id.into(),
         document: Some(text.into()),
-        by: "key:one".into(),
+        writer: "key:one".into(),
         any_owner: false,
-        when: When::Always,
-        most: (100_000, 100_000),
+        precondition: WritePrecondition::Always,
+        limits: (100_000, 100_000),
         restored: None,
     }
 }
 
-fn removal(id: &str) -> Write {
-    Write { document: None, ..put(id, "") }
+fn removal(id: &str) -> DocumentWrite {
+    DocumentWrite { document: None, ..put(id, "") }
 }
 
-async fn created(store: &Arc<dyn Store>, write: Write) -> Kept {
+async fn created(store: &Arc<dyn DocumentStore>, write: DocumentWrite) -> StoredDocument {
     match store.write(write).await.unwrap() {
-        Ok(Written::Created(kept)) => kept,
+        Ok(WriteEffect::Created(kept)) => kept,
         other => panic!("{other:?}"),
     }
 }
 
-async fn updated(store: &Arc<dyn Store>, write: Write) -> Kept {
+async fn updated(store: &Arc<dyn DocumentStore>, write: DocumentWrite) -> StoredDocument {
     match store.write(write).await.unwrap() {
-        Ok(Written::Updated(kept)) => kept,
+        Ok(WriteEffect::Updated(kept)) => kept,
         other => panic!("{other:?}"),
     }
 }
 
 /// Everything that changed since, page by page, and where that ends.
-async fn since(store: &Arc<dyn Store>, mut mark: Option<Mark>, page: usize) -> (Vec<Change>, Mark) {
+async fn since(
+    store: &Arc<dyn DocumentStore>,
+    mut mark: Option<ChangeCursor>,
+    page: usize,
+) -> (Vec<DocumentChange>, ChangeCursor) {
     let mut changes = Vec::new();
     loop {
-        let found = store.since(mark.as_ref(), page).await.unwrap();
+        let found = store.changes_since(mark.as_ref(), page).await.unwrap();
         changes.extend(found.changes);
-        if !found.more {
-            return (changes, found.mark);
+        if !found.has_more {
+            return (changes, found.cursor);
         }
-        mark = Some(found.mark);
+        mark = Some(found.cursor);
     }
 }
 
-fn ids(changes: &[Change]) -> Vec<String> {
-    let told = |change: &Change| match change {
-        Change::Put(kept) => format!("+{}", kept.id),
-        Change::Gone(id) => format!("-{id}"),
+fn ids(changes: &[DocumentChange]) -> Vec<String> {
+    let told = |change: &DocumentChange| match change {
+        DocumentChange::Put(kept) => format!("+{}", kept.id),
+        DocumentChange::Removed(id) => format!("-{id}"),
     };
     changes.iter().map(told).collect()
 }
 
 /// Each case gets a store with nothing in it.
-async fn on_both(case: impl AsyncFn(&Place)) {
+async fn on_both(case: impl AsyncFn(&StoreLocation)) {
     let folder = TempDir::new().unwrap();
-    case(&Place::File(folder.path().join("store.db"))).await;
+    case(&StoreLocation::File(folder.path().join("store.db"))).await;
     let mut server = Postgres::start().await;
     case(&database(&server.database().await)).await;
 }
@@ -90,22 +97,22 @@ async fn r16_r20_what_was_written_is_read_exactly_and_by_whoever_opens_the_store
     on_both(async |place| {
         let store = open(place).await;
         let text = "{\"id\":\"a\",\"name\":\"你好 \\u0000 \u{1f980} \\\"quoted\\\" 'single'; drop table x\"}";
-        assert_eq!(store.get("a").await.unwrap(), None);
+        assert_eq!(store.get_document("a").await.unwrap(), None);
         let first = created(&store, put("a", text)).await;
         assert_eq!((&*first.document, &*first.owner), (text, "key:one"));
-        assert_eq!(store.get("a").await.unwrap().unwrap(), first);
+        assert_eq!(store.get_document("a").await.unwrap().unwrap(), first);
         let second = updated(&store, put("a", "{}")).await;
         assert_eq!(second.created, first.created);
         assert!(second.updated >= first.updated && second.revision > first.revision);
         let again = open(place).await;
-        assert_eq!(again.get("a").await.unwrap().unwrap(), second);
-        assert!(matches!(store.write(removal("a")).await.unwrap(), Ok(Written::Removed(_))));
-        assert_eq!(again.get("a").await.unwrap(), None);
-        assert_eq!(store.write(removal("a")).await.unwrap(), Err(Refused::NotThere));
+        assert_eq!(again.get_document("a").await.unwrap().unwrap(), second);
+        assert!(matches!(store.write(removal("a")).await.unwrap(), Ok(WriteEffect::Removed(_))));
+        assert_eq!(again.get_document("a").await.unwrap(), None);
+        assert_eq!(store.write(removal("a")).await.unwrap(), Err(WriteRefusal::NotFound));
         let past = again.history("a", 10).await.unwrap();
         let texts: Vec<_> = past.iter().map(|past| past.document.as_deref()).collect();
         assert_eq!(texts, [None, Some("{}"), Some(text)], "the newest first, the removal too");
-        assert!(past.iter().all(|past| &*past.by == "key:one"));
+        assert!(past.iter().all(|past| &*past.writer == "key:one"));
         assert_eq!(store.history("a", 1).await.unwrap().len(), 1);
         assert!(store.history("b", 10).await.unwrap().is_empty());
     })
@@ -129,25 +136,37 @@ async fn r17_what_a_write_asks_for_is_decided_before_it_happens() {
     on_both(async |place| {
         let store = open(place).await;
         let tag = etag(b"{}");
-        let with = |when: When| Write { when, ..put("a", "{\"n\":1}") };
-        let tags = |tags: &[&str]| When::Matches(tags.iter().map(ToString::to_string).collect());
-        assert_eq!(store.write(with(tags(&["*"]))).await.unwrap(), Err(Refused::Unexpected), "nothing is there");
-        created(&store, Write { when: When::Absent, ..put("a", "{}") }).await;
-        for when in
-            [When::Absent, tags(&[]), tags(&["\"0\""]), tags(&[&format!("W/{tag}")]), tags(&[tag.trim_matches('"')])]
-        {
-            assert_eq!(store.write(with(when.clone())).await.unwrap(), Err(Refused::Unexpected), "{when:?}");
-            let gone = Write { when: when.clone(), ..removal("a") };
-            assert_eq!(store.write(gone).await.unwrap(), Err(Refused::Unexpected), "{when:?}");
+        let with = |precondition: WritePrecondition| DocumentWrite { precondition, ..put("a", "{\"n\":1}") };
+        let tags = |tags: &[&str]| WritePrecondition::Matches(tags.iter().map(ToString::to_string).collect());
+        assert_eq!(
+            store.write(with(tags(&["*"]))).await.unwrap(),
+            Err(WriteRefusal::PreconditionFailed),
+            "nothing is there"
+        );
+        created(&store, DocumentWrite { precondition: WritePrecondition::Absent, ..put("a", "{}") }).await;
+        for when in [
+            WritePrecondition::Absent,
+            tags(&[]),
+            tags(&["\"0\""]),
+            tags(&[&format!("W/{tag}")]),
+            tags(&[tag.trim_matches('"')]),
+        ] {
+            assert_eq!(
+                store.write(with(when.clone())).await.unwrap(),
+                Err(WriteRefusal::PreconditionFailed),
+                "{when:?}"
+            );
+            let gone = DocumentWrite { precondition: when.clone(), ..removal("a") };
+            assert_eq!(store.write(gone).await.unwrap(), Err(WriteRefusal::PreconditionFailed), "{when:?}");
         }
-        let other = Write { by: "key:two".into(), when: tags(&["\"0\""]), ..put("a", "{}") };
-        assert_eq!(store.write(other.clone()).await.unwrap(), Err(Refused::NotYours), "before its state is told");
-        let gone = Write { by: "key:two".into(), ..removal("a") };
-        assert_eq!(store.write(gone).await.unwrap(), Err(Refused::NotYours));
-        assert_eq!(&*store.get("a").await.unwrap().unwrap().document, "{}", "nothing of it was written");
+        let other = DocumentWrite { writer: "key:two".into(), precondition: tags(&["\"0\""]), ..put("a", "{}") };
+        assert_eq!(store.write(other.clone()).await.unwrap(), Err(WriteRefusal::NotOwner), "before its state is told");
+        let gone = DocumentWrite { writer: "key:two".into(), ..removal("a") };
+        assert_eq!(store.write(gone).await.unwrap(), Err(WriteRefusal::NotOwner));
+        assert_eq!(&*store.get_document("a").await.unwrap().unwrap().document, "{}", "nothing of it was written");
         assert_eq!(store.history("a", 10).await.unwrap().len(), 1);
         updated(&store, with(tags(&["\"0\"", &tag]))).await;
-        let kept = updated(&store, Write { any_owner: true, when: tags(&["*"]), ..other }).await;
+        let kept = updated(&store, DocumentWrite { any_owner: true, precondition: tags(&["*"]), ..other }).await;
         assert_eq!(&*kept.owner, "key:one", "who may change all does not become the owner");
     })
     .await;
@@ -158,16 +177,17 @@ async fn r17_of_many_writers_with_one_tag_exactly_one_wins() {
     on_both(async |place| {
         let (one, two) = (open(place).await, open(place).await);
         created(&one, put("a", "{}")).await;
-        let when = When::Matches(vec![etag(b"{}")]);
+        let when = WritePrecondition::Matches(vec![etag(b"{}")]);
         let writes = (0..32).map(|number| {
             let store = if number % 2 == 0 { &one } else { &two };
-            store.write(Write { when: when.clone(), ..put("a", &format!("{{\"n\":{number}}}")) })
+            store.write(DocumentWrite { precondition: when.clone(), ..put("a", &format!("{{\"n\":{number}}}")) })
         });
         let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Refused::Unexpected))));
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(WriteRefusal::PreconditionFailed))));
         assert_eq!(one.history("a", 10).await.unwrap().len(), 2);
-        let writes = (0..8).map(|_| two.write(Write { when: When::Absent, ..put("b", "{}") }));
+        let writes =
+            (0..8).map(|_| two.write(DocumentWrite { precondition: WritePrecondition::Absent, ..put("b", "{}") }));
         let outcomes = join_all(writes).await;
         assert_eq!(outcomes.into_iter().filter(|outcome| outcome.as_ref().unwrap().is_ok()).count(), 1);
     })
@@ -178,14 +198,14 @@ async fn r17_of_many_writers_with_one_tag_exactly_one_wins() {
 async fn r16_there_are_no_more_documents_than_allowed() {
     on_both(async |place| {
         let store = open(place).await;
-        let most = |id: &str, most| Write { most, ..put(id, "{}") };
-        created(&store, most("a", (2, 3))).await;
-        created(&store, most("b", (2, 3))).await;
-        assert_eq!(store.write(most("c", (2, 3))).await.unwrap(), Err(Refused::OwnFull));
-        created(&store, Write { by: "key:two".into(), ..most("d", (2, 3)) }).await;
-        let fourth = Write { by: "key:two".into(), ..most("e", (2, 3)) };
-        assert_eq!(store.write(fourth.clone()).await.unwrap(), Err(Refused::Full));
-        updated(&store, Write { document: Some("{\"n\":1}".into()), ..most("a", (2, 3)) }).await;
+        let with_limits = |id: &str, limits| DocumentWrite { limits, ..put(id, "{}") };
+        created(&store, with_limits("a", (2, 3))).await;
+        created(&store, with_limits("b", (2, 3))).await;
+        assert_eq!(store.write(with_limits("c", (2, 3))).await.unwrap(), Err(WriteRefusal::OwnerLimit));
+        created(&store, DocumentWrite { writer: "key:two".into(), ..with_limits("d", (2, 3)) }).await;
+        let fourth = DocumentWrite { writer: "key:two".into(), ..with_limits("e", (2, 3)) };
+        assert_eq!(store.write(fourth.clone()).await.unwrap(), Err(WriteRefusal::TotalLimit));
+        updated(&store, DocumentWrite { document: Some("{\"n\":1}".into()), ..with_limits("a", (2, 3)) }).await;
         store.write(removal("b")).await.unwrap().unwrap();
         created(&store, fourth).await;
     })
@@ -219,7 +239,7 @@ async fn r16_whoever_reads_on_from_a_mark_reads_what_changed_and_nothing_else() 
 async fn r16_readers_miss_nothing_while_several_gateways_write() {
     on_both(async |place| {
         let (one, two, reader) = (open(place).await, open(place).await, open(place).await);
-        let write = |store: Arc<dyn Store>, name: &'static str| async move {
+        let write = |store: Arc<dyn DocumentStore>, name: &'static str| async move {
             for number in 0..60 {
                 let writes = (0..4).map(|part| store.write(put(&format!("{name}-{number}-{part}"), "{}")));
                 join_all(writes).await.into_iter().for_each(|written| drop(written.unwrap().unwrap()));
@@ -251,11 +271,11 @@ async fn r16_readers_miss_nothing_while_several_gateways_write() {
 async fn r8_the_history_of_a_document_is_bounded() {
     on_both(async |place| {
         let store = open(place).await;
-        for number in 0..store::KEPT_CHANGES + 20 {
+        for number in 0..store::MAX_HISTORY_CHANGES + 20 {
             store.write(put("a", &format!("{{\"n\":{number}}}"))).await.unwrap().unwrap();
         }
         let past = store.history("a", 1_000).await.unwrap();
-        assert_eq!(past.len(), store::KEPT_CHANGES);
+        assert_eq!(past.len(), store::MAX_HISTORY_CHANGES);
         assert_eq!(past[0].document.as_deref(), Some("{\"n\":119}"));
         for number in 0..12 {
             let large = format!("{{\"n\":{number},\"text\":\"{}\"}}", "x".repeat(1 << 20));
@@ -271,15 +291,15 @@ async fn r8_the_history_of_a_document_is_bounded() {
 async fn tables_of_a_newer_gateway_are_left_alone() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store.db");
-    drop(open(&Place::File(path.clone())).await);
+    drop(open(&StoreLocation::File(path.clone())).await);
     rusqlite::Connection::open(&path).unwrap().execute_batch("update gatepost_state set version = 99").unwrap();
-    let why = store::open(&Place::File(path)).await.unwrap_err();
+    let why = store::open_documents(&StoreLocation::File(path)).await.unwrap_err();
     assert!(why.contains("newer") && why.contains("99"), "{why}");
     let mut server = Postgres::start().await;
     let address = server.database().await;
     drop(open(&database(&address)).await);
     server.sql(&address, "update gatepost_state set version = 99").await;
-    assert!(store::open(&database(&address)).await.unwrap_err().contains("newer"));
+    assert!(store::open_documents(&database(&address)).await.unwrap_err().contains("newer"));
 }
 
 #[tokio::test]
@@ -289,7 +309,7 @@ async fn a_file_that_cannot_be_a_store_is_refused_by_name() {
         .unwrap();
     for name in ["text", "", "missing/store.db"] {
         let path = folder.path().join(name);
-        let why = store::open(&Place::File(path.clone())).await.unwrap_err();
+        let why = store::open_documents(&StoreLocation::File(path.clone())).await.unwrap_err();
         assert!(why.contains(path.to_str().unwrap()), "{why}");
     }
 }
@@ -298,7 +318,7 @@ async fn a_file_that_cannot_be_a_store_is_refused_by_name() {
 async fn a_file_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = TempDir::new().unwrap();
-    let store = open(&Place::File(folder.path().join("store.db"))).await;
+    let store = open(&StoreLocation::File(folder.path().join("store.db"))).await;
     created(&store, put("a", "{}")).await;
     for entry in std::fs::read_dir(folder.path()).unwrap() {
         let entry = entry.unwrap();
@@ -314,18 +334,21 @@ async fn a_store_that_was_set_back_is_read_anew() {
         created(&store, put("b", "{}")).await;
         let (_, mark) = since(&store, None, 10).await;
         sql("delete from gatepost_documents where id = 'b'; update gatepost_state set revision = 1").await;
-        let found = store.since(Some(&mark), 10).await.unwrap();
-        assert!(found.whole);
+        let found = store.changes_since(Some(&mark), 10).await.unwrap();
+        assert!(found.is_restart);
         assert_eq!(ids(&found.changes), ["+a"]);
-        let mark = found.mark;
-        assert!(!store.since(Some(&mark), 10).await.unwrap().whole);
+        let mark = found.cursor;
+        assert!(!store.changes_since(Some(&mark), 10).await.unwrap().is_restart);
         sql("update gatepost_state set epoch = 'another'").await;
-        assert!(store.since(Some(&mark), 10).await.unwrap().whole, "another store behind the same name");
+        assert!(store.changes_since(Some(&mark), 10).await.unwrap().is_restart, "another store behind the same name");
         sql("update gatepost_state set epoch = 'another', floor = 5, revision = 9").await;
         let (_, early) = since(&store, None, 10).await;
         assert_eq!(early.revision(), 9);
         sql("update gatepost_state set floor = 12, revision = 14").await;
-        assert!(store.since(Some(&early), 10).await.unwrap().whole, "removals were forgotten that it had not read");
+        assert!(
+            store.changes_since(Some(&early), 10).await.unwrap().is_restart,
+            "removals were forgotten that it had not read"
+        );
     })
     .await;
 }
@@ -333,7 +356,7 @@ async fn a_store_that_was_set_back_is_read_anew() {
 type Sql<'a> = &'a dyn Fn(&'static str) -> std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// As [`on_both`], with a way around the store.
-async fn on_both_with_sql(case: impl AsyncFn(&Place, Sql<'_>)) {
+async fn on_both_with_sql(case: impl AsyncFn(&StoreLocation, Sql<'_>)) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store.db");
     let run = |text: &'static str| -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
@@ -341,7 +364,7 @@ async fn on_both_with_sql(case: impl AsyncFn(&Place, Sql<'_>)) {
         connection.execute_batch(text).unwrap();
         Box::pin(async {})
     };
-    case(&Place::File(path.clone()), &run).await;
+    case(&StoreLocation::File(path.clone()), &run).await;
     let mut server = Postgres::start().await;
     let address = server.database().await;
     let server = &server;
@@ -371,8 +394,8 @@ async fn r8_removed_documents_are_forgotten_in_the_end() {
         assert!(store.history("old", 10).await.unwrap().is_empty());
         assert!(!store.history("new", 10).await.unwrap().is_empty());
         let (changes, _) = since(&store, None, 1_000).await;
-        assert_eq!(changes.len(), store::KEPT_REMOVED);
-        assert!(store.since(Some(&mark), 10).await.unwrap().whole);
+        assert_eq!(changes.len(), store::MAX_REMOVED_DOCUMENTS);
+        assert!(store.changes_since(Some(&mark), 10).await.unwrap().is_restart);
     })
     .await;
 }
@@ -396,8 +419,8 @@ async fn r16_ten_thousand_documents_are_loaded() {
     .await;
 }
 
-fn place_name(place: &Place) -> &'static str {
-    if matches!(place, Place::File(_)) { "SQLite" } else { "PostgreSQL" }
+fn place_name(place: &StoreLocation) -> &'static str {
+    if matches!(place, StoreLocation::File(_)) { "SQLite" } else { "PostgreSQL" }
 }
 
 #[tokio::test]
@@ -405,7 +428,7 @@ async fn r16_a_change_reaches_the_other_gateways_in_under_a_second() {
     let mut server = Postgres::start().await;
     let place = database(&server.database().await);
     let (one, two) = (open(&place).await, open(&place).await);
-    let mut heard = two.changes();
+    let mut heard = two.watch_changes();
     created(&one, put("warm", "{}")).await;
     let (_, mut mark) = since(&two, None, 100).await;
     // Both listen once the first notice has come round.
@@ -444,22 +467,24 @@ async fn r16_a_database_that_stops_costs_its_own_questions_and_comes_back_by_its
     assert!(why.retry_after_secs().is_some());
     assert!(!why.message().contains("127.0.0.1"), "{why}");
     assert!(
-        store.get("a").await.is_err() && store.since(None, 1).await.is_err() && store.history("a", 1).await.is_err()
+        store.get_document("a").await.is_err()
+            && store.changes_since(None, 1).await.is_err()
+            && store.history("a", 1).await.is_err()
     );
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let down = open(&place).await;
-    assert!(down.get("a").await.is_err(), "one that was opened meanwhile is no worse off");
-    let mut heard = store.changes();
+    assert!(down.get_document("a").await.is_err(), "one that was opened meanwhile is no worse off");
+    let mut heard = store.watch_changes();
     heard.mark_unchanged();
     server.again().await;
     for store in [&store, &down] {
-        eventually("it answers again", async || store.get("a").await.is_ok()).await;
-        assert!(store.get("a").await.unwrap().is_some(), "what was acknowledged is there");
+        eventually("it answers again", async || store.get_document("a").await.is_ok()).await;
+        assert!(store.get_document("a").await.unwrap().is_some(), "what was acknowledged is there");
     }
     let back = tokio::time::timeout(Duration::from_secs(15), heard.changed()).await;
     back.expect("it listens again, and says that something may have been missed").unwrap();
     created(&down, put("b", "{}")).await;
-    assert!(store.get("b").await.unwrap().is_some());
+    assert!(store.get_document("b").await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -474,7 +499,7 @@ async fn a_database_that_never_answers_is_given_up_in_time() {
     });
     let began = Instant::now();
     let store = open(&database(&format!("postgres://postgres@127.0.0.1:{port}/x"))).await;
-    assert_eq!(store.get("a").await.unwrap_err().code(), Code::Overloaded);
+    assert_eq!(store.get_document("a").await.unwrap_err().code(), Code::Overloaded);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     held.abort();
 }
@@ -486,10 +511,10 @@ async fn what_is_restored_keeps_its_owner_and_its_age() {
         let store = open(place).await;
         let then = OffsetDateTime::from_unix_timestamp(1_700_000_000).unwrap();
         let restored = Some(("key:two".into(), then));
-        let kept = created(&store, Write { restored: restored.clone(), ..put("a", "{}") }).await;
+        let kept = created(&store, DocumentWrite { restored: restored.clone(), ..put("a", "{}") }).await;
         assert_eq!((&*kept.owner, kept.created), ("key:two", then));
         created(&store, put("b", "{}")).await;
-        let kept = updated(&store, Write { restored, any_owner: true, ..put("b", "{}") }).await;
+        let kept = updated(&store, DocumentWrite { restored, any_owner: true, ..put("b", "{}") }).await;
         assert_eq!((&*kept.owner, kept.created), ("key:two", then), "though its text is the same");
     })
     .await;

@@ -3,9 +3,12 @@
 use crate::question::schema;
 use crate::token::{AUDIENCE, Issuer};
 use gatepost::agent::Agent;
-use gatepost::auth::{Asked, Auth, Caller, GrantSet, NewKey, Presented, Refusal, Services, append_key, new_key};
-use gatepost::contract::{self, Contract};
-use gatepost::limit::Limits;
+use gatepost::auth::{
+    AgentAuthRequirements, AuthRefusal, AuthServices, Authorizer, Caller, GrantSet, NewApiKey, PresentedCredentials,
+    append_api_key, generate_api_key,
+};
+use gatepost::contract::{self, OperationContract};
+use gatepost::limit::CallLimiter;
 use gatepost::telemetry::{AccessLog, Metrics};
 use gatepost::{app, net};
 use http::{HeaderMap, HeaderValue};
@@ -22,11 +25,11 @@ pub(crate) struct Fixture {
     pub(crate) signed: Vec<u8>,
     pub(crate) keyed_agent: Route,
     pub(crate) signed_agent: Route,
-    pub(crate) limits: Limits,
-    pub(crate) contract: Contract,
+    pub(crate) limits: CallLimiter,
+    pub(crate) contract: OperationContract,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: AccessLog,
-    auth: Auth,
+    auth: Authorizer,
     key: String,
     token: String,
 }
@@ -39,7 +42,7 @@ pub(crate) struct Route {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
-        app::install(app::Log::Plain);
+        app::init_crypto_and_logging(app::LogFormat::Plain);
         let metrics = Metrics::new().unwrap();
         let issuer = Issuer::new().unwrap();
         let at = format!("http://{}", publish(issuer.jwks().to_string()));
@@ -48,15 +51,15 @@ impl Fixture {
         let limits = json!({ "per_address": "100000000/s", "per_caller": "100000000/s" });
         let route = |id, authentication| {
             let agent = agent(id, authentication);
-            Route { grants: auth.grants_of(&agent), agent }
+            Route { grants: auth.grants_for_agent(&agent), agent }
         };
         let keyed_agent = route("keyed", "api_key");
         let operation = keyed_agent.agent.operations.first().unwrap();
         let fixture = Self {
             keyed: head("keyed", &format!("x-api-key: {key}")),
             signed: head("signed", &format!("authorization: Bearer {token}")),
-            limits: Limits::new(&serde_json::from_value(limits).unwrap(), Arc::clone(&metrics)).unwrap(),
-            contract: Contract::compile(operation, &contract::Config::default()).unwrap(),
+            limits: CallLimiter::new(&serde_json::from_value(limits).unwrap(), Arc::clone(&metrics)).unwrap(),
+            contract: OperationContract::compile(operation, &contract::ContractConfig::default()).unwrap(),
             log: AccessLog::new("/dev/null".parse().unwrap(), Arc::clone(&metrics)).unwrap(),
             signed_agent: route("signed", "oauth2_bearer"),
             keyed_agent,
@@ -81,9 +84,9 @@ impl Fixture {
         fields(&[("host", "bench.local"), ("content-type", "application/json"), ("authorization", &bearer)])
     }
 
-    pub(crate) async fn authorise(&self, headers: &HeaderMap, route: &Route) -> Result<Arc<Caller>, Refusal> {
-        let asked = Asked { authentication: &route.agent.authentication, grants: &route.grants };
-        self.auth.authorise(&Presented { headers, peer: None }, Some(asked)).await
+    pub(crate) async fn authorise(&self, headers: &HeaderMap, route: &Route) -> Result<Arc<Caller>, AuthRefusal> {
+        let asked = AgentAuthRequirements { authentication: &route.agent.authentication, grants: &route.grants };
+        self.auth.authorize(&PresentedCredentials { headers, client_certificate: None }, Some(asked)).await
     }
 }
 
@@ -125,12 +128,12 @@ fn agent(id: &str, authentication: &str) -> Agent {
 }
 
 /// Who may call: whoever has a key, which is returned, or a token of the issuer.
-fn auth(issuer: &str, metrics: Arc<Metrics>) -> (Auth, String) {
+fn auth(issuer: &str, metrics: Arc<Metrics>) -> (Authorizer, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys.jsonl");
-    let new = NewKey { caller: "bench".to_owned(), groups: Vec::new(), tier: None, expires: None };
-    let (secret, line) = new_key(&new, None).unwrap();
-    append_key(&file, &line).unwrap();
+    let new = NewApiKey { caller: "bench".to_owned(), groups: Vec::new(), tier: None, expires: None };
+    let (secret, line) = generate_api_key(&new, None).unwrap();
+    append_api_key(&file, &line).unwrap();
     let config = json!({
         "api_keys": { "files": [file] },
         "bearer": { "issuers": [{
@@ -139,11 +142,11 @@ fn auth(issuer: &str, metrics: Arc<Metrics>) -> (Auth, String) {
         }] },
     });
     let grants = json!({ "grants": [{ "callers": ["*"], "agents": ["*"] }] });
-    let network: net::Config = serde_json::from_value(json!({ "allow": ["127.0.0.0/8"] })).unwrap();
-    let client = net::Client::build(&network, Arc::new(network.policy())).unwrap();
-    let services = Services { client, metrics };
+    let network: net::NetworkConfig = serde_json::from_value(json!({ "allow": ["127.0.0.0/8"] })).unwrap();
+    let client = net::FetchClient::build(&network, Arc::new(network.policy())).unwrap();
+    let services = AuthServices { client, metrics };
     let from = |value: Value| serde_json::from_value(value).unwrap();
-    let auth = Auth::build(&from(config), &serde_json::from_value(grants).unwrap(), &services, None).unwrap();
+    let auth = Authorizer::build(&from(config), &serde_json::from_value(grants).unwrap(), &services, None).unwrap();
     (auth, secret.expose().to_owned())
 }
 

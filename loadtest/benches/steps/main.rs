@@ -16,9 +16,9 @@ mod token;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use fixture::{Fixture, now};
 use gatepost::contract;
-use gatepost::gateway::hygiene::{self, Bounds};
-use gatepost::telemetry::{Ended, Entry, Group};
-use gatepost::transport::incoming_headers;
+use gatepost::gateway::request_validation::{self, HeadLimits};
+use gatepost::telemetry::{AccessLogEntry, CallOutcome, CallerClass};
+use gatepost::transport::filter_reply_headers;
 use http::StatusCode;
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -43,16 +43,18 @@ fn path(criterion: &mut Criterion) {
 }
 
 fn heads(steps: &mut Steps<'_>, fixture: &Fixture) {
-    let bounds = Bounds { head: 64 << 10, fields: 100 };
+    let bounds = HeadLimits { max_bytes: 64 << 10, max_fields: 100 };
     for (name, head) in
         [("hygiene of a head with a key", &fixture.keyed), ("hygiene of a head with a token", &fixture.signed)]
     {
-        hygiene::check(head, bounds).unwrap();
-        steps.bench_function(name, |bencher| bencher.iter(|| hygiene::check(black_box(head), bounds)));
+        request_validation::validate_http1_head(head, bounds).unwrap();
+        steps.bench_function(name, |bencher| {
+            bencher.iter(|| request_validation::validate_http1_head(black_box(head), bounds))
+        });
     }
     let fields = fixture::reply();
     steps.bench_function("fields of a reply that pass", |bencher| {
-        bencher.iter(|| incoming_headers(black_box(&fields), StatusCode::OK));
+        bencher.iter(|| filter_reply_headers(black_box(&fields), StatusCode::OK));
     });
 }
 
@@ -70,29 +72,37 @@ fn callers(steps: &mut Steps<'_>, fixture: &Fixture) {
 fn limits(steps: &mut Steps<'_>, fixture: &Fixture) {
     let limits = &fixture.limits;
     let peer = "127.0.0.1".parse().unwrap();
-    steps.bench_function("limit of an address", |bencher| bencher.iter(|| limits.address(black_box(peer))));
-    let agent = limits.agent(&fixture.keyed_agent.agent.id, gatepost::limit::Bounds::default());
-    let admit = || limits.admit(&agent, &limits.account(black_box("key:bench"), None), NonZeroU32::MIN);
+    steps.bench_function("limit of an address", |bencher| bencher.iter(|| limits.acquire_for_address(black_box(peer))));
+    let agent = limits.register_agent(&fixture.keyed_agent.agent.id, gatepost::limit::AgentLimitSettings::default());
+    let admit = || limits.acquire_for_calls(&agent, &limits.caller_key(black_box("key:bench"), None), NonZeroU32::MIN);
     let standing = admit().unwrap().unwrap();
     steps.bench_function("limit of a caller", |bencher| bencher.iter(admit));
-    steps.bench_function("one of the calls at once", |bencher| bencher.iter(|| limits.try_enter(&agent)));
-    steps.bench_function("RateLimit and its policy", |bencher| bencher.iter(|| black_box(&standing).fields()));
+    steps.bench_function("one of the calls at once", |bencher| bencher.iter(|| limits.try_acquire_permit(&agent)));
+    steps.bench_function("RateLimit and its policy", |bencher| bencher.iter(|| black_box(&standing).header_values()));
 }
 
 fn bodies(steps: &mut Steps<'_>, fixture: &Fixture) {
-    let (body, bounds) = (question::question("fr").into_bytes(), contract::Bounds::default());
-    let value = contract::parse(&body, &bounds).unwrap();
-    assert!(fixture.contract.admit_input(&value).unwrap().is_empty());
-    steps.bench_function("JSON of 200 bytes", |bencher| bencher.iter(|| contract::parse(black_box(&body), &bounds)));
-    steps.bench_function("schema", |bencher| bencher.iter(|| fixture.contract.admit_input(black_box(&value))));
+    let (body, bounds) = (question::question("fr").into_bytes(), contract::JsonBounds::default());
+    let value = contract::parse_json(&body, &bounds).unwrap();
+    assert!(fixture.contract.check_input(&value).unwrap().is_empty());
+    steps.bench_function("JSON of 200 bytes", |bencher| {
+        bencher.iter(|| contract::parse_json(black_box(&body), &bounds))
+    });
+    steps.bench_function("schema", |bencher| bencher.iter(|| fixture.contract.check_input(black_box(&value))));
 }
 
 fn records(steps: &mut Steps<'_>, fixture: &Fixture) {
     let total = Duration::from_micros(321);
-    let agent = fixture.metrics.agent(&fixture.keyed_agent.agent);
-    let ended = Ended { operation: Some(0), group: Group::KEY, code: None, total, agent: Some(total) };
+    let agent = fixture.metrics.for_agent(&fixture.keyed_agent.agent);
+    let ended = CallOutcome {
+        operation: Some(0),
+        caller_class: CallerClass::KEY,
+        code: None,
+        duration: total,
+        upstream_duration: Some(total),
+    };
     steps.bench_function("metrics", |bencher| bencher.iter(|| agent.record(black_box(&ended))));
-    let entry = Entry {
+    let entry = AccessLogEntry {
         peer: "127.0.0.1".parse().ok(),
         method: "POST",
         path: "/agents/keyed/invoke",
@@ -104,10 +114,10 @@ fn records(steps: &mut Steps<'_>, fixture: &Fixture) {
         status: 200,
         bytes_in: 200,
         bytes_out: 300,
-        total,
-        agent_took: Some(total),
+        duration: total,
+        upstream_duration: Some(total),
         attempts: 1,
-        ..Entry::new(SystemTime::now(), "01a20341ea3171a78fe5c258ca958960")
+        ..AccessLogEntry::new(SystemTime::now(), "01a20341ea3171a78fe5c258ca958960")
     };
     steps.bench_function("line of the access log", |bencher| bencher.iter(|| fixture.log.write(black_box(&entry))));
 }

@@ -1,6 +1,6 @@
 //! The admin pages over a real socket: their content, their status and whom they refuse.
 
-use super::{AgentRow, FeedRow, Health, Refused, State, page, serve};
+use super::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page, serve};
 use crate::{
     agent::{Agent, AgentId},
     registry::SourceHealth,
@@ -19,45 +19,45 @@ use tokio::{
 };
 
 #[derive(Default)]
-struct Fake {
-    health: Mutex<Health>,
+struct FakeState {
+    health: Mutex<GatewayHealth>,
     agents: Vec<Agent>,
-    refused: Vec<Refused>,
+    refused: Vec<RejectedDocument>,
     feeds: Mutex<Vec<SourceHealth>>,
     confirmed: Mutex<Vec<String>>,
 }
 
-impl State for Fake {
-    fn health(&self) -> Health {
+impl AdminState for FakeState {
+    fn health(&self) -> GatewayHealth {
         self.health.lock().unwrap().clone()
     }
 
-    fn agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow> {
-        page(self.agents.iter().map(|agent| (&agent.id, agent)), after, most)
+    fn list_agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow> {
+        select_page(self.agents.iter().map(|agent| (&agent.id, agent)), after, most)
             .into_iter()
             .map(|agent| AgentRow::new(agent, 1))
             .collect()
     }
 
-    fn refused(&self, most: usize) -> Vec<Refused> {
+    fn list_rejected_documents(&self, most: usize) -> Vec<RejectedDocument> {
         self.refused.iter().take(most).cloned().collect()
     }
 
-    fn feeds(&self) -> Vec<FeedRow> {
-        self.feeds.lock().unwrap().iter().map(FeedRow::new).collect()
+    fn list_sources(&self) -> Vec<SourceRow> {
+        self.feeds.lock().unwrap().iter().map(SourceRow::new).collect()
     }
 
-    fn confirm(&self, name: &str) -> Option<bool> {
+    fn confirm_agent_loss(&self, name: &str) -> Option<bool> {
         let feeds = self.feeds.lock().unwrap();
         let feed = feeds.iter().find(|feed| &*feed.name == name)?;
         self.confirmed.lock().unwrap().push(name.to_owned());
-        Some(feed.losing.is_some())
+        Some(feed.withheld_loss.is_some())
     }
 }
 
-struct Admin {
+struct TestAdmin {
     at: SocketAddr,
-    state: Arc<Fake>,
+    state: Arc<FakeState>,
     stop: watch::Sender<bool>,
     served: tokio::task::JoinHandle<()>,
 }
@@ -67,25 +67,29 @@ fn agent(id: &str) -> Agent {
     Agent::from_document(&document, [0; 32]).unwrap()
 }
 
-async fn admin(bind: &str, fake: Fake) -> Admin {
+async fn start_admin(bind: &str, fake: FakeState) -> TestAdmin {
     let listener = TcpListener::bind(bind).await.unwrap();
     let at = listener.local_addr().unwrap();
     let (stop, stopped) = watch::channel(false);
     let state = Arc::new(fake);
     let served = tokio::spawn(serve(listener, Arc::clone(&state) as _, Metrics::new().unwrap(), stopped));
-    Admin { at, state, stop, served }
+    TestAdmin { at, state, stop, served }
 }
 
-async fn loopback(agents: &[&str]) -> Admin {
-    let health = Health { agents: Some(agents.len()), ..Health::default() };
-    admin(
+async fn start_on_loopback(agents: &[&str]) -> TestAdmin {
+    let health = GatewayHealth { agents: Some(agents.len()), ..GatewayHealth::default() };
+    start_admin(
         "127.0.0.1:0",
-        Fake { health: Mutex::new(health), agents: agents.iter().map(|id| agent(id)).collect(), ..Fake::default() },
+        FakeState {
+            health: Mutex::new(health),
+            agents: agents.iter().map(|id| agent(id)).collect(),
+            ..FakeState::default()
+        },
     )
     .await
 }
 
-impl Admin {
+impl TestAdmin {
     /// Sends these bytes; returns status, head and body of the response.
     async fn send(&self, request: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.at.port())).await.unwrap();
@@ -97,20 +101,20 @@ impl Admin {
         (status, head.to_ascii_lowercase(), body.to_owned())
     }
 
-    async fn ask(&self, method: &str, path: &str, host: &str) -> (u16, String, String) {
+    async fn request(&self, method: &str, path: &str, host: &str) -> (u16, String, String) {
         self.send(&format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).await
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
-        let (status, _, body) = self.ask("GET", path, "localhost").await;
+        let (status, _, body) = self.request("GET", path, "localhost").await;
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 }
 
 #[tokio::test]
 async fn every_page_responds() {
-    let admin = loopback(&["a"]).await;
-    let (status, head, body) = admin.ask("GET", "/metrics", "127.0.0.1:9").await;
+    let admin = start_on_loopback(&["a"]).await;
+    let (status, head, body) = admin.request("GET", "/metrics", "127.0.0.1:9").await;
     assert_eq!(status, 200);
     assert!(head.contains("text/plain; version=0.0.4") && head.contains("no-store"), "{head}");
     assert!(body.contains("# TYPE gatepost_config_last_reload_successful gauge"));
@@ -123,9 +127,9 @@ async fn every_page_responds() {
 
 #[tokio::test]
 async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_for_a_rejected_configuration() {
-    let admin = loopback(&["a"]).await;
-    admin.state.health.lock().unwrap().config_refused = Some("limits: 'x' is not a rate".to_owned());
-    admin.state.health.lock().unwrap().troubles = vec!["agents.json cannot be read".to_owned()];
+    let admin = start_on_loopback(&["a"]).await;
+    admin.state.health.lock().unwrap().config_error = Some("limits: 'x' is not a rate".to_owned());
+    admin.state.health.lock().unwrap().problems = vec!["agents.json cannot be read".to_owned()];
     let (status, body) = admin.get("/readyz").await;
     assert_eq!((status, &body["config"]), (200, &json!("refused: limits: 'x' is not a rate")));
     assert_eq!(body["troubles"][0], "agents.json cannot be read");
@@ -135,7 +139,7 @@ async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_fo
     assert_eq!((status, &body["ready"], &body["reasons"]), (503, &json!(false), &json!(["draining"])));
     assert_eq!(admin.get("/healthz").await.0, 200, "it is alive");
 
-    *admin.state.health.lock().unwrap() = Health::default();
+    *admin.state.health.lock().unwrap() = GatewayHealth::default();
     assert_eq!(admin.get("/readyz").await.0, 503);
 }
 
@@ -143,11 +147,15 @@ async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_fo
 async fn agents_are_listed_in_pages_without_secrets() {
     let ids: Vec<String> = (0..250).map(|n| format!("agent-{n:03}")).collect();
     let ids: Vec<&str> = ids.iter().rev().map(String::as_str).collect();
-    let mut fake = Fake { agents: ids.iter().map(|id| agent(id)).collect(), ..Fake::default() };
-    fake.refused =
-        vec![Refused { source: "agents.json".into(), index: 3, id: None, reasons: vec!["id: must be".into()] }];
-    fake.health = Mutex::new(Health { agents: Some(250), refused: 1, ..Health::default() });
-    let admin = admin("127.0.0.1:0", fake).await;
+    let mut fake = FakeState { agents: ids.iter().map(|id| agent(id)).collect(), ..FakeState::default() };
+    fake.refused = vec![RejectedDocument {
+        source: "agents.json".into(),
+        index: 3,
+        id: None,
+        reasons: vec!["id: must be".into()],
+    }];
+    fake.health = Mutex::new(GatewayHealth { agents: Some(250), rejected_documents: 1, ..GatewayHealth::default() });
+    let admin = start_admin("127.0.0.1:0", fake).await;
     let (mut seen, mut after) = (Vec::new(), String::new());
     loop {
         let (status, body) = admin.get(&format!("/agents?limit=100{after}")).await;
@@ -173,7 +181,7 @@ async fn agents_are_listed_in_pages_without_secrets() {
 
 #[tokio::test]
 async fn invalid_requests_get_json_errors() {
-    let admin = loopback(&["a"]).await;
+    let admin = start_on_loopback(&["a"]).await;
     for (path, expected) in [
         ("/agents?limit=0", 400),
         ("/agents?limit=1001", 400),
@@ -188,14 +196,14 @@ async fn invalid_requests_get_json_errors() {
         assert_eq!(status, expected, "{path} {body}");
         assert!(body["error"]["code"].is_string(), "{path} {body}");
     }
-    let (status, head, _) = admin.ask("POST", "/metrics", "localhost").await;
+    let (status, head, _) = admin.request("POST", "/metrics", "localhost").await;
     assert!(status == 405 && head.contains("allow: get"), "{head}");
-    assert_eq!(admin.ask("DELETE", "/agents", "localhost").await.0, 405);
+    assert_eq!(admin.request("DELETE", "/agents", "localhost").await.0, 405);
 }
 
 #[tokio::test]
 async fn dns_rebinding_is_refused_on_loopback() {
-    let admin = loopback(&["a"]).await;
+    let admin = start_on_loopback(&["a"]).await;
     for host in [
         "evil.example",
         "evil.example:9090",
@@ -206,7 +214,7 @@ async fn dns_rebinding_is_refused_on_loopback() {
         "",
         "[::1",
     ] {
-        let (status, _, body) = admin.ask("GET", "/agents", host).await;
+        let (status, _, body) = admin.request("GET", "/agents", host).await;
         assert_eq!(status, 403, "{host:?} {body}");
     }
     assert_eq!(
@@ -221,20 +229,20 @@ async fn dns_rebinding_is_refused_on_loopback() {
         403
     );
     for host in ["localhost", "LOCALHOST:1", "127.0.0.1:9090", "127.8.8.8", "[::1]:80", "[::1]"] {
-        assert_eq!(admin.ask("GET", "/agents", host).await.0, 200, "{host}");
+        assert_eq!(admin.request("GET", "/agents", host).await.0, 200, "{host}");
     }
     assert_eq!(admin.send("GET /healthz HTTP/1.0\r\n\r\n").await.0, 200);
 }
 
 #[tokio::test]
 async fn any_host_name_is_accepted_on_other_addresses() {
-    let admin = admin("0.0.0.0:0", Fake::default()).await;
-    assert_eq!(admin.ask("GET", "/healthz", "gatepost.internal.example").await.0, 200);
+    let admin = start_admin("0.0.0.0:0", FakeState::default()).await;
+    assert_eq!(admin.request("GET", "/healthz", "gatepost.internal.example").await.0, 200);
 }
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed_until_others_end() {
-    let admin = loopback(&["a"]).await;
+    let admin = start_on_loopback(&["a"]).await;
     let mut held = Vec::new();
     for _ in 0..64 {
         let mut stream = TcpStream::connect(admin.at).await.unwrap();
@@ -259,7 +267,7 @@ async fn connections_beyond_the_limit_are_closed_until_others_end() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_closed() {
-    let admin = loopback(&["a"]).await;
+    let admin = start_on_loopback(&["a"]).await;
     let mut silent = TcpStream::connect(admin.at).await.unwrap();
     silent.write_all(b"GET /healthz HT").await.unwrap();
     let read = tokio::time::timeout(Duration::from_secs(3_600), silent.read(&mut [0; 512])).await;
@@ -268,7 +276,7 @@ async fn an_idle_connection_is_closed() {
 
 #[tokio::test]
 async fn shutdown_ends_the_listener_even_with_an_idle_connection() {
-    let admin = loopback(&["a"]).await;
+    let admin = start_on_loopback(&["a"]).await;
     let mut idle = TcpStream::connect(admin.at).await.unwrap();
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     assert!(idle.read(&mut [0; 512]).await.unwrap() > 0);
@@ -279,7 +287,7 @@ async fn shutdown_ends_the_listener_even_with_an_idle_connection() {
 #[test]
 fn a_page_contains_the_lowest_ids_in_order() {
     let ids: Vec<AgentId> = ["m", "c", "x", "a", "b", "z"].iter().map(|id| id.parse().unwrap()).collect();
-    let at = |after, most| page(ids.iter().map(|id| (id, id.as_str())), after, most);
+    let at = |after, most| select_page(ids.iter().map(|id| (id, id.as_str())), after, most);
     assert_eq!(at(None, 3), ["a", "b", "c"]);
     assert_eq!(at(Some("c"), 2), ["m", "x"]);
     assert_eq!(at(Some("c"), 10), ["m", "x", "z"]);
@@ -287,31 +295,31 @@ fn a_page_contains_the_lowest_ids_in_order() {
     assert!(at(None, 0).is_empty());
 }
 
-fn feed(name: &str, good: Option<u64>) -> SourceHealth {
+fn source_health(name: &str, good: Option<u64>) -> SourceHealth {
     SourceHealth {
         name: name.into(),
         kind: "aidip",
         agents: 12,
         revision: 1,
-        good: good.map(|ago| SystemTime::now() - Duration::from_secs(ago)),
+        last_success: good.map(|ago| SystemTime::now() - Duration::from_secs(ago)),
         stale: false,
-        remembered: false,
-        trouble: None,
-        losing: None,
+        from_disk: false,
+        error: None,
+        withheld_loss: None,
     }
 }
 
 #[tokio::test]
 async fn feeds_are_listed_with_their_age_and_warnings() {
-    let admin = loopback(&["a"]).await;
+    let admin = start_on_loopback(&["a"]).await;
     let failing =
-        SourceHealth { trouble: Some("https://r.example: answers 500".to_owned()), ..feed("failing", Some(90)) };
+        SourceHealth { error: Some("https://r.example: answers 500".to_owned()), ..source_health("failing", Some(90)) };
     *admin.state.feeds.lock().unwrap() = vec![
-        feed("well", Some(3)),
-        SourceHealth { remembered: true, ..failing.clone() },
+        source_health("well", Some(3)),
+        SourceHealth { from_disk: true, ..failing.clone() },
         SourceHealth { stale: true, ..failing.clone() },
-        SourceHealth { losing: Some(10), ..feed("shrinking", Some(1)) },
-        feed("silent", None),
+        SourceHealth { withheld_loss: Some(10), ..source_health("shrinking", Some(1)) },
+        source_health("silent", None),
         failing,
     ];
     let (status, body) = admin.get("/feeds").await;
@@ -327,9 +335,11 @@ async fn feeds_are_listed_with_their_age_and_warnings() {
 
 #[tokio::test]
 async fn an_operator_confirms_a_loss_and_web_pages_are_refused() {
-    let admin = loopback(&["a"]).await;
-    *admin.state.feeds.lock().unwrap() =
-        vec![SourceHealth { losing: Some(10), ..feed("aidip:r.example", Some(1)) }, feed("well", Some(1))];
+    let admin = start_on_loopback(&["a"]).await;
+    *admin.state.feeds.lock().unwrap() = vec![
+        SourceHealth { withheld_loss: Some(10), ..source_health("aidip:r.example", Some(1)) },
+        source_health("well", Some(1)),
+    ];
     let post = async |name: &str, more: &str| {
         let head = format!("POST /feeds/{name}/confirm HTTP/1.1\r\nHost: localhost\r\n{more}Connection: close\r\n\r\n");
         admin.send(&head).await.0
@@ -338,7 +348,7 @@ async fn an_operator_confirms_a_loss_and_web_pages_are_refused() {
         assert_eq!(post("well", more).await, 403, "{more}");
     }
     assert_eq!(post("nobody", "").await, 404);
-    let (status, head, _) = admin.ask("GET", "/feeds/well/confirm", "localhost").await;
+    let (status, head, _) = admin.request("GET", "/feeds/well/confirm", "localhost").await;
     assert!(status == 405 && head.contains("allow: post"), "{head}");
     assert!(admin.state.confirmed.lock().unwrap().is_empty());
     assert_eq!(post("aidip:r.example", "").await, 200);

@@ -2,25 +2,25 @@
 //! caller.
 
 use crate::auth::{
-    access::Access,
-    caller::{Bad, Caller, CallerKind, is_name},
+    caller::{Caller, CallerKind, InvalidCredential, is_valid_name},
     config,
+    grants::GrantIndex,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
 use std::sync::Arc;
 
 /// Last second of the year 9999; later times are invalid.
-const LAST: i64 = 253_402_300_799;
+const MAX_TIMESTAMP: i64 = 253_402_300_799;
 
 /// Maximum number of groups or scopes in one token.
-const MOST: usize = 512;
+const MAX_LIST_ITEMS: usize = 512;
 
 /// Claims of one token; always an object.
 #[derive(Debug)]
-pub(super) struct Claims(pub(super) Value);
+pub(super) struct TokenClaims(pub(super) Value);
 
-impl Claims {
+impl TokenClaims {
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
@@ -30,132 +30,139 @@ impl Claims {
     }
 
     /// Returns a claim by name or JSON Pointer.
-    fn find(&self, place: &str) -> Option<&Value> {
-        let found = if place.starts_with('/') { self.0.pointer(place) } else { self.get(place) };
+    fn find_claim(&self, path: &str) -> Option<&Value> {
+        let found = if path.starts_with('/') { self.0.pointer(path) } else { self.get(path) };
         found.filter(|value| !value.is_null())
     }
 
     /// Parses a `NumericDate` (RFC 7519 §2), which may have a fraction.
-    fn moment(&self, name: &str) -> Result<Option<i64>, Bad> {
+    fn numeric_date(&self, name: &str) -> Result<Option<i64>, InvalidCredential> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
-        let seconds =
-            value.as_i64().or_else(|| value.as_f64().filter(|at| (0.0..LAST as f64).contains(at)).map(|at| at as i64));
-        match seconds.filter(|at| (0..=LAST).contains(at)) {
+        let seconds = value
+            .as_i64()
+            .or_else(|| value.as_f64().filter(|at| (0.0..MAX_TIMESTAMP as f64).contains(at)).map(|at| at as i64));
+        match seconds.filter(|at| (0..=MAX_TIMESTAMP).contains(at)) {
             Some(at) => Ok(Some(at)),
-            None => Err(Bad::new("a time in the token is malformed").detail(name)),
+            None => Err(InvalidCredential::new("a time in the token is malformed").with_detail(name)),
         }
     }
 
     /// Checks `exp`, `nbf` and `iat`; returns the first second at which the token has expired, if it has an `exp`.
-    pub(super) fn lifetime(&self, now: i64, leeway: i64) -> Result<Option<i64>, Bad> {
-        let until = self.moment("exp")?.map(|at| at.saturating_add(leeway));
+    pub(super) fn check_lifetime(&self, now: i64, leeway: i64) -> Result<Option<i64>, InvalidCredential> {
+        let until = self.numeric_date("exp")?.map(|at| at.saturating_add(leeway));
         if until.is_some_and(|until| until <= now) {
-            return Err(Bad::new("the token has expired"));
+            return Err(InvalidCredential::new("the token has expired"));
         }
         for name in ["nbf", "iat"] {
-            if self.moment(name)?.is_some_and(|at| at > now.saturating_add(leeway)) {
-                return Err(Bad::new("the token is not valid yet").detail(name));
+            if self.numeric_date(name)?.is_some_and(|at| at > now.saturating_add(leeway)) {
+                return Err(InvalidCredential::new("the token is not valid yet").with_detail(name));
             }
         }
         Ok(until)
     }
 
     /// Checks that `aud` contains one of `ours` (RFC 7519 §4.1.3).
-    pub(super) fn meant_for(&self, ours: &[String]) -> Result<(), Bad> {
+    pub(super) fn check_audience(&self, ours: &[String]) -> Result<(), InvalidCredential> {
         let names = |value: &Value| value.as_str().is_some_and(|name| ours.iter().any(|our| our == name));
         let meant = match self.get("aud") {
             Some(Value::Array(all)) => all.iter().any(names),
             Some(one) => names(one),
             None => false,
         };
-        if meant { Ok(()) } else { Err(Bad::new("the token is meant for another audience")) }
+        if meant { Ok(()) } else { Err(InvalidCredential::new("the token is meant for another audience")) }
     }
 
     /// Returns the fingerprint in `cnf` (RFC 8705 §3.1). Other bindings (RFC 7800) cannot be checked, so such a token
     /// is never valid.
-    pub(super) fn bound(&self) -> Result<Option<[u8; 32]>, Bad> {
+    pub(super) fn bound_certificate(&self) -> Result<Option<[u8; 32]>, InvalidCredential> {
         let Some(confirmation) = self.get("cnf") else {
             return Ok(None);
         };
         let members = confirmation.as_object().filter(|members| members.len() == 1);
-        let print = members.and_then(|members| members.get("x5t#S256")).and_then(Value::as_str);
-        let print = print.and_then(|print| URL_SAFE_NO_PAD.decode(print).ok()?.try_into().ok());
-        print.map(Some).ok_or_else(|| Bad::new("the token has a binding that cannot be checked here"))
+        let fingerprint = members.and_then(|members| members.get("x5t#S256")).and_then(Value::as_str);
+        let print = fingerprint.and_then(|print| URL_SAFE_NO_PAD.decode(print).ok()?.try_into().ok());
+        print.map(Some).ok_or_else(|| InvalidCredential::new("the token has a binding that cannot be checked here"))
     }
 }
 
 /// Maps claims to callers.
 #[derive(Debug)]
-pub(super) struct CallerReader {
+pub(super) struct CallerMapper {
     label: Option<String>,
-    places: config::Claims,
-    access: Arc<Access>,
+    mapping: config::ClaimMappingConfig,
+    grants: Arc<GrantIndex>,
 }
 
-impl CallerReader {
+impl CallerMapper {
     pub(super) fn build(
         label: Option<&str>,
-        places: &config::Claims,
-        access: &Arc<Access>,
+        mapping: &config::ClaimMappingConfig,
+        grants: &Arc<GrantIndex>,
     ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let word = |label: &str| {
+        let is_valid_label = |label: &str| {
             !label.is_empty()
                 && label.len() <= 64
                 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
         };
-        if label.is_some_and(|label| !word(label)) {
+        if label.is_some_and(|label| !is_valid_label(label)) {
             problems.push("label: is not valid (1 to 64 of A-Z a-z 0-9 . _ -)".to_owned());
         }
-        if places.caller.is_empty() {
+        if mapping.caller.is_empty() {
             problems.push("claims.caller: is empty (client_id, azp and sub are usual)".to_owned());
         }
         if problems.is_empty() {
-            return Ok(Self { label: label.map(str::to_owned), places: places.clone(), access: Arc::clone(access) });
+            return Ok(Self { label: label.map(str::to_owned), mapping: mapping.clone(), grants: Arc::clone(grants) });
         }
         Err(problems)
     }
 
-    pub(super) fn read(&self, claims: &Claims) -> Result<Arc<Caller>, Bad> {
-        let name = self.places.caller.iter().find_map(|place| claims.find(place));
+    pub(super) fn caller_from_claims(&self, claims: &TokenClaims) -> Result<Arc<Caller>, InvalidCredential> {
+        let name = self.mapping.caller.iter().find_map(|place| claims.find_claim(place));
         let name = name
             .and_then(Value::as_str)
-            .filter(|name| is_name(name))
-            .ok_or_else(|| Bad::new("the token has no caller name"))?;
+            .filter(|name| is_valid_name(name))
+            .ok_or_else(|| InvalidCredential::new("the token has no caller name"))?;
         let id: Arc<str> = match &self.label {
             Some(label) => format!("oauth:{label}/{name}").into(),
             None => format!("oauth:{name}").into(),
         };
-        let groups = claims.find(&self.places.groups).map(|value| words(value, false)).transpose()?.unwrap_or_default();
+        let groups = claims
+            .find_claim(&self.mapping.groups)
+            .map(|value| string_list(value, false))
+            .transpose()?
+            .unwrap_or_default();
         let mut scopes = Vec::new();
         for place in ["scope", "scp"] {
-            scopes.extend(claims.find(place).map(|value| words(value, true)).transpose()?.unwrap_or_default());
+            scopes.extend(
+                claims.find_claim(place).map(|value| string_list(value, true)).transpose()?.unwrap_or_default(),
+            );
         }
-        let tier = self.places.tier.as_deref().and_then(|place| claims.find(place)).and_then(Value::as_str);
+        let tier = self.mapping.tier.as_deref().and_then(|place| claims.find_claim(place)).and_then(Value::as_str);
         Ok(Arc::new(Caller {
-            grants: self.access.for_caller(&id, &groups),
+            grants: self.grants.grants_for_caller(&id, &groups),
             id,
             kind: CallerKind::Bearer,
             groups: groups.into(),
             scopes: scopes.into(),
-            tier: tier.filter(|tier| is_name(tier)).map(Into::into),
+            tier: tier.filter(|tier| is_valid_name(tier)).map(Into::into),
         }))
     }
 }
 
 /// Returns the strings of a list, or of one string; scopes are separated by spaces (RFC 8693 §4.2).
-fn words(value: &Value, spaced: bool) -> Result<Vec<Arc<str>>, Bad> {
+fn string_list(value: &Value, split_spaces: bool) -> Result<Vec<Arc<str>>, InvalidCredential> {
     let words: Option<Vec<&str>> = match value {
-        Value::String(text) if spaced => Some(text.split(' ').filter(|word| !word.is_empty()).collect()),
+        Value::String(text) if split_spaces => Some(text.split(' ').filter(|word| !word.is_empty()).collect()),
         Value::String(text) => Some(vec![text]),
         Value::Array(items) => items.iter().map(Value::as_str).collect(),
         _ => None,
     };
-    let words = words.filter(|words| words.len() <= MOST && words.iter().all(|word| is_name(word)));
+    let words = words.filter(|words| words.len() <= MAX_LIST_ITEMS && words.iter().all(|word| is_valid_name(word)));
     Ok(words
-        .ok_or_else(|| Bad::new("the token's groups or scopes are malformed"))?
+        .ok_or_else(|| InvalidCredential::new("the token's groups or scopes are malformed"))?
         .into_iter()
         .map(Into::into)
         .collect())

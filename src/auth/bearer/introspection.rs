@@ -2,162 +2,170 @@
 //! concurrency. A missing response is 503, never 401.
 
 use super::{
-    Trouble, Verified, cannot_tell,
-    claims::{CallerReader, Claims},
-    issuer::seconds,
-    token::Strict,
+    TokenError, VerifiedToken,
+    claims::{CallerMapper, TokenClaims},
+    jwt::DuplicateFreeJson,
+    token_check_unavailable,
+    token_issuer::as_seconds,
 };
 use crate::{
     auth::{
-        Services,
-        access::Access,
-        caller::{Bad, now},
+        AuthServices,
+        caller::{InvalidCredential, unix_now},
         config,
+        grants::GrantIndex,
     },
-    net::{Bounds, Client, Form},
+    net::{FetchClient, FetchLimits, FormRequest},
     telemetry::{Event, Metrics},
-    unit::{Secret, Size, Span},
+    values::{ByteSize, ConfigDuration, Secret},
 };
 use serde_json::Value;
 use std::{fmt::Write, sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
-const BOUNDS: Bounds = Bounds { size: Size::kib(64), time: Span::secs(5) };
+const REQUEST_BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_secs(5) };
 
 /// How long calls with one token share a result, and how long a refusal is cached.
-const SHARED: Duration = Duration::from_secs(5);
+const RESULT_TTL: Duration = Duration::from_secs(5);
 
 /// Maximum number of shared results.
-const MOST: u64 = 10_000;
+const MAX_SHARED_RESULTS: u64 = 10_000;
 
 /// Maximum number of concurrent requests, and how long another one waits.
-const AT_ONCE: usize = 64;
-const WAIT: Duration = Duration::from_secs(2);
+const MAX_CONCURRENT_REQUESTS: usize = 64;
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Result of introspection: a valid token, or the reason why the token is not valid.
-type Answer = Result<Arc<Verified>, &'static str>;
+type IntrospectionResult = Result<Arc<VerifiedToken>, &'static str>;
 
 #[derive(Debug)]
-pub(super) struct Introspector {
-    config: config::Introspection,
-    user: String,
-    secret: Secret,
-    callers: CallerReader,
-    client: Client,
+pub(super) struct TokenIntrospector {
+    config: config::IntrospectionConfig,
+    client_id: String,
+    client_secret: Secret,
+    caller_mapper: CallerMapper,
+    client: FetchClient,
     metrics: Arc<Metrics>,
-    answers: moka::future::Cache<[u8; 32], Answer>,
-    turns: Semaphore,
+    results: moka::future::Cache<[u8; 32], IntrospectionResult>,
+    request_permits: Semaphore,
 }
 
-impl Introspector {
+impl TokenIntrospector {
     pub(super) fn build(
-        config: &config::Introspection,
-        access: &Arc<Access>,
-        services: &Services,
+        config: &config::IntrospectionConfig,
+        grants: &Arc<GrantIndex>,
+        services: &AuthServices,
     ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        if let Err(why) = services.client.vet(&config.endpoint) {
+        if let Err(why) = services.client.check_url(&config.endpoint) {
             problems.push(format!("endpoint: {} {why}", config.endpoint));
         }
         if config.client_id.is_empty() {
             problems.push("client_id: is empty (write the gateway's client id at the endpoint)".to_owned());
         }
-        if config.leeway > Span::secs(300) {
+        if config.leeway > ConfigDuration::from_secs(300) {
             problems.push("leeway: is out of bounds (at most 5m)".to_owned());
         }
-        if config.cache_ttl > Span::secs(3_600) {
+        if config.cache_ttl > ConfigDuration::from_secs(3_600) {
             problems.push("cache_for: is out of bounds (at most 1h)".to_owned());
         }
         let secret = config.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
-        let callers = CallerReader::build(config.label.as_deref(), &config.claims, access);
+        let callers = CallerMapper::build(config.label.as_deref(), &config.claims, grants);
         let callers = callers.map_err(|whys| problems.extend(whys));
         let (Ok(secret), Ok(callers), true) = (secret, callers, problems.is_empty()) else {
             return Err(problems);
         };
         Ok(Self {
             config: config.clone(),
-            user: form_encoded(&config.client_id),
-            secret: Secret::new(form_encoded(secret.expose())),
-            callers,
+            client_id: form_encode(&config.client_id),
+            client_secret: Secret::new(form_encode(secret.expose())),
+            caller_mapper: callers,
             client: services.client.clone(),
             metrics: Arc::clone(&services.metrics),
-            answers: moka::future::Cache::builder().max_capacity(MOST).time_to_live(SHARED).build(),
-            turns: Semaphore::new(AT_ONCE),
+            results: moka::future::Cache::builder().max_capacity(MAX_SHARED_RESULTS).time_to_live(RESULT_TTL).build(),
+            request_permits: Semaphore::new(MAX_CONCURRENT_REQUESTS),
         })
     }
 
     /// Introspects a token. A failure is returned to all calls that wait for it, and not cached.
-    pub(super) async fn ask(&self, token: &str, hash: [u8; 32]) -> Result<Arc<Verified>, Trouble> {
-        let mut answer = self.shared(token, hash).await?;
+    pub(super) async fn introspect(&self, token: &str, hash: [u8; 32]) -> Result<Arc<VerifiedToken>, TokenError> {
+        let mut result = self.introspect_shared(token, hash).await?;
         // The shared result may outlive `cache_for`: the endpoint must confirm that the token is still valid.
-        if matches!(&answer, Ok(verified) if verified.until <= now()) {
-            self.answers.invalidate(&hash).await;
-            answer = self.shared(token, hash).await?;
+        if matches!(&result, Ok(verified) if verified.valid_until <= unix_now()) {
+            self.results.invalidate(&hash).await;
+            result = self.introspect_shared(token, hash).await?;
         }
-        match answer {
-            Ok(verified) if now() < verified.until => Ok(verified),
-            Ok(_) => Err(Bad::new("the token has expired").into()),
-            Err(why) => Err(Bad::new(why).into()),
+        match result {
+            Ok(verified) if unix_now() < verified.valid_until => Ok(verified),
+            Ok(_) => Err(InvalidCredential::new("the token has expired").into()),
+            Err(why) => Err(InvalidCredential::new(why).into()),
         }
     }
 
-    async fn shared(&self, token: &str, hash: [u8; 32]) -> Result<Answer, Trouble> {
-        let answer = self.answers.try_get_with(hash, self.question(token)).await;
-        answer.map_err(|why: Arc<String>| cannot_tell(why))
+    async fn introspect_shared(&self, token: &str, hash: [u8; 32]) -> Result<IntrospectionResult, TokenError> {
+        let result = self.results.try_get_with(hash, self.introspect_uncached(token)).await;
+        result.map_err(|why: Arc<String>| token_check_unavailable(why))
     }
 
-    async fn question(&self, token: &str) -> Result<Answer, String> {
-        let claims = match self.post(token).await {
+    async fn introspect_uncached(&self, token: &str) -> Result<IntrospectionResult, String> {
+        let claims = match self.post_token(token).await {
             Ok(claims) => claims,
             Err(why) => {
                 tracing::warn!(error = why, "token introspection failed (check the endpoint)");
-                self.metrics.count(Event::IntrospectionFailed);
+                self.metrics.record_event(Event::IntrospectionFailed);
                 return Err(why);
             }
         };
-        Ok(self.understand(&claims).map(Arc::new).map_err(|bad| bad.why))
+        Ok(self.verify_response(&claims).map(Arc::new).map_err(|bad| bad.reason))
     }
 
-    async fn post(&self, token: &str) -> Result<Claims, String> {
-        let turn = tokio::time::timeout(WAIT, self.turns.acquire()).await;
-        let _turn = turn.map_err(|_| "too many tokens wait for introspection")?.map_err(|why| why.to_string())?;
-        let form = Form {
+    async fn post_token(&self, token: &str) -> Result<TokenClaims, String> {
+        let permit = tokio::time::timeout(QUEUE_TIMEOUT, self.request_permits.acquire()).await;
+        let _turn = permit.map_err(|_| "too many tokens wait for introspection")?.map_err(|why| why.to_string())?;
+        let form = FormRequest {
             fields: &[("token", token), ("token_type_hint", "access_token")],
-            basic: (&self.user, &self.secret),
+            basic: (&self.client_id, &self.client_secret),
         };
-        let reply = self.client.post(&self.config.endpoint, &form, BOUNDS).await.map_err(|why| why.to_string())?;
+        let response =
+            self.client.post(&self.config.endpoint, &form, REQUEST_BOUNDS).await.map_err(|why| why.to_string())?;
         // RFC 7662 §2.3: 401 concerns the gateway's credential, not the token.
-        if reply.status != 200 {
-            return Err(format!("{}: responded with status {}", self.config.endpoint, reply.status));
+        if response.status != 200 {
+            return Err(format!("{}: responded with status {}", self.config.endpoint, response.status));
         }
-        let Strict(answer) = serde_json::from_slice(&reply.body)
+        let DuplicateFreeJson(answer) = serde_json::from_slice(&response.body)
             .map_err(|_| format!("{}: response is not JSON", self.config.endpoint))?;
         match answer.get("active") {
-            Some(Value::Bool(_)) => Ok(Claims(answer)),
+            Some(Value::Bool(_)) => Ok(TokenClaims(answer)),
             _ => Err(format!("{}: response has no boolean 'active'", self.config.endpoint)),
         }
     }
 
-    fn understand(&self, claims: &Claims) -> Result<Verified, Bad> {
+    fn verify_response(&self, claims: &TokenClaims) -> Result<VerifiedToken, InvalidCredential> {
         if claims.get("active") != Some(&Value::Bool(true)) {
-            return Err(Bad::new("the token is not active"));
+            return Err(InvalidCredential::new("the token is not active"));
         }
-        let most = now().saturating_add(seconds(self.config.cache_ttl).max(1));
-        let until = claims.lifetime(now(), seconds(self.config.leeway))?.map_or(most, |until| until.min(most));
+        let max_until = unix_now().saturating_add(as_seconds(self.config.cache_ttl).max(1));
+        let until = claims
+            .check_lifetime(unix_now(), as_seconds(self.config.leeway))?
+            .map_or(max_until, |until| until.min(max_until));
         if let (Some(ours), Some(iss)) = (&self.config.issuer, claims.get("iss"))
             && iss.as_str() != Some(ours)
         {
-            return Err(Bad::new("the token's issuer is not accepted"));
+            return Err(InvalidCredential::new("the token's issuer is not accepted"));
         }
         if !self.config.audience.is_empty() {
-            claims.meant_for(&self.config.audience)?;
+            claims.check_audience(&self.config.audience)?;
         }
-        Ok(Verified { caller: self.callers.read(claims)?, until, bound: claims.bound()? })
+        Ok(VerifiedToken {
+            caller: self.caller_mapper.caller_from_claims(claims)?,
+            valid_until: until,
+            bound_certificate: claims.bound_certificate()?,
+        })
     }
 }
 
 /// Form-encodes a client id or secret before Basic authentication (RFC 6749 §2.3.1).
-fn form_encoded(text: &str) -> String {
+fn form_encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' => encoded.push(char::from(byte)),

@@ -1,11 +1,11 @@
 //! JWKS cache: an issuer's keys, fetched once at a time from the issuer only, and kept when a fetch fails. `issuer`
 //! decides when to fetch and how to respond meanwhile.
 
-use super::jwk::{self, Key};
+use super::verification_key::{self, VerificationKey};
 use crate::{
-    net::{Bounds, Client, Trust},
+    net::{FetchClient, FetchLimits, UrlTrust},
     telemetry::{Event, Metrics},
-    unit::{Size, Span},
+    values::{ByteSize, ConfigDuration},
 };
 use arc_swap::ArcSwapOption;
 use serde::Deserialize;
@@ -16,118 +16,125 @@ use std::{
 };
 use tokio::sync::Mutex;
 
-const BOUNDS: Bounds = Bounds { size: Size::kib(512), time: Span::secs(5) };
+const FETCH_BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_kib(512), time: ConfigDuration::from_secs(5) };
 
 /// Minimum time between two attempts while there are no keys, or only stale ones.
-const PAUSE: Duration = Duration::from_secs(1);
+const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Location of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum JwksLocation {
     /// URL in the configuration.
-    Jwks(String),
+    Url(String),
     /// URL in the issuer's discovery document.
     Discovery { issuer: String, url: String },
 }
 
 /// The keys of the last successful fetch.
 #[derive(Debug)]
-pub(super) struct KeySet {
-    pub(super) keys: Vec<Key>,
+pub(super) struct FetchedKeys {
+    pub(super) keys: Vec<VerificationKey>,
     pub(super) fetched: Instant,
     /// Jitter by which the next fetch is early, in 2560ths of the interval: many gateways must not fetch at once.
-    sooner: u8,
+    jitter: u8,
 }
 
 /// Reason of a fetch; decides how soon after the last attempt it may happen.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Reason {
+pub(super) enum FetchReason {
     /// There are no keys, or only stale ones.
-    Needed,
+    NoFreshKeys,
     /// A token names an unknown key; minimum time since the last fetch for this reason.
-    Unknown(Duration),
+    UnknownKey(Duration),
     /// The refresh interval has passed.
-    Due,
+    Scheduled,
 }
 
 /// Record of the fetch attempts.
 #[derive(Debug, Default)]
-struct Attempts {
+struct FetchAttempts {
     last: Option<Instant>,
     /// Last attempt caused by an unknown key.
-    unknown: Option<Instant>,
-    good: bool,
+    last_for_unknown_key: Option<Instant>,
+    succeeded: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Jwks {
-    place: Place,
-    client: Client,
+pub(super) struct JwksCache {
+    location: JwksLocation,
+    client: FetchClient,
     metrics: Arc<Metrics>,
-    keys: ArcSwapOption<KeySet>,
-    attempts: Arc<Mutex<Attempts>>,
+    keys: ArcSwapOption<FetchedKeys>,
+    attempts: Arc<Mutex<FetchAttempts>>,
 }
 
 #[derive(Deserialize)]
-struct Discovered {
+struct DiscoveryDocument {
     issuer: String,
     jwks_uri: String,
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct JwksDocument {
     keys: Vec<Value>,
 }
 
-impl Jwks {
+impl JwksCache {
     /// Creates a cache; keeps the keys that `previous` fetched from the same location.
-    pub(super) fn new(place: Place, client: Client, metrics: Arc<Metrics>, previous: Option<&Self>) -> Self {
-        let previous = previous.filter(|previous| previous.place == place);
+    pub(super) fn new(
+        location: JwksLocation,
+        client: FetchClient,
+        metrics: Arc<Metrics>,
+        previous: Option<&Self>,
+    ) -> Self {
+        let previous = previous.filter(|previous| previous.location == location);
         let keys = ArcSwapOption::new(previous.and_then(|previous| previous.keys.load_full()));
         let attempts = previous.map(|previous| Arc::clone(&previous.attempts)).unwrap_or_default();
-        Self { place, client, metrics, keys, attempts }
+        Self { location, client, metrics, keys, attempts }
     }
 
-    pub(super) fn keys(&self) -> Option<Arc<KeySet>> {
+    pub(super) fn keys(&self) -> Option<Arc<FetchedKeys>> {
         self.keys.load_full()
     }
 
     /// Fetches the keys, joins a fetch in progress, or returns the outcome of the last attempt if it was too recent.
     /// Returns whether the attempt succeeded.
-    pub(super) async fn refresh(self: &Arc<Self>, reason: Reason) -> bool {
-        let asked = Instant::now();
-        if let Some(good) = self.attempts.try_lock().ok().and_then(|attempts| attempts.recent(reason, asked)) {
+    pub(super) async fn refresh(self: &Arc<Self>, reason: FetchReason) -> bool {
+        let requested_at = Instant::now();
+        if let Some(good) =
+            self.attempts.try_lock().ok().and_then(|attempts| attempts.recent_outcome(reason, requested_at))
+        {
             return good;
         }
         let this = Arc::clone(self);
         // A separate task: a caller that disconnects must not cancel, and thereby repeat, a fetch.
         let fetch = tokio::spawn(async move {
             let mut attempts = this.attempts.lock().await;
-            if let Some(good) = attempts.recent(reason, asked) {
+            if let Some(good) = attempts.recent_outcome(reason, requested_at) {
                 return good;
             }
             attempts.last = Some(Instant::now());
-            if let Reason::Unknown(_) = reason {
-                attempts.unknown = attempts.last;
+            if let FetchReason::UnknownKey(_) = reason {
+                attempts.last_for_unknown_key = attempts.last;
             }
-            attempts.good = this.fetch().await;
-            attempts.good
+            attempts.succeeded = this.fetch().await;
+            attempts.succeeded
         });
         fetch.await.unwrap_or(false)
     }
 
     /// Starts a background fetch if the last successful one is older than `refresh` and the last attempt is older than
     /// `retry`.
-    pub(super) fn tick(self: &Arc<Self>, refresh: Duration, retry: Duration) {
-        let old = |at: Instant, age| at.elapsed() >= age;
-        let due = self.keys.load().as_ref().is_none_or(|set| old(set.fetched, set.due_after(refresh)));
-        let free = self
+    pub(super) fn refresh_if_due(self: &Arc<Self>, refresh: Duration, retry: Duration) {
+        let is_older = |at: Instant, age| at.elapsed() >= age;
+        let due = self.keys.load().as_ref().is_none_or(|set| is_older(set.fetched, set.refresh_interval(refresh)));
+        let may_retry = self
             .attempts
             .try_lock()
-            .is_ok_and(|attempts| attempts.last.is_none_or(|last| old(last, retry.min(refresh))));
-        if due && free {
+            .is_ok_and(|attempts| attempts.last.is_none_or(|last| is_older(last, retry.min(refresh))));
+        if due && may_retry {
             let this = Arc::clone(self);
-            tokio::spawn(async move { this.refresh(Reason::Due).await });
+            tokio::spawn(async move { this.refresh(FetchReason::Scheduled).await });
         }
     }
 
@@ -137,61 +144,61 @@ impl Jwks {
                 let mut sooner = [0];
                 // Without randomness the jitter is zero, which is harmless.
                 let _ = aws_lc_rs::rand::fill(&mut sooner);
-                self.keys.store(Some(Arc::new(KeySet { keys, fetched: Instant::now(), sooner: sooner[0] })));
-                self.metrics.count(Event::JwksFetched);
+                self.keys.store(Some(Arc::new(FetchedKeys { keys, fetched: Instant::now(), jitter: sooner[0] })));
+                self.metrics.record_event(Event::JwksFetched);
                 true
             }
             Err(why) => {
                 tracing::warn!(error = why, "issuer's keys not fetched: keeping the previous keys");
-                self.metrics.count(Event::JwksFailed);
+                self.metrics.record_event(Event::JwksFailed);
                 false
             }
         }
     }
 
-    async fn try_fetch(&self) -> Result<Vec<Key>, String> {
-        let (url, trust) = match &self.place {
-            Place::Jwks(url) => (url.clone(), Trust::Named),
-            Place::Discovery { issuer, url } => self.discover(issuer, url).await?,
+    async fn try_fetch(&self) -> Result<Vec<VerificationKey>, String> {
+        let (url, trust) = match &self.location {
+            JwksLocation::Url(url) => (url.clone(), UrlTrust::Operator),
+            JwksLocation::Discovery { issuer, url } => self.discover(issuer, url).await?,
         };
-        let found = self.client.fetch_json::<Document>(&url, trust, BOUNDS).await;
-        let keys = jwk::usable(&found.map_err(|why| why.to_string())?.keys);
+        let found = self.client.fetch_json::<JwksDocument>(&url, trust, FETCH_BOUNDS).await;
+        let keys = verification_key::usable_keys(&found.map_err(|why| why.to_string())?.keys);
         // A key set without usable keys is a failure: it must not lock all callers out.
         if keys.is_empty() { Err(format!("{url}: has no usable key")) } else { Ok(keys) }
     }
 
     /// Fetches the discovery document; its issuer must match exactly (OpenID Connect Discovery §4.3).
-    async fn discover(&self, issuer: &str, url: &str) -> Result<(String, Trust), String> {
-        let found: Discovered =
-            self.client.fetch_json(url, Trust::Named, BOUNDS).await.map_err(|why| why.to_string())?;
+    async fn discover(&self, issuer: &str, url: &str) -> Result<(String, UrlTrust), String> {
+        let found: DiscoveryDocument =
+            self.client.fetch_json(url, UrlTrust::Operator, FETCH_BOUNDS).await.map_err(|why| why.to_string())?;
         if found.issuer != issuer {
             return Err(format!("{url}: names the issuer {:?}, expected {issuer:?}", found.issuer));
         }
-        let here = self.client.vet(url).map(|url| url.origin());
-        let there = self.client.vet(&found.jwks_uri).map_err(|why| format!("{url}: jwks_uri {why}"))?.origin();
+        let here = self.client.check_url(url).map(|url| url.origin());
+        let there = self.client.check_url(&found.jwks_uri).map_err(|why| format!("{url}: jwks_uri {why}"))?.origin();
         // A key set on the document's own origin is as trusted as the configured URL; any other URL is not.
-        let trust = if here == Ok(there) { Trust::Named } else { Trust::Told };
+        let trust = if here == Ok(there) { UrlTrust::Operator } else { UrlTrust::Untrusted };
         Ok((found.jwks_uri, trust))
     }
 }
 
-impl KeySet {
+impl FetchedKeys {
     /// Returns `refresh`, shortened by up to a tenth.
-    fn due_after(&self, refresh: Duration) -> Duration {
-        refresh.mul_f64(1.0 - f64::from(self.sooner) / 2560.0)
+    fn refresh_interval(&self, refresh: Duration) -> Duration {
+        refresh.mul_f64(1.0 - f64::from(self.jitter) / 2560.0)
     }
 }
 
-impl Attempts {
+impl FetchAttempts {
     /// Returns the outcome of the last attempt, if another attempt would be too soon.
-    fn recent(&self, reason: Reason, asked: Instant) -> Option<bool> {
-        let since = |at: Option<Instant>, pause: Duration| at.is_some_and(|at| at.elapsed() < pause);
-        let joined = self.last.is_some_and(|last| last >= asked);
-        let soon = match reason {
-            Reason::Needed => since(self.last, PAUSE),
-            Reason::Unknown(pause) => since(self.unknown, pause),
-            Reason::Due => false,
+    fn recent_outcome(&self, reason: FetchReason, requested_at: Instant) -> Option<bool> {
+        let is_within = |at: Option<Instant>, pause: Duration| at.is_some_and(|at| at.elapsed() < pause);
+        let joined = self.last.is_some_and(|last| last >= requested_at);
+        let too_soon = match reason {
+            FetchReason::NoFreshKeys => is_within(self.last, MIN_RETRY_INTERVAL),
+            FetchReason::UnknownKey(pause) => is_within(self.last_for_unknown_key, pause),
+            FetchReason::Scheduled => false,
         };
-        (joined || soon).then_some(self.good)
+        (joined || too_soon).then_some(self.succeeded)
     }
 }

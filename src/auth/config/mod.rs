@@ -1,11 +1,11 @@
 //! Configuration of authentication: which credentials are accepted and how they are checked.
 //! Authorisation is configured under `access`.
 
-mod bearer;
+mod bearer_config;
 
-pub use bearer::{Algorithm, Bearer, Claims, Introspection, Issuer};
+pub use bearer_config::{BearerConfig, ClaimMappingConfig, IntrospectionConfig, IssuerConfig, SignatureAlgorithm};
 
-use crate::unit::{FilePath, SecretRef};
+use crate::values::{ConfigPath, SecretRef};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,18 +14,18 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Auth")]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub struct AuthConfig {
     /// Realm in `WWW-Authenticate`: 1 to 64 letters, digits, spaces, dots or dashes. Default: gatepost.
     pub realm: String,
     /// API keys. The caller's id is `key:` and the name that is stored with the key.
-    pub api_keys: Option<ApiKeys>,
+    pub api_keys: Option<ApiKeysConfig>,
     /// OAuth 2.0 bearer tokens. The caller's id is `oauth:` and the name in the token.
-    pub bearer: Option<Bearer>,
+    pub bearer: Option<BearerConfig>,
     /// Client certificates. The caller's id is `cert:` and the name in the certificate.
-    pub mtls: Option<Mtls>,
+    pub mtls: Option<MtlsConfig>,
 }
 
-impl Default for Config {
+impl Default for AuthConfig {
     fn default() -> Self {
         Self { realm: "gatepost".to_owned(), api_keys: None, bearer: None, mtls: None }
     }
@@ -34,19 +34,19 @@ impl Default for Config {
 /// API keys, as `gatepost key new` generates them; only their hashes are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ApiKeys {
+pub struct ApiKeysConfig {
     /// Request header that carries the key. Default: X-API-Key.
     pub header: String,
     /// Secret for the hashes (HMAC-SHA256), so that keys cannot be guessed from a stolen file. Changing it invalidates
     /// all keys. Default: none, plain SHA-256.
     pub pepper: Option<SecretRef>,
     /// Files with one key per line, in JSON; reloaded when they change. Default: none.
-    pub files: Vec<FilePath>,
+    pub files: Vec<ConfigPath>,
     /// Keys in the configuration, with the members of a line of a file. Default: none.
-    pub keys: Vec<StoredKey>,
+    pub keys: Vec<StoredApiKey>,
 }
 
-impl Default for ApiKeys {
+impl Default for ApiKeysConfig {
     fn default() -> Self {
         Self { header: "X-API-Key".to_owned(), pepper: None, files: Vec::new(), keys: Vec::new() }
     }
@@ -55,7 +55,7 @@ impl Default for ApiKeys {
 /// A key as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct StoredKey {
+pub struct StoredApiKey {
     /// Public part, by which the key is looked up: 12 letters or digits.
     pub prefix: String,
     /// Hash of the whole key: 64 hexadecimal digits.
@@ -82,15 +82,15 @@ pub struct StoredKey {
 /// Client certificates, verified by the listener.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Mtls {
+pub struct MtlsConfig {
     /// Where the caller's name is read from; the first name that the certificate has is used. Default: san_uri,
     /// san_dns, subject_cn.
     pub caller_from: Vec<CertificateName>,
     /// Attributes of callers, by name without `cert:`. Other callers have no groups and no tier.
-    pub callers: BTreeMap<String, CertificateCaller>,
+    pub callers: BTreeMap<String, CertificateCallerConfig>,
 }
 
-impl Default for Mtls {
+impl Default for MtlsConfig {
     fn default() -> Self {
         let caller_from = vec![CertificateName::SanUri, CertificateName::SanDns, CertificateName::SubjectCn];
         Self { caller_from, callers: BTreeMap::new() }
@@ -118,7 +118,7 @@ pub enum CertificateName {
 /// Attributes of a caller with a client certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct CertificateCaller {
+pub struct CertificateCallerConfig {
     /// Groups of the caller. Default: none.
     pub groups: Vec<String>,
     /// Tier of the caller, which limits may refer to. Default: none.

@@ -3,19 +3,19 @@
 use super::*;
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
-fn certificate(change: impl FnOnce(&mut CertificateParams)) -> Peer {
+fn certificate(change: impl FnOnce(&mut CertificateParams)) -> ClientCertificate {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();
     change(&mut params);
-    Peer::from_der(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap()
+    ClientCertificate::from_der(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap()
 }
 
-fn named(dns: &str) -> Peer {
+fn named(dns: &str) -> ClientCertificate {
     certificate(|params| params.subject_alt_names = vec![SanType::DnsName(dns.try_into().unwrap())])
 }
 
-async fn caller(auth: &Auth, peer: &Peer) -> Result<Arc<Caller>, Refusal> {
-    call(auth, &HeaderMap::new(), Some(peer), Some(&kind("mtls"))).await
+async fn caller(auth: &Authorizer, peer: &ClientCertificate) -> Result<Arc<Caller>, AuthRefusal> {
+    call(auth, &HeaderMap::new(), Some(peer), Some(&agent_with_auth("mtls"))).await
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn r2_the_first_configured_name_that_is_present_is_used() {
             SanType::URI("spiffe://example.org/robot".try_into().unwrap()),
         ];
     });
-    let print = peer::hex(peer.fingerprint());
+    let print = client_certificate::encode_hex(peer.fingerprint());
     for (from, expected) in [
         ("san_dns", "robot.example"),
         ("san_uri", "spiffe://example.org/robot"),
@@ -69,7 +69,7 @@ async fn r2_certificates_without_a_name_or_outside_their_validity_are_refused() 
         params.not_before = rcgen::date_time_ymd(4001, 1, 1);
     });
     for peer in [nobody, past, future] {
-        assert_eq!(seen(caller(&auth, &peer).await).0, 401, "{peer:?}");
+        assert_eq!(visible_refusal(caller(&auth, &peer).await).0, 401, "{peer:?}");
     }
 }
 
@@ -80,30 +80,32 @@ fn invalid_certificates_are_errors_and_never_panic() {
         .self_signed(&KeyPair::generate().unwrap())
         .unwrap();
     let der = der.der().to_vec();
-    assert!(Peer::from_der(&der).is_ok());
-    assert!(Peer::from_der(&[der.as_slice(), &[0]].concat()).is_err());
+    assert!(ClientCertificate::from_der(&der).is_ok());
+    assert!(ClientCertificate::from_der(&[der.as_slice(), &[0]].concat()).is_err());
     for end in 0..der.len() {
-        assert!(Peer::from_der(&der[..end]).is_err());
+        assert!(ClientCertificate::from_der(&der[..end]).is_err());
     }
     for at in 0..der.len() {
         let mut changed = der.clone();
         changed[at] ^= 0x80;
-        let _ = Peer::from_der(&changed);
+        let _ = ClientCertificate::from_der(&changed);
     }
 }
 
 #[tokio::test]
 async fn r97_a_bound_token_is_valid_only_with_its_certificate() {
-    let world = World::new().await;
+    let world = IssuerFixture::new().await;
     let auth = build(json!({"bearer": {"issuers": [world.settings()]}}));
     let (ours, theirs) = (named("a.example"), named("a.example"));
-    let headers = bearer(&world.token(&world.with("cnf", json!({"x5t#S256": signer::encode(ours.fingerprint())}))));
-    let agent = kind("oauth2_bearer");
+    let headers = bearer(
+        &world.token(&world.claims_with("cnf", json!({"x5t#S256": test_signer::encode_base64url(ours.fingerprint())}))),
+    );
+    let agent = agent_with_auth("oauth2_bearer");
     // Twice, so that the cached token is checked as well.
     for _ in 0..2 {
         assert!(call(&auth, &headers, Some(&ours), Some(&agent)).await.is_ok());
         for peer in [Some(&theirs), None] {
-            let (status, _, challenges) = seen(call(&auth, &headers, peer, Some(&agent)).await);
+            let (status, _, challenges) = visible_refusal(call(&auth, &headers, peer, Some(&agent)).await);
             assert_eq!(status, 401);
             assert!(challenges[0].1.contains("invalid_token"));
         }

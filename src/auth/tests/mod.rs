@@ -1,45 +1,45 @@
 //! Tests of authentication: shared fixtures, and one file per kind of credential.
 
-mod access;
+mod api_keys;
+mod authorization;
 mod certificates;
-mod forged;
+mod forged_tokens;
 mod introspection;
 mod issuers;
-mod keys;
-mod signer;
-mod web;
+mod test_signer;
+mod test_web_server;
 
 use super::*;
 use crate::{agent::Agent, fault::Code, net, telemetry::Metrics};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use signer::Signer;
 use std::{
     future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
-use web::Web;
+use test_signer::TestSigner;
+use test_web_server::TestWebServer;
 
-fn services() -> Services {
-    let client = net::Client::build(&net::Config::default(), Arc::default()).unwrap();
+fn services() -> AuthServices {
+    let client = net::FetchClient::build(&net::NetworkConfig::default(), Arc::default()).unwrap();
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-    Services { client, metrics: Metrics::new().unwrap() }
+    AuthServices { client, metrics: Metrics::new().unwrap() }
 }
 
-fn try_build(config: Value, access: Value) -> Result<Auth, Vec<String>> {
+fn try_build(config: Value, access: Value) -> Result<Authorizer, Vec<String>> {
     let config = serde_json::from_value(config).map_err(|why| vec![why.to_string()])?;
     let access = serde_json::from_value(access).map_err(|why| vec![why.to_string()])?;
-    Auth::build(&config, &access, &services(), None)
+    Authorizer::build(&config, &access, &services(), None)
 }
 
 /// Access that lets every caller with a credential call every agent.
-fn everybody() -> Value {
+fn grant_everything() -> Value {
     json!({"grants": [{"callers": ["*"], "agents": ["*"]}]})
 }
 
-fn build(config: Value) -> Auth {
-    try_build(config, everybody()).unwrap()
+fn build(config: Value) -> Authorizer {
+    try_build(config, grant_everything()).unwrap()
 }
 
 fn agent(id: &str, authentication: Value) -> Agent {
@@ -47,7 +47,7 @@ fn agent(id: &str, authentication: Value) -> Agent {
     Agent::from_document(&document, [0; 32]).unwrap()
 }
 
-fn kind(kind: &str) -> Agent {
+fn agent_with_auth(kind: &str) -> Agent {
     agent("echo", json!({"type": kind}))
 }
 
@@ -65,23 +65,23 @@ fn bearer(token: &str) -> HeaderMap {
 
 /// Calls `agent`; `None` is a missing agent.
 async fn call(
-    auth: &Auth,
+    auth: &Authorizer,
     headers: &HeaderMap,
-    peer: Option<&Peer>,
+    peer: Option<&ClientCertificate>,
     agent: Option<&Agent>,
-) -> Result<Arc<Caller>, Refusal> {
-    let grants = agent.map(|agent| auth.grants_of(agent)).unwrap_or_default();
-    let asked = agent.map(|agent| Asked { authentication: &agent.authentication, grants: &grants });
-    auth.authorise(&Presented { headers, peer }, asked).await
+) -> Result<Arc<Caller>, AuthRefusal> {
+    let grants = agent.map(|agent| auth.grants_for_agent(agent)).unwrap_or_default();
+    let asked = agent.map(|agent| AgentAuthRequirements { authentication: &agent.authentication, grants: &grants });
+    auth.authorize(&PresentedCredentials { headers, client_certificate: peer }, asked).await
 }
 
 /// Returns the parts of a refusal that the caller sees.
-fn seen(outcome: Result<Arc<Caller>, Refusal>) -> (u16, String, Vec<(&'static str, String)>) {
+fn visible_refusal(outcome: Result<Arc<Caller>, AuthRefusal>) -> (u16, String, Vec<(&'static str, String)>) {
     let fault = outcome.map(|caller| panic!("{} was admitted", caller.id)).unwrap_err().fault;
     (fault.http_status(), fault.message().to_owned(), fault.headers().to_vec())
 }
 
-async fn poll<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+async fn wait_until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let begun = Instant::now();
     while !holds().await {
         assert!(begun.elapsed() < Duration::from_secs(20), "timed out: {what}");
@@ -90,14 +90,14 @@ async fn poll<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F
 }
 
 /// An issuer whose keys a local web server serves, and a configuration that accepts it.
-struct World {
-    web: Web,
-    signer: Signer,
+struct IssuerFixture {
+    web: TestWebServer,
+    signer: TestSigner,
 }
 
-impl World {
+impl IssuerFixture {
     async fn new() -> Self {
-        let world = Self { web: Web::start().await, signer: Signer::new("ES256", "one") };
+        let world = Self { web: TestWebServer::start().await, signer: TestSigner::new("ES256", "one") };
         world.web.serve("/jwks", 200, &json!({"keys": [world.signer.jwk()]}));
         world
     }
@@ -111,22 +111,22 @@ impl World {
             "algorithms": ["RS256", "PS256", "ES256", "ES384", "EdDSA"], "leeway": "0s", "refetch_after": "1h"})
     }
 
-    fn auth(&self) -> Auth {
+    fn auth(&self) -> Authorizer {
         build(json!({"bearer": {"issuers": [self.settings()]}}))
     }
 
     fn claims(&self) -> Value {
-        let now = caller::now();
+        let now = caller::unix_now();
         json!({"iss": self.issuer(), "aud": "gatepost", "exp": now + 300, "iat": now, "client_id": "app-1", "sub": "user-1", "scope": "read write"})
     }
 
-    fn with(&self, name: &str, value: Value) -> Value {
+    fn claims_with(&self, name: &str, value: Value) -> Value {
         let mut claims = self.claims();
         claims[name] = value;
         claims
     }
 
-    fn without(&self, name: &str) -> Value {
+    fn claims_without(&self, name: &str) -> Value {
         let mut claims = self.claims();
         claims.as_object_mut().unwrap().remove(name);
         claims

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Returns the position and message of the only violation of `value`.
-fn told(schema: Value, value: Value) -> (String, String) {
+fn single_violation(schema: Value, value: Value) -> (String, String) {
     let found = check(schema, value);
     assert_eq!(found.len(), 1, "{found:?}");
     found.into_iter().next().unwrap()
@@ -12,7 +12,7 @@ fn told(schema: Value, value: Value) -> (String, String) {
 #[test]
 fn r32_the_specifications_own_example_is_refused_with_the_property_and_its_allowed_values() {
     let example = json!({"text": "Hello", "source_language": "en", "target_language": "fr"});
-    let (pointer, message) = told(translator(), example);
+    let (pointer, message) = single_violation(translator(), example);
     assert_eq!(pointer, "/target_language");
     assert_eq!(message, r#"must be one of "en", "zh", not "fr""#);
 }
@@ -78,27 +78,27 @@ fn r32_every_keyword_has_a_message_that_says_what_is_expected() {
             "must match exactly one of its alternatives, but matches several",
         ),
     ] {
-        assert_eq!(told(schema, value), (String::new(), expected.to_owned()), "{keyword}");
+        assert_eq!(single_violation(schema, value), (String::new(), expected.to_owned()), "{keyword}");
     }
 }
 
 #[test]
 fn r32_alternatives_are_summarized() {
     let schema = json!({"anyOf": [{"type": "string"}, {"type": "object", "required": ["a"]}, {"properties": {"b": {"type": "null"}}, "type": "object"}]});
-    let (_, message) = told(schema, json!({"b": 1}));
+    let (_, message) = single_violation(schema, json!({"b": 1}));
     assert!(
         message.starts_with("must match at least one of 3 alternatives: (1) must be a string, not an object; (2) "),
         "{message}"
     );
     assert!(message.contains("(3) /b: must be null, not a number"), "{message}");
-    let (_, message) = told(json!({"oneOf": [{"type": "string"}, {"type": "null"}]}), json!(1));
+    let (_, message) = single_violation(json!({"oneOf": [{"type": "string"}, {"type": "null"}]}), json!(1));
     assert!(message.starts_with("must match exactly one of 2 alternatives"), "{message}");
 }
 
 #[test]
 fn r32_pointers_are_escaped_and_name_the_position() {
     let schema = json!({"properties": {"a/b~c": {"type": "array", "items": {"type": "integer"}}}});
-    assert_eq!(told(schema, json!({"a/b~c": [1, "x"]})).0, "/a~1b~0c/1");
+    assert_eq!(single_violation(schema, json!({"a/b~c": [1, "x"]})).0, "/a~1b~0c/1");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn r32_at_most_twenty_violations_are_reported() {
     let schema = json!({"items": {"type": "integer"}});
     let found = check(schema.clone(), json!(vec!["x"; 1_000]));
     assert_eq!(found.len(), 20);
-    assert_eq!(Schema::compile(&schema).unwrap().check_all(&json!(vec!["x"; 1_000]), 100).len(), 100);
+    assert_eq!(CompiledSchema::compile(&schema).unwrap().validate_up_to(&json!(vec!["x"; 1_000]), 100).len(), 100);
 }
 
 #[test]
@@ -133,22 +133,22 @@ fn r32_the_mode_decides_between_refusing_and_reporting() {
     let (good, bad) = (json!({"a": 1}), json!({"a": "x"}));
     let schema = json!({"properties": {"a": {"type": "integer"}}});
     let with = |input, output| {
-        let config = Config { input, output, ..Config::default() };
-        Contract::compile(&operation(schema.clone(), schema.clone()), &config).unwrap()
+        let config = ContractConfig { input, output, ..ContractConfig::default() };
+        OperationContract::compile(&operation(schema.clone(), schema.clone()), &config).unwrap()
     };
-    let enforced = with(Mode::Enforce, Mode::Enforce);
-    assert!(enforced.admit_input(&good).unwrap().is_empty());
-    let fault = enforced.admit_input(&bad).unwrap_err();
-    assert_eq!((fault.http_status(), fault.broken()[0].pointer.as_str()), (400, "/a"));
-    let fault = enforced.admit_output(&bad).unwrap_err();
+    let enforced = with(ContractMode::Enforce, ContractMode::Enforce);
+    assert!(enforced.check_input(&good).unwrap().is_empty());
+    let fault = enforced.check_input(&bad).unwrap_err();
+    assert_eq!((fault.http_status(), fault.violations()[0].pointer.as_str()), (400, "/a"));
+    let fault = enforced.check_output(&bad).unwrap_err();
     assert_eq!(
-        (fault.http_status(), fault.broken().len()),
+        (fault.http_status(), fault.violations().len()),
         (502, 0),
         "violations of the agent's schema are not shown to the caller"
     );
-    assert!(fault.internal().unwrap().contains("/a: must be an integer"));
-    let reported = with(Mode::Report, Mode::Report);
-    assert_eq!((reported.admit_input(&bad).unwrap().len(), reported.admit_output(&bad).unwrap().len()), (1, 1));
-    let off = with(Mode::Off, Mode::Off);
-    assert!(off.admit_input(&bad).unwrap().is_empty() && off.input.is_none() && off.output.is_none());
+    assert!(fault.detail().unwrap().contains("/a: must be an integer"));
+    let reported = with(ContractMode::Report, ContractMode::Report);
+    assert_eq!((reported.check_input(&bad).unwrap().len(), reported.check_output(&bad).unwrap().len()), (1, 1));
+    let off = with(ContractMode::Off, ContractMode::Off);
+    assert!(off.check_input(&bad).unwrap().is_empty() && off.input.is_none() && off.output.is_none());
 }

@@ -4,19 +4,19 @@
 //! Clients that fetch a card seldom state their version, so a card without a requested version has the members of both:
 //! readers ignore the members of the other version.
 
-mod house;
-mod read;
+mod card_sources;
+mod gateway_card;
 mod v03;
 mod v1;
 
 use super::{
-    Ask, Directory,
-    address::Veil,
-    caching::{A2A_VERSION, Page},
-    credentials::Kind,
-    document::Doc,
-    media,
-    query::Params,
+    AgentDirectory, DirectoryCall,
+    accepted_credentials::CredentialKind,
+    address_redaction::AddressRedactor,
+    agent_document::RedactedDocument,
+    conditional_response::{A2A_VERSION, Representation},
+    media_types,
+    query_params::QueryParams,
 };
 use crate::{
     agent::Agent,
@@ -24,21 +24,21 @@ use crate::{
 };
 use serde_json::{Map, Value};
 
-const FORMS: &[&str] = &[media::JSON, "application/a2a+json"];
+const CARD_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/a2a+json"];
 /// Protocol binding of agents that do not speak A2A: a JSON body by POST, as AIDIP defines it.
-const PLAIN_POST: &str = "AIDIP";
+const AIDIP_BINDING: &str = "AIDIP";
 
 /// The card version of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum CardVersion {
     V1,
     V03,
-    Either,
+    Combined,
 }
 
 /// A card, independent of the version.
 #[derive(Debug, Default)]
-struct Card {
+struct AgentCard {
     name: String,
     description: String,
     version: String,
@@ -47,26 +47,26 @@ struct Card {
     documentation: Option<String>,
     icon: Option<String>,
     /// At least one; the first is the preferred one.
-    interfaces: Vec<Interface>,
+    interfaces: Vec<CardInterface>,
     capabilities: Map<String, Value>,
-    credentials: Vec<Kind>,
+    credentials: Vec<CredentialKind>,
     scopes: Vec<String>,
     inputs: Vec<String>,
     outputs: Vec<String>,
-    skills: Vec<Skill>,
+    skills: Vec<CardSkill>,
     /// Other members of an agent's own card.
-    more: Map<String, Value>,
+    extra_members: Map<String, Value>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Interface {
+struct CardInterface {
     url: String,
     binding: String,
     version: String,
 }
 
 #[derive(Debug, Default)]
-struct Skill {
+struct CardSkill {
     id: String,
     name: String,
     description: String,
@@ -76,45 +76,54 @@ struct Skill {
     outputs: Vec<String>,
 }
 
-impl Directory {
+impl AgentDirectory {
     /// `/agents/{id}/agent-card.json`: the card of one agent.
-    pub(super) fn card(&self, call: &Ask<'_>) -> Result<Page> {
-        let (media, version) = (media::choose(call.headers, FORMS)?, Self::version(call)?);
-        Page::json(media, &self.card_of(call.base, &*self.seen(call)?, version))
+    pub(super) fn agent_card(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let (media, version) =
+            (media_types::negotiate(call.headers, CARD_MEDIA_TYPES)?, Self::requested_card_version(call)?);
+        Representation::json(media, &self.render_agent_card(call.base_url, &*self.visible_agent(call)?, version))
     }
 
     /// `/.well-known/agent-card.json`: the card of the only visible agent, or the gateway's own.
-    pub(super) fn house_card(&self, call: &Ask<'_>) -> Result<Page> {
-        let (media, version) = (media::choose(call.headers, FORMS)?, Self::version(call)?);
-        let found = self.shown(call);
+    pub(super) fn well_known_card(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let (media, version) =
+            (media_types::negotiate(call.headers, CARD_MEDIA_TYPES)?, Self::requested_card_version(call)?);
+        let found = self.listed_agents(call);
         match found.hits.as_slice() {
-            [only] if !found.more => Page::json(media, &self.card_of(call.base, &only.agent, version)),
-            _ => Page::json(media, &self.written(call.base, &self.own_card(call.base, &found), version)),
+            [only] if !found.has_more => {
+                Representation::json(media, &self.render_agent_card(call.base_url, &only.agent, version))
+            }
+            _ => Representation::json(
+                media,
+                &self.render_card(call.base_url, &self.gateway_card(call.base_url, &found), version),
+            ),
         }
     }
 
-    fn card_of(&self, base: &str, agent: &Agent, version: Version) -> Value {
-        let redactor = Veil::over(agent, base, self.config.advertised_endpoints);
-        let doc = Doc::of(agent, &redactor);
-        match doc.get("agent_card").filter(|card| card.is_object()) {
+    fn render_agent_card(&self, base: &str, agent: &Agent, version: CardVersion) -> Value {
+        let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
+        let doc = RedactedDocument::new(agent, &redactor);
+        match doc.member("agent_card").filter(|card| card.is_object()) {
             // A card shown unchanged keeps its publisher's signature.
-            Some(own) if redactor.is_lifted() => own.clone(),
-            Some(own) => self.written(base, &self.read_card(agent, &redactor, own), version),
-            None => self.written(base, &self.made_card(agent, &redactor, &doc), version),
+            Some(own) if redactor.exposes_endpoint() => own.clone(),
+            Some(own) => self.render_card(base, &self.card_from_published(agent, &redactor, own), version),
+            None => self.render_card(base, &self.card_from_operations(agent, &redactor, &doc), version),
         }
     }
 
-    fn written(&self, base: &str, card: &Card, version: Version) -> Value {
-        let mut written = match version {
-            Version::V1 => v1::write(card, &self.credentials),
-            Version::V03 => v03::write(card, &self.credentials),
-            Version::Either => either(v1::write(card, &self.credentials), v03::write(card, &self.credentials)),
+    fn render_card(&self, base: &str, card: &AgentCard, version: CardVersion) -> Value {
+        let mut members = match version {
+            CardVersion::V1 => v1::card_members(card, &self.credentials),
+            CardVersion::V03 => v03::card_members(card, &self.credentials),
+            CardVersion::Combined => {
+                merge_versions(v1::card_members(card, &self.credentials), v03::card_members(card, &self.credentials))
+            }
         };
-        for (name, value) in &card.more {
-            written.entry(name.as_str()).or_insert_with(|| value.clone());
+        for (name, value) in &card.extra_members {
+            members.entry(name.as_str()).or_insert_with(|| value.clone());
         }
-        let mut written = Value::Object(written);
-        if let Some(signer) = &self.signer {
+        let mut written = Value::Object(members);
+        if let Some(signer) = &self.signing_key {
             signer.sign_card(&mut written, &format!("{base}/.well-known/jwks.json"));
         }
         written
@@ -122,37 +131,39 @@ impl Directory {
 
     /// Returns the requested version, `?version=` or `A2A-Version`. An unknown version in the query is ignored: it may
     /// mean the agent's own version (R68).
-    fn version(call: &Ask<'_>) -> Result<Version> {
-        let params = Params::read(call.query)?;
-        if let Some(version) = params.one(&["version"])?.and_then(named) {
+    fn requested_card_version(call: &DirectoryCall<'_>) -> Result<CardVersion> {
+        let params = QueryParams::parse(call.query)?;
+        if let Some(version) = params.single(&["version"])?.and_then(parse_card_version) {
             return Ok(version);
         }
         let field = call.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
         let none = || Fault::new(Code::NotAcceptable, "Cards are available in A2A versions 1.0 and 0.3");
-        field.filter(|text| !text.is_empty()).map_or(Ok(Version::Either), |text| named(text).ok_or_else(none))
+        field
+            .filter(|text| !text.is_empty())
+            .map_or(Ok(CardVersion::Combined), |text| parse_card_version(text).ok_or_else(none))
     }
 }
 
-fn named(text: &str) -> Option<Version> {
+fn parse_card_version(text: &str) -> Option<CardVersion> {
     match text {
-        "0.3" | "0.3.0" => Some(Version::V03),
-        "1" | "1.0" | "1.0.0" => Some(Version::V1),
+        "0.3" | "0.3.0" => Some(CardVersion::V03),
+        "1" | "1.0" | "1.0.0" => Some(CardVersion::V1),
         _ => None,
     }
 }
 
 /// Merges the members of both versions, recursively. The value of 1.0 takes precedence.
-fn either(mut new: Map<String, Value>, old: Map<String, Value>) -> Map<String, Value> {
+fn merge_versions(mut new: Map<String, Value>, old: Map<String, Value>) -> Map<String, Value> {
     for (name, value) in old {
         match (new.get_mut(&name), value) {
             (None, value) => {
                 new.insert(name, value);
             }
-            (Some(Value::Object(inner)), Value::Object(value)) => *inner = either(std::mem::take(inner), value),
+            (Some(Value::Object(inner)), Value::Object(value)) => *inner = merge_versions(std::mem::take(inner), value),
             (Some(Value::Array(inner)), Value::Array(value)) => {
                 for (inner, value) in inner.iter_mut().zip(value) {
                     if let (Value::Object(inner), Value::Object(value)) = (inner, value) {
-                        *inner = either(std::mem::take(inner), value);
+                        *inner = merge_versions(std::mem::take(inner), value);
                     }
                 }
             }

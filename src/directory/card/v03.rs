@@ -1,19 +1,19 @@
 //! Serialization of a card as A2A 0.3: one preferred URL, and additional interfaces.
 
 use super::{
-    super::{credentials::Credentials, fields::Fields},
-    Card, Interface,
-    v1::skill,
+    super::{accepted_credentials::AcceptedCredentials, json_object_builder::JsonObjectBuilder},
+    AgentCard, CardInterface,
+    v1::skill_json,
 };
 use serde_json::{Map, Value, json};
 
-pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value> {
-    let mut fields = Fields::default();
+pub(super) fn card_members(card: &AgentCard, credentials: &AcceptedCredentials) -> Map<String, Value> {
+    let mut fields = JsonObjectBuilder::default();
     fields.set("name", card.name.as_str().into());
     fields.set("description", card.description.as_str().into());
     fields.set("version", card.version.as_str().into());
     // Prefer an interface of 0.3; else `protocolVersion` tells the reader which version it is.
-    let old = |interface: &&Interface| interface.version.starts_with("0.");
+    let old = |interface: &&CardInterface| interface.version.starts_with("0.");
     if let Some(first) = card.interfaces.iter().find(old).or(card.interfaces.first()) {
         let version = match first.version.as_str() {
             "0.3" => "0.3.0",
@@ -32,17 +32,18 @@ pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value
         fields.set("provider", json!({"organization": organization, "url": url}));
     }
     for (name, text) in [("documentationUrl", &card.documentation), ("iconUrl", &card.icon)] {
-        fields.maybe(name, text.as_deref());
+        fields.set_optional(name, text.as_deref());
     }
     fields.set("capabilities", card.capabilities.clone().into());
     if !card.credentials.is_empty() {
-        let schemes = card.credentials.iter().map(|kind| (kind.name().to_owned(), credentials.scheme(*kind)));
+        let schemes =
+            card.credentials.iter().map(|kind| (kind.scheme_name().to_owned(), credentials.openapi_scheme(*kind)));
         fields.set("securitySchemes", schemes.collect::<Map<_, _>>().into());
         let one = |name: &str| Value::from(Map::from_iter([(name.to_owned(), card.scopes.as_slice().into())]));
-        fields.set("security", card.credentials.iter().map(|kind| one(kind.name())).collect());
+        fields.set("security", card.credentials.iter().map(|kind| one(kind.scheme_name())).collect());
     }
     fields.set("defaultInputModes", card.inputs.as_slice().into());
     fields.set("defaultOutputModes", card.outputs.as_slice().into());
-    fields.set("skills", card.skills.iter().map(skill).collect());
+    fields.set("skills", card.skills.iter().map(skill_json).collect());
     fields.into_map()
 }

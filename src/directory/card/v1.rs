@@ -1,13 +1,13 @@
 //! Serialization of a card as A2A 1.0. Empty members are omitted, as in its canonical form.
 
 use super::{
-    super::{credentials::Credentials, fields::Fields},
-    Card, Skill,
+    super::{accepted_credentials::AcceptedCredentials, json_object_builder::JsonObjectBuilder},
+    AgentCard, CardSkill,
 };
 use serde_json::{Map, Value, json};
 
-pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value> {
-    let mut fields = Fields::default();
+pub(super) fn card_members(card: &AgentCard, credentials: &AcceptedCredentials) -> Map<String, Value> {
+    let mut fields = JsonObjectBuilder::default();
     fields.set("name", card.name.as_str().into());
     fields.set("description", card.description.as_str().into());
     fields.set("version", card.version.as_str().into());
@@ -15,7 +15,7 @@ pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value
         fields.set("provider", json!({"organization": organization, "url": url}));
     }
     for (name, text) in [("documentationUrl", &card.documentation), ("iconUrl", &card.icon)] {
-        fields.maybe(name, text.as_deref());
+        fields.set_optional(name, text.as_deref());
     }
     let interfaces = card.interfaces.iter().map(|interface| {
         json!({
@@ -31,24 +31,25 @@ pub(super) fn write(card: &Card, credentials: &Credentials) -> Map<String, Value
         capabilities.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>().into(),
     );
     if !card.credentials.is_empty() {
-        let schemes = card.credentials.iter().map(|kind| (kind.name().to_owned(), credentials.scheme_v1(*kind)));
+        let schemes =
+            card.credentials.iter().map(|kind| (kind.scheme_name().to_owned(), credentials.a2a_v1_scheme(*kind)));
         fields.set("securitySchemes", schemes.collect::<Map<_, _>>().into());
         let scopes = match card.scopes.is_empty() {
             true => json!({}),
             false => json!({"list": card.scopes}),
         };
         let one = |name: &str| json!({"schemes": Map::from_iter([(name.to_owned(), scopes.clone())])});
-        fields.set("securityRequirements", card.credentials.iter().map(|kind| one(kind.name())).collect());
+        fields.set("securityRequirements", card.credentials.iter().map(|kind| one(kind.scheme_name())).collect());
     }
     fields.set("defaultInputModes", card.inputs.as_slice().into());
     fields.set("defaultOutputModes", card.outputs.as_slice().into());
-    fields.set("skills", card.skills.iter().map(skill).collect());
+    fields.set("skills", card.skills.iter().map(skill_json).collect());
     fields.into_map()
 }
 
 /// Serializes a skill, equally for both versions.
-pub(super) fn skill(skill: &Skill) -> Value {
-    let mut fields = Fields::default();
+pub(super) fn skill_json(skill: &CardSkill) -> Value {
+    let mut fields = JsonObjectBuilder::default();
     fields.set("id", skill.id.as_str().into());
     fields.set("name", skill.name.as_str().into());
     fields.set("description", skill.description.as_str().into());
@@ -57,5 +58,5 @@ pub(super) fn skill(skill: &Skill) -> Value {
     for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
         fields.set(name, list.as_slice().into());
     }
-    fields.done()
+    fields.into_value()
 }

@@ -2,11 +2,11 @@
 
 use super::*;
 
-const PLACE: &str = "/agents/translator/agent-card.json";
+const CARD_PATH: &str = "/agents/translator/agent-card.json";
 const INVOKE: &str = "https://gw.example/agents/translator/invoke";
 
 /// An agent with a card of version 1.0 of its own, signed over what the gateway replaces.
-fn ingested() -> Value {
+fn agent_with_card() -> Value {
     json!({
         "id": "planner", "name": "Planner", "endpoint": "https://planner.inside.example/a2a/jsonrpc",
         "authentication": {"type": "oauth2_bearer", "scopes": ["plan"]},
@@ -32,8 +32,8 @@ fn ingested() -> Value {
 
 #[tokio::test]
 async fn r59_a_card_is_built_from_an_agents_operations() {
-    let stand = stand(&[translator()]);
-    let card = stand.ok(get(PLACE).field("a2a-version", "1.0")).await.json();
+    let stand = test_directory(&[translator()]);
+    let card = stand.expect_response(get(CARD_PATH).header("a2a-version", "1.0")).await.json();
     assert_eq!(
         card["supportedInterfaces"],
         json!([{"url": INVOKE, "protocolBinding": "AIDIP", "protocolVersion": "1.0"}])
@@ -58,9 +58,11 @@ async fn r59_a_card_is_built_from_an_agents_operations() {
 
 #[tokio::test]
 async fn r153_a_client_that_requests_version_0_3_gets_it() {
-    let stand = stand(&[translator()]);
-    for request in [get(PLACE).field("a2a-version", "0.3"), get("/agents/translator/agent-card.json?version=0.3.0")] {
-        let card = stand.ok(request).await.json();
+    let stand = test_directory(&[translator()]);
+    for request in
+        [get(CARD_PATH).header("a2a-version", "0.3"), get("/agents/translator/agent-card.json?version=0.3.0")]
+    {
+        let card = stand.expect_response(request).await.json();
         assert_eq!((&card["url"], &card["preferredTransport"]), (&json!(INVOKE), &json!("AIDIP")));
         assert_eq!(card["security"], json!([{"api_key": []}]));
         assert_eq!(
@@ -73,10 +75,10 @@ async fn r153_a_client_that_requests_version_0_3_gets_it() {
 
 #[tokio::test]
 async fn without_a_version_the_card_has_the_members_of_both_versions() {
-    let stand = stand(&[translator()]);
-    let both = stand.read(PLACE).await;
+    let stand = test_directory(&[translator()]);
+    let both = stand.get_json(CARD_PATH).await;
     for version in ["0.3", "1.0"] {
-        let one = stand.ok(get(PLACE).field("a2a-version", version)).await.json();
+        let one = stand.expect_response(get(CARD_PATH).header("a2a-version", version)).await.json();
         for (name, value) in one.as_object().unwrap() {
             let same = both[name] == *value;
             assert!(same || both[name].is_object() || both[name].is_array(), "{name}: {} {value}", both[name]);
@@ -88,20 +90,20 @@ async fn without_a_version_the_card_has_the_members_of_both_versions() {
 
 #[tokio::test]
 async fn an_unknown_version_is_refused() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     for version in ["2.0", "0.2", "one", "1.0.7"] {
-        let fault = stand.refused(get(PLACE).field("a2a-version", version)).await;
+        let fault = stand.expect_fault(get(CARD_PATH).header("a2a-version", version)).await;
         assert_eq!(fault.code(), Code::NotAcceptable, "{version}");
     }
-    stand.ok(get(PLACE).field("a2a-version", "")).await;
+    stand.expect_response(get(CARD_PATH).header("a2a-version", "")).await;
     // In the query, the version may be the agent's own (R68).
-    stand.ok(get("/agents/translator/agent-card.json?version=3.1.4")).await;
+    stand.expect_response(get("/agents/translator/agent-card.json?version=3.1.4")).await;
 }
 
 #[tokio::test]
 async fn r153_an_agents_own_card_names_the_gateway_instead_of_the_agent() {
-    let stand = stand(&[ingested()]);
-    let card = stand.ok(get("/agents/planner/agent-card.json?version=1.0")).await.json();
+    let stand = test_directory(&[agent_with_card()]);
+    let card = stand.expect_response(get("/agents/planner/agent-card.json?version=1.0")).await.json();
     let ours = "https://gw.example/agents/planner/invoke";
     assert_eq!(
         card["supportedInterfaces"],
@@ -114,11 +116,11 @@ async fn r153_an_agents_own_card_names_the_gateway_instead_of_the_agent() {
     assert_eq!(card["capabilities"], json!({"streaming": true, "extensions": [{"uri": "https://example.com/ext"}]}));
     assert_eq!(card["securitySchemes"], json!({"oauth2_bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}));
     assert_eq!(card["securityRequirements"], json!([{"schemes": {"oauth2_bearer": {"list": ["plan"]}}}]));
-    assert_eq!(card["provider"], ingested()["agent_card"]["provider"]);
-    assert_eq!(card["skills"], ingested()["agent_card"]["skills"]);
+    assert_eq!(card["provider"], agent_with_card()["agent_card"]["provider"]);
+    assert_eq!(card["skills"], agent_with_card()["agent_card"]["skills"]);
     assert_eq!(card["custom"], json!({"see": ours}));
     assert!(card.get("signatures").is_none(), "a signature over replaced members is invalid");
-    let old = stand.ok(get("/agents/planner/agent-card.json?version=0.3")).await.json();
+    let old = stand.expect_response(get("/agents/planner/agent-card.json?version=0.3")).await.json();
     assert_eq!((&old["url"], &old["protocolVersion"]), (&json!(ours), &json!("0.3.0")));
 }
 
@@ -132,8 +134,8 @@ async fn an_agents_own_card_of_version_0_3_is_converted() {
             "capabilities": {"stateTransitionHistory": true}, "defaultInputModes": [], "skills": [{"id": "s"}, 7], "supportsAuthenticatedExtendedCard": true,
         },
     });
-    let stand = stand(&[own]);
-    let card = stand.read("/agents/old/agent-card.json").await;
+    let stand = test_directory(&[own]);
+    let card = stand.get_json("/agents/old/agent-card.json").await;
     let ours = "https://gw.example/agents/old/invoke";
     assert_eq!(
         card["supportedInterfaces"],
@@ -141,37 +143,37 @@ async fn an_agents_own_card_of_version_0_3_is_converted() {
     );
     assert_eq!((&card["url"], &card["protocolVersion"]), (&json!(ours), &json!("0.3.0")));
     assert!(card.get("additionalInterfaces").is_none() && card.get("supportsAuthenticatedExtendedCard").is_none());
-    let new = stand.read("/agents/old/agent-card.json?version=1.0").await;
+    let new = stand.get_json("/agents/old/agent-card.json?version=1.0").await;
     assert_eq!(new["capabilities"], json!({}));
 }
 
 #[tokio::test]
 async fn r4_with_direct_endpoints_a_card_keeps_its_publishers_signature() {
-    let mut stand = stand(&[ingested()]);
-    stand.directory.config.advertised_endpoints = Endpoints::Direct;
-    assert_eq!(stand.read("/agents/planner/agent-card.json").await, ingested()["agent_card"]);
+    let mut stand = test_directory(&[agent_with_card()]);
+    stand.directory.config.advertised_endpoints = EndpointExposure::Direct;
+    assert_eq!(stand.get_json("/agents/planner/agent-card.json").await, agent_with_card()["agent_card"]);
 }
 
 #[tokio::test]
 async fn a_card_that_is_not_an_object_is_ignored() {
     for own in [json!(null), json!("https://planner.inside.example/card"), json!([])] {
-        let mut document = ingested();
+        let mut document = agent_with_card();
         document["agent_card"] = own;
-        let card = stand(&[document]).read("/agents/planner/agent-card.json").await;
+        let card = test_directory(&[document]).get_json("/agents/planner/agent-card.json").await;
         assert_eq!(card["skills"][0]["id"], "message");
     }
 }
 
 #[tokio::test]
 async fn r151_the_gateways_own_card_lists_the_visible_agents() {
-    let documents: Vec<Value> = (0..120).map(|number| plain(&format!("agent-{number:03}"))).collect();
-    let mut stand = stand(&documents);
+    let documents: Vec<Value> = (0..120).map(|number| minimal_agent(&format!("agent-{number:03}"))).collect();
+    let mut stand = test_directory(&documents);
     stand.directory.config.provider =
-        Some(Provider { organization: "Example".to_owned(), url: "https://example.com".to_owned() });
-    stand.shelf.hidden = vec!["agent-000"];
-    let canonical = stand.ok(get("/.well-known/agent-card.json")).await;
+        Some(ProviderConfig { organization: "Example".to_owned(), url: "https://example.com".to_owned() });
+    stand.visibility.hidden = vec!["agent-000"];
+    let canonical = stand.expect_response(get("/.well-known/agent-card.json")).await;
     for alias in ["/.well-known/agent-card", "/v1/card"] {
-        assert_eq!(stand.ok(get(alias)).await.body, canonical.body, "{alias}");
+        assert_eq!(stand.expect_response(get(alias)).await.body, canonical.body, "{alias}");
     }
     let card = canonical.json();
     assert_eq!((&card["name"], &card["provider"]["organization"]), (&json!("Gatepost"), &json!("Example")));
@@ -182,10 +184,10 @@ async fn r151_the_gateways_own_card_lists_the_visible_agents() {
 
 #[tokio::test]
 async fn r58_a_caller_that_sees_one_agent_gets_its_card_at_the_well_known_path() {
-    let mut stand = stand(&[translator(), plain("b")]);
-    stand.shelf.hidden = vec!["b"];
-    let one = stand.ok(get(PLACE)).await;
+    let mut stand = test_directory(&[translator(), minimal_agent("b")]);
+    stand.visibility.hidden = vec!["b"];
+    let one = stand.expect_response(get(CARD_PATH)).await;
     for alias in ["/.well-known/agent-card.json", "/v1/card", "/agents/translator/.well-known/agent-card.json"] {
-        assert_eq!(stand.ok(get(alias)).await.body, one.body, "{alias}");
+        assert_eq!(stand.expect_response(get(alias)).await.body, one.body, "{alias}");
     }
 }

@@ -11,7 +11,7 @@ async fn r20_the_document_names_the_gateway_wherever_it_named_the_agent() {
     document["operations"][0]["inputs"]["$id"] = json!("http://10.0.0.7:8000/schemas/text");
     document["by_url"] =
         json!({"http://10.0.0.7:8000/x": ["//10.0.0.7/y", "// a comment", "https://a.example//10.0.0.7/"]});
-    let served = stand(&[document]).read("/agents/translator").await;
+    let served = test_directory(&[document]).get_json("/agents/translator").await;
     let ours = "https://gw.example/agents/translator/invoke";
     assert_eq!(served["endpoint"], ours);
     assert_eq!(served["mirrors"], json!([ours, ours, "http://10.0.0.70/c", "http://x@[::1]:1/"]));
@@ -25,9 +25,9 @@ async fn r20_the_document_names_the_gateway_wherever_it_named_the_agent() {
 
 #[tokio::test]
 async fn an_invalidated_signature_is_removed() {
-    let mut document = plain("signed");
+    let mut document = minimal_agent("signed");
     document["agent_card"] = json!({"url": "https://signed.inside.example/", "signatures": [{"protected": "e30"}]});
-    let served = stand(&[document]).read("/agents/signed").await;
+    let served = test_directory(&[document]).get_json("/agents/signed").await;
     assert_eq!(served["agent_card"], json!({"url": "https://gw.example/agents/signed/invoke"}));
 }
 
@@ -35,7 +35,7 @@ async fn an_invalidated_signature_is_removed() {
 async fn an_ipv6_address_is_redacted() {
     let document =
         json!({"id": "six", "name": "S", "endpoint": "http://[2001:db8::7]:80/x", "at": "http://[2001:DB8::7]/y"});
-    let served = stand(&[document]).read("/agents/six").await;
+    let served = test_directory(&[document]).get_json("/agents/six").await;
     assert_eq!(served["at"], "https://gw.example/agents/six/invoke");
 }
 
@@ -44,7 +44,7 @@ async fn urls_of_an_agent_name_are_redacted_but_not_every_text_with_the_word() {
     for at in ["agent://planner/x", "wss://planner/x"] {
         let document =
             json!({"id": "p", "name": "planner", "description": "The planner plans.", "url": at, "endpoint": at});
-        let served = stand(&[document]).read("/agents/p").await;
+        let served = test_directory(&[document]).get_json("/agents/p").await;
         assert_eq!(
             (&served["name"], &served["description"]),
             (&json!("planner"), &json!("The planner plans.")),
@@ -54,21 +54,21 @@ async fn urls_of_an_agent_name_are_redacted_but_not_every_text_with_the_word() {
         assert_eq!((&served["url"], &served["endpoint"]), (&ours, &ours), "{at}");
     }
     let did = json!({"id": "d", "name": "D", "note": "at did:web:inside.example:x", "endpoint": "agent://did:web:inside.example:x"});
-    assert_eq!(stand(&[did]).read("/agents/d").await["note"], "https://gw.example/agents/d/invoke");
+    assert_eq!(test_directory(&[did]).get_json("/agents/d").await["note"], "https://gw.example/agents/d/invoke");
 }
 
 #[tokio::test]
 async fn an_invalid_id_is_not_found() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     for target in ["/agents/%2e%2e", "/agents/a%2fb", "/agents/..", "/agents/TRANSLATOR", "/agents/translator%00"] {
-        assert_eq!(stand.refused(get(target)).await.code(), Code::NotFound, "{target}");
+        assert_eq!(stand.expect_fault(get(target)).await.code(), Code::NotFound, "{target}");
     }
 }
 
 #[tokio::test]
 async fn r62_a_caller_that_has_the_document_gets_304() {
-    let stand = stand(&[translator()]);
-    let tag = stand.ok(get("/agents/translator")).await.field("etag").to_owned();
+    let stand = test_directory(&[translator()]);
+    let tag = stand.expect_response(get("/agents/translator")).await.header("etag").to_owned();
     let weak = format!("W/{tag}");
     let list = format!("\"other\", {tag}");
     for (name, value) in [
@@ -79,9 +79,9 @@ async fn r62_a_caller_that_has_the_document_gets_304() {
         ("if-modified-since", "Tue, 14 Nov 2023 22:13:20 GMT"),
         ("if-modified-since", "Fri, 01 Jan 2027 00:00:00 GMT"),
     ] {
-        let answer = stand.ok(get("/agents/translator").field(name, value)).await;
+        let answer = stand.expect_response(get("/agents/translator").header(name, value)).await;
         assert_eq!(answer.status, 304, "{name}: {value}");
-        assert!(answer.body.is_empty() && answer.field("vary").starts_with("Accept, "), "{name}: {value}");
+        assert!(answer.body.is_empty() && answer.header("vary").starts_with("Accept, "), "{name}: {value}");
     }
     for (name, value) in [
         ("if-none-match", "\"other\""),
@@ -91,18 +91,18 @@ async fn r62_a_caller_that_has_the_document_gets_304() {
         ("if-modified-since", "yesterday"),
         ("if-modified-since", "Tue, 14 Nov 2023"),
     ] {
-        let answer = stand.ok(get("/agents/translator").field(name, value)).await;
+        let answer = stand.expect_response(get("/agents/translator").header(name, value)).await;
         assert_eq!(answer.status, 200, "{name}: {value}");
     }
     // If-None-Match takes precedence over the date.
-    let both = get("/agents/translator").field("if-none-match", "\"x\"");
-    let both = both.field("if-modified-since", "Fri, 01 Jan 2027 00:00:00 GMT");
-    assert_eq!(stand.ok(both).await.status, 200);
+    let both = get("/agents/translator").header("if-none-match", "\"x\"");
+    let both = both.header("if-modified-since", "Fri, 01 Jan 2027 00:00:00 GMT");
+    assert_eq!(stand.expect_response(both).await.status, 200);
 }
 
 #[tokio::test]
 async fn r147_the_media_type_is_the_one_that_accept_prefers() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     for (accept, media) in [
         ("*/*", "application/json"),
         ("", "application/json"),
@@ -118,11 +118,11 @@ async fn r147_the_media_type_is_the_one_that_accept_prefers() {
         ("application/json;q=0.1, */*;q=0.5", "application/agent-metadata+json;version=1"),
         ("APPLICATION/JSON", "application/json"),
     ] {
-        let answer = stand.ok(get("/agents/translator").field("accept", accept)).await;
-        assert_eq!(answer.field("content-type"), media, "{accept}");
+        let answer = stand.expect_response(get("/agents/translator").header("accept", accept)).await;
+        assert_eq!(answer.header("content-type"), media, "{accept}");
     }
     for accept in ["application/agent-metadata+json;version=2", "application/jsonx", ";q=1", "application/json;q=x"] {
-        let fault = stand.refused(get("/agents/translator").field("accept", accept)).await;
+        let fault = stand.expect_fault(get("/agents/translator").header("accept", accept)).await;
         assert_eq!(fault.code(), Code::NotAcceptable, "{accept}");
         assert!(fault.message().contains("application/json"), "{accept}");
     }
@@ -130,7 +130,7 @@ async fn r147_the_media_type_is_the_one_that_accept_prefers() {
 
 #[tokio::test]
 async fn without_configuration_there_is_no_schema_and_an_empty_key_set() {
-    let stand = stand(&[]);
-    assert_eq!(stand.refused(get("/schemas/agent-metadata.json")).await.code(), Code::NotFound);
-    assert_eq!(stand.read("/.well-known/jwks.json").await, json!({"keys": []}));
+    let stand = test_directory(&[]);
+    assert_eq!(stand.expect_fault(get("/schemas/agent-metadata.json")).await.code(), Code::NotFound);
+    assert_eq!(stand.get_json("/.well-known/jwks.json").await, json!({"keys": []}));
 }

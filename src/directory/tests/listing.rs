@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test]
 async fn r22_the_list_is_an_array_of_summaries_with_the_gateways_endpoints() {
-    let stand = stand(&[translator(), plain("b")]);
-    let list = stand.read("/agents").await;
+    let stand = test_directory(&[translator(), minimal_agent("b")]);
+    let list = stand.get_json("/agents").await;
     assert_eq!(ids(&list), ["b", "translator"]);
     assert_eq!(
         list[1],
@@ -27,51 +27,53 @@ async fn r22_the_list_is_an_array_of_summaries_with_the_gateways_endpoints() {
 #[tokio::test]
 async fn r11_with_direct_endpoints_documents_show_the_agents_own_endpoints() {
     let socket = json!({"id": "socket", "name": "S", "endpoint": "agent+unix:///run/s.sock"});
-    let mut stand = stand(&[translator(), socket]);
-    stand.directory.config.advertised_endpoints = Endpoints::Direct;
-    let list = stand.read("/agents").await;
+    let mut stand = test_directory(&[translator(), socket]);
+    stand.directory.config.advertised_endpoints = EndpointExposure::Direct;
+    let list = stand.get_json("/agents").await;
     assert_eq!(list[1]["endpoint"], "http://10.0.0.7:8000/translate?key=internal");
     assert_eq!(list[0]["endpoint"], "https://gw.example/agents/socket/invoke", "a socket is of no use to a caller");
-    assert_eq!(stand.read("/agents/translator").await, translator());
+    assert_eq!(stand.get_json("/agents/translator").await, translator());
 }
 
 #[tokio::test]
 async fn a_long_list_is_paginated_with_links_to_the_next_page() {
-    let documents: Vec<Value> = (0..250).map(|number| plain(&format!("agent-{number:03}"))).collect();
-    let stand = stand(&documents);
+    let documents: Vec<Value> = (0..250).map(|number| minimal_agent(&format!("agent-{number:03}"))).collect();
+    let stand = test_directory(&documents);
     let mut target = "/agents?tag=&per_page=100&q=".to_owned();
     let mut seen = Vec::new();
     for _ in 0..10 {
-        let answer = stand.ok(get(&target)).await;
+        let answer = stand.expect_response(get(&target)).await;
         seen.extend(ids(&answer.json()).into_iter().map(str::to_owned));
-        let Some(next) = answer.field("link").strip_suffix(">; rel=\"next\"") else { break };
+        let Some(next) = answer.header("link").strip_suffix(">; rel=\"next\"") else { break };
         target = next.strip_prefix(&format!("<{BASE}")).unwrap().to_owned();
     }
     assert_eq!(seen.len(), 250);
     assert!(seen.is_sorted());
-    let first = stand.ok(get("/agents")).await;
+    let first = stand.expect_response(get("/agents")).await;
     assert_eq!(
-        (ids(&first.json()).len(), first.field("link")),
+        (ids(&first.json()).len(), first.header("link")),
         (100, "<https://gw.example/agents?page=2>; rel=\"next\"")
     );
-    let best = stand.ok(get("/agents?top=3")).await;
-    assert_eq!((ids(&best.json()).len(), best.field("link")), (3, ""));
-    assert_eq!(stand.read("/agents?page=1000000&per_page=1000").await, json!([]));
+    let best = stand.expect_response(get("/agents?top=3")).await;
+    assert_eq!((ids(&best.json()).len(), best.header("link")), (3, ""));
+    assert_eq!(stand.get_json("/agents?page=1000000&per_page=1000").await, json!([]));
 }
 
 #[tokio::test]
 async fn a_link_repeats_the_query_with_delimiters_escaped() {
-    let documents: Vec<Value> = (0..3).map(|number| plain(&format!("a{number}"))).collect();
-    let answer = stand(&documents).ok(get("/agents?per_page=1&x=%3E%3B%20%22%0d%0aSet-Cookie:1&page=1")).await;
+    let documents: Vec<Value> = (0..3).map(|number| minimal_agent(&format!("a{number}"))).collect();
+    let answer = test_directory(&documents)
+        .expect_response(get("/agents?per_page=1&x=%3E%3B%20%22%0d%0aSet-Cookie:1&page=1"))
+        .await;
     assert_eq!(
-        answer.field("link"),
+        answer.header("link"),
         "<https://gw.example/agents?per_page=1&x=%3E%3B%20%22%0D%0ASet-Cookie%3A1&page=2>; rel=\"next\""
     );
 }
 
 #[tokio::test]
 async fn r21_invalid_parameters_are_refused_by_name() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     let long = format!("/agents?tags={}", "a,".repeat(65));
     let many = format!("/agents?{}", "a=1&".repeat(65));
     let wordy = format!("/agents?capability={}", "x".repeat(201));
@@ -94,25 +96,27 @@ async fn r21_invalid_parameters_are_refused_by_name() {
         (&many, "more than 64 parameters"),
     ];
     for (target, words) in refusals {
-        let fault = stand.refused(get(target)).await;
+        let fault = stand.expect_fault(get(target)).await;
         assert_eq!(fault.code(), Code::InvalidInput, "{target}");
         assert!(fault.message().contains(words), "{target}: {}", fault.message());
     }
     let endless = format!("/agents?q={}", "a".repeat(9_000));
-    assert_eq!(stand.refused(get(&endless)).await.http_status(), 414);
+    assert_eq!(stand.expect_fault(get(&endless)).await.http_status(), 414);
 }
 
 #[tokio::test]
 async fn r103_unknown_parameters_are_ignored() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     for target in ["/agents?utm_source=x&&=&a", "/agents?page=&top=", "/agents?capabilities=&tag=,,"] {
-        assert_eq!(ids(&stand.read(target).await), ["translator"], "{target}");
+        assert_eq!(ids(&stand.get_json(target).await), ["translator"], "{target}");
     }
 }
 
 #[test]
 fn r21_filters_are_parsed_in_plural_singular_repeated_and_as_lists() {
-    let read = |query: &str| filters::of_query(&query::Params::read(Some(query)).unwrap()).unwrap();
+    let read = |query: &str| {
+        search_filters::filters_from_query(&query_params::QueryParams::parse(Some(query)).unwrap()).unwrap()
+    };
     for query in ["capabilities=a,b", "capability=a&capability=b", "capabilities=a&capability=b", "capabilities=a%2Cb"]
     {
         assert_eq!(read(query).capabilities, ["a", "b"], "{query}");
@@ -121,23 +125,26 @@ fn r21_filters_are_parsed_in_plural_singular_repeated_and_as_lists() {
         assert_eq!(read(&format!("{name}=en")).languages, ["en"], "{name}");
     }
     assert_eq!(read("tag=x+y&tags=%C3%A9").tags, ["x y", "é"]);
-    assert_eq!(read("status=ACTIVE,deprecated").status, [search::Word::Active, search::Word::Deprecated]);
+    assert_eq!(
+        read("status=ACTIVE,deprecated").status,
+        [search::StatusFilter::Active, search::StatusFilter::Deprecated]
+    );
     assert_eq!(read("status=all").status.len(), 3);
 }
 
 #[tokio::test]
 async fn r60_the_map_lists_each_agents_descriptor_and_is_paginated() {
-    let stand = stand(&[translator(), plain("b"), plain("c")]);
+    let stand = test_directory(&[translator(), minimal_agent("b"), minimal_agent("c")]);
     assert_eq!(
-        stand.read("/.well-known/agents.json").await,
+        stand.get_json("/.well-known/agents.json").await,
         json!({"agents": {
             "b": "https://gw.example/agents/b/agent.json",
             "c": "https://gw.example/agents/c/agent.json",
             "translator": "https://gw.example/agents/translator/agent.json",
         }})
     );
-    let page = stand.ok(get("/.well-known/agents.json?per_page=2")).await;
-    assert_eq!(page.field("link"), "<https://gw.example/.well-known/agents.json?per_page=2&page=2>; rel=\"next\"");
-    let fault = stand.refused(get("/.well-known/agents.json?per_page=10001")).await;
+    let page = stand.expect_response(get("/.well-known/agents.json?per_page=2")).await;
+    assert_eq!(page.header("link"), "<https://gw.example/.well-known/agents.json?per_page=2&page=2>; rel=\"next\"");
+    let fault = stand.expect_fault(get("/.well-known/agents.json?per_page=10001")).await;
     assert_eq!(fault.code(), Code::InvalidInput);
 }

@@ -4,20 +4,20 @@ use super::*;
 
 #[tokio::test]
 async fn the_gateways_document_describes_exactly_the_routed_paths_and_methods() {
-    let document = stand(&[]).read("/openapi.json").await;
+    let document = test_directory(&[]).get_json("/openapi.json").await;
     let paths = document["paths"].as_object().unwrap();
-    for (path, request) in PATHS {
-        for method in request.methods() {
+    for (path, request) in DIRECTORY_PATHS {
+        for method in request.allowed_methods() {
             let name = method.as_str().to_ascii_lowercase();
             let operation = &paths[*path][&name];
             assert!(operation["responses"].is_object(), "{method} {path}");
         }
         let methods = paths[*path].as_object().unwrap().keys().filter(|name| *name != "parameters").count();
-        assert_eq!(methods, request.methods().len(), "{path}");
+        assert_eq!(methods, request.allowed_methods().len(), "{path}");
     }
-    let calls = paths.keys().filter(|path| !PATHS.iter().any(|(known, _)| known == path)).count();
-    assert!(paths[PIPELINES]["post"]["responses"].is_object());
-    assert_eq!(calls, CALLS.len() + TASKS.len() + 1, "paths that invoke agents, tasks, and pipelines");
+    let calls = paths.keys().filter(|path| !DIRECTORY_PATHS.iter().any(|(known, _)| known == path)).count();
+    assert!(paths[PIPELINE_PATH]["post"]["responses"].is_object());
+    assert_eq!(calls, INVOKE_PATHS.len() + TASK_PATHS.len() + 1, "paths that invoke agents, tasks, and pipelines");
     let mut ids: Vec<&str> = paths
         .values()
         .flat_map(|methods| methods.as_object().unwrap().values())
@@ -31,9 +31,9 @@ async fn the_gateways_document_describes_exactly_the_routed_paths_and_methods() 
 
 #[tokio::test]
 async fn r36_every_code_and_status_is_in_both_documents() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     for target in ["/openapi.json", "/agents/translator/openapi.json"] {
-        let components = stand.read(target).await["components"].clone();
+        let components = stand.get_json(target).await["components"].clone();
         let codes = &components["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"];
         for code in Code::ALL {
             assert!(codes.as_array().unwrap().contains(&json!(code.row().name)), "{target}: {code:?}");
@@ -45,7 +45,7 @@ async fn r36_every_code_and_status_is_in_both_documents() {
 
 #[tokio::test]
 async fn an_agents_document_has_its_operations_with_relocated_schemas() {
-    let document = stand(&[translator()]).read("/agents/translator/openapi.json").await;
+    let document = test_directory(&[translator()]).get_json("/agents/translator/openapi.json").await;
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     assert_eq!(
         paths,
@@ -68,7 +68,7 @@ async fn an_agents_document_has_its_operations_with_relocated_schemas() {
 
 #[tokio::test]
 async fn an_agent_without_schemas_accepts_and_returns_any_json() {
-    let document = stand(&[plain("b")]).read("/agents/b/openapi.json").await;
+    let document = test_directory(&[minimal_agent("b")]).get_json("/agents/b/openapi.json").await;
     let call = &document["paths"]["/agents/b/invoke"]["post"];
     assert_eq!(call["requestBody"]["content"]["application/json"]["schema"], json!({}));
     assert_eq!(document["info"]["version"], "0.0.0");
@@ -78,7 +78,7 @@ async fn an_agent_without_schemas_accepts_and_returns_any_json() {
 async fn the_operations_of_a_deprecated_agent_are_deprecated() {
     let mut document = translator();
     document["status"] = json!("deprecated");
-    let served = stand(&[document]).read("/agents/translator/openapi.json").await;
+    let served = test_directory(&[document]).get_json("/agents/translator/openapi.json").await;
     assert_eq!(served["paths"]["/agents/translator/invoke"]["post"]["deprecated"], true);
 }
 
@@ -101,7 +101,7 @@ async fn data_in_a_schema_is_not_a_reference_and_anchors_become_paths() {
             {"name": "anything", "inputs": true},
         ],
     });
-    let served = stand(&[document]).read("/agents/odd/openapi.json").await;
+    let served = test_directory(&[document]).get_json("/agents/odd/openapi.json").await;
     let schema = |name: &str| &served["components"]["schemas"][format!("{name}.Input")];
     let (data, anchored) = (schema("data"), schema("anchored"));
     assert_eq!(
@@ -128,8 +128,8 @@ async fn data_in_a_schema_is_not_a_reference_and_anchors_become_paths() {
 
 #[tokio::test]
 async fn responses_match_the_schemas_of_the_gateways_document() {
-    let stand = stand(&[translator(), plain("b")]);
-    let document = stand.read("/openapi.json").await;
+    let stand = test_directory(&[translator(), minimal_agent("b")]);
+    let document = stand.get_json("/openapi.json").await;
     let components = &document["components"];
     let holds = |name: &str, value: &Value| {
         let schema = json!({"$ref": format!("#/components/schemas/{name}"), "components": components});
@@ -137,16 +137,17 @@ async fn responses_match_the_schemas_of_the_gateways_document() {
             jsonschema::validator_for(&schema).unwrap().iter_errors(value).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{name}: {errors:?}");
     };
-    holds("Summaries", &stand.read("/agents").await);
-    holds("Document", &stand.read("/agents/translator").await);
-    holds("Map", &stand.read("/.well-known/agents.json").await);
-    holds("FrameworkList", &stand.read("/.well-known/agentframework/v1/agents?view=full").await);
-    holds("FrameworkAgent", &stand.read("/.well-known/agentframework/v1/agents/translator").await);
+    holds("Summaries", &stand.get_json("/agents").await);
+    holds("Document", &stand.get_json("/agents/translator").await);
+    holds("Map", &stand.get_json("/.well-known/agents.json").await);
+    holds("FrameworkList", &stand.get_json("/.well-known/agentframework/v1/agents?view=full").await);
+    holds("FrameworkAgent", &stand.get_json("/.well-known/agentframework/v1/agents/translator").await);
     let intent = json!({"intent": "translate a text", "policy": {"capabilities": "translation", "trust": 0.5}});
     holds("Intent", &intent);
-    holds("Resolution", &stand.ok(send(Method::POST, "/agents/resolve", &intent)).await.json());
-    let fault = stand.refused(send(Method::POST, "/agents/search", &json!({"top": 0}))).await;
-    for (name, format) in [("Error", crate::fault::Format::Error), ("Problem", crate::fault::Format::Problem)] {
-        holds(name, &serde_json::from_slice(&fault.body(format, "id")).unwrap());
+    holds("Resolution", &stand.expect_response(send(Method::POST, "/agents/resolve", &intent)).await.json());
+    let fault = stand.expect_fault(send(Method::POST, "/agents/search", &json!({"top": 0}))).await;
+    for (name, format) in [("Error", crate::fault::ErrorFormat::Error), ("Problem", crate::fault::ErrorFormat::Problem)]
+    {
+        holds(name, &serde_json::from_slice(&fault.to_body(format, "id")).unwrap());
     }
 }

@@ -1,39 +1,39 @@
 //! `POST /agents/search`.
 
 use super::*;
-use crate::search::{Filters, Word};
+use crate::search::{SearchFilters, StatusFilter};
 
-fn search(body: &Value) -> Request<'static> {
+fn search_request(body: &Value) -> TestRequest<'static> {
     send(Method::POST, "/agents/search", body)
 }
 
 #[tokio::test]
 async fn r22_a_search_returns_an_uncacheable_array_of_summaries() {
-    let stand = stand(&[translator(), plain("b"), plain("c")]);
-    let answer = stand.ok(search(&json!({"filters": {}, "top": 2, "unknown": 1}))).await;
+    let stand = test_directory(&[translator(), minimal_agent("b"), minimal_agent("c")]);
+    let answer = stand.expect_response(search_request(&json!({"filters": {}, "top": 2, "unknown": 1}))).await;
     assert_eq!(ids(&answer.json()), ["b", "c"]);
-    assert_eq!((answer.status.as_u16(), answer.field("cache-control")), (200, "no-store"));
-    let rest = stand.ok(search(&json!({"skip": 2}))).await.json();
+    assert_eq!((answer.status.as_u16(), answer.header("cache-control")), (200, "no-store"));
+    let rest = stand.expect_response(search_request(&json!({"skip": 2}))).await.json();
     assert_eq!(ids(&rest), ["translator"]);
     assert!(rest[0].get("score").is_none(), "without a query there is no ranking");
 }
 
 #[tokio::test]
 async fn r3_a_search_finds_only_visible_agents() {
-    let mut other = plain("b");
+    let mut other = minimal_agent("b");
     other["description"] = json!("Translates, too.");
-    let mut stand = stand(&[translator(), other]);
-    stand.shelf.hidden = vec!["translator"];
-    assert_eq!(ids(&stand.ok(search(&json!({"query": "translate"}))).await.json()), ["b"]);
+    let mut stand = test_directory(&[translator(), other]);
+    stand.visibility.hidden = vec!["translator"];
+    assert_eq!(ids(&stand.expect_response(search_request(&json!({"query": "translate"}))).await.json()), ["b"]);
 }
 
 #[test]
 fn r22_filters_are_parsed_in_plural_singular_as_a_string_and_as_an_array() {
     let read = |given: &Value| {
-        let mut violations = body::Wrong::default();
-        let members = body::Members::of(given, &mut violations);
-        let filters = filters::of_members(&members, &mut violations);
-        violations.none("broken").unwrap();
+        let mut violations = request_body::Violations::default();
+        let members = request_body::BodyMembers::new(given, &mut violations);
+        let filters = search_filters::filters_from_body(&members, &mut violations);
+        violations.into_result("broken").unwrap();
         filters
     };
     for given in [
@@ -44,24 +44,24 @@ fn r22_filters_are_parsed_in_plural_singular_as_a_string_and_as_an_array() {
     ] {
         assert_eq!(
             read(&given),
-            Filters { capabilities: vec!["translation".to_owned()], ..Filters::default() },
+            SearchFilters { capabilities: vec!["translation".to_owned()], ..SearchFilters::default() },
             "{given}"
         );
     }
     for name in ["supported_languages", "supported_language", "languages", "language"] {
         assert_eq!(read(&json!({name: "en"})).languages, ["en"]);
     }
-    assert_eq!(read(&json!({"status": ["inactive"]})).status, [Word::Inactive]);
+    assert_eq!(read(&json!({"status": ["inactive"]})).status, [StatusFilter::Inactive]);
 }
 
 #[tokio::test]
 async fn r22_all_violations_of_a_search_are_reported_at_once_with_their_pointers() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     let broken = json!({
         "filters": {"capabilities": [1], "tags": {"a": 1}, "supported_language": 7, "status": "asleep"},
         "query": ["x"], "top": 101, "skip": -1,
     });
-    let fault = stand.refused(search(&broken)).await;
+    let fault = stand.expect_fault(search_request(&broken)).await;
     assert_eq!(fault.code(), Code::InvalidInput);
     let expected = [
         "/filters/capabilities",
@@ -79,7 +79,7 @@ async fn r22_all_violations_of_a_search_are_reported_at_once_with_their_pointers
 
 #[tokio::test]
 async fn a_search_that_is_not_a_json_object_is_refused() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     let refusals = [
         ("", Code::InvalidInput),
         ("[]", Code::InvalidInput),
@@ -92,29 +92,29 @@ async fn a_search_that_is_not_a_json_object_is_refused() {
         ("{\"query\":\"\u{1}", Code::InvalidInput),
     ];
     for (body, code) in refusals {
-        let request = Request { body: body.to_owned(), ..search(&json!({})) };
-        assert_eq!(stand.refused(request).await.code(), code, "{body}");
+        let request = TestRequest { body: body.to_owned(), ..search_request(&json!({})) };
+        assert_eq!(stand.expect_fault(request).await.code(), code, "{body}");
     }
-    let deep = Request { body: "[".repeat(40), ..search(&json!({})) };
-    assert_eq!(stand.refused(deep).await.code(), Code::InvalidInput);
-    let large = Request { body: " ".repeat(70 << 10), ..search(&json!({})) };
-    assert_eq!(stand.refused(large).await.code(), Code::PayloadTooLarge);
+    let deep = TestRequest { body: "[".repeat(40), ..search_request(&json!({})) };
+    assert_eq!(stand.expect_fault(deep).await.code(), Code::InvalidInput);
+    let large = TestRequest { body: " ".repeat(70 << 10), ..search_request(&json!({})) };
+    assert_eq!(stand.expect_fault(large).await.code(), Code::PayloadTooLarge);
     let wordy = json!({"query": "a".repeat(2_001)});
-    assert_eq!(pointers(&stand.refused(search(&wordy)).await), ["/query"]);
+    assert_eq!(pointers(&stand.expect_fault(search_request(&wordy)).await), ["/query"]);
     let listed = json!({"filters": {"tags": vec!["t"; 65]}});
-    assert_eq!(pointers(&stand.refused(search(&listed)).await), ["/filters/tags"]);
+    assert_eq!(pointers(&stand.expect_fault(search_request(&listed)).await), ["/filters/tags"]);
 }
 
 #[tokio::test]
 async fn a_search_in_another_media_type_is_refused() {
-    let stand = stand(&[translator()]);
+    let stand = test_directory(&[translator()]);
     for media in
         ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "multipart/form-data"]
     {
-        let fault = stand.refused(search(&json!({})).field("content-type", media)).await;
+        let fault = stand.expect_fault(search_request(&json!({})).header("content-type", media)).await;
         assert_eq!(fault.code(), Code::UnsupportedMediaType, "{media}");
     }
-    let fault = stand.refused(search(&json!({})).field("content-encoding", "gzip")).await;
+    let fault = stand.expect_fault(search_request(&json!({})).header("content-encoding", "gzip")).await;
     assert_eq!(fault.code(), Code::UnsupportedMediaType);
-    stand.ok(search(&json!({})).field("content-type", "application/json; charset=UTF-8")).await;
+    stand.expect_response(search_request(&json!({})).header("content-type", "application/json; charset=UTF-8")).await;
 }

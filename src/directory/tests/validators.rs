@@ -9,18 +9,18 @@ use std::{
     process::{Command, Stdio},
 };
 
-fn folder() -> PathBuf {
+fn validators_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faces")
 }
 
 /// Runs `npm ci`, once for all tests.
-fn install() {
-    let lock = File::create(folder().join(".lock")).unwrap();
+fn install_validators() {
+    let lock = File::create(validators_folder().join(".lock")).unwrap();
     lock.lock().unwrap();
-    if folder().join("node_modules/.package-lock.json").exists() {
+    if validators_folder().join("node_modules/.package-lock.json").exists() {
         return;
     }
-    let npm = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder()).output();
+    let npm = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(validators_folder()).output();
     let npm = npm.unwrap_or_else(|why| missing("npm", &why));
     assert!(npm.status.success(), "npm ci failed: {}", String::from_utf8_lossy(&npm.stderr));
 }
@@ -30,10 +30,10 @@ fn missing<T>(package: &str, why: &std::io::Error) -> T {
 }
 
 /// Returns the result of the validator of `kind` for `document`.
-fn judged(kind: &str, document: &Value) -> Value {
-    install();
+fn validate(kind: &str, document: &Value) -> Value {
+    install_validators();
     let mut command = Command::new("node");
-    command.args(["judge.mjs", kind]).current_dir(folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.args(["judge.mjs", kind]).current_dir(validators_folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut node = command.spawn().unwrap_or_else(|why| missing("nodejs", &why));
     node.stdin.take().unwrap().write_all(document.to_string().as_bytes()).unwrap();
     let output = node.wait_with_output().unwrap();
@@ -42,18 +42,18 @@ fn judged(kind: &str, document: &Value) -> Value {
 
 #[tokio::test]
 async fn openapi_documents_are_valid_for_a_public_validator() {
-    let mut anchored = plain("anchored");
+    let mut anchored = minimal_agent("anchored");
     anchored["inputs"] = json!({"$ref": "#here", "$defs": {"h": {"$anchor": "here", "type": "object"}}});
-    let stand = stand(&[translator(), plain("b"), anchored]);
+    let stand = test_directory(&[translator(), minimal_agent("b"), anchored]);
     let targets =
         ["/openapi.json", "/agents/translator/openapi.json", "/agents/b/openapi.json", "/agents/anchored/openapi.json"];
     for target in targets {
-        let verdict = judged("openapi", &stand.read(target).await);
+        let verdict = validate("openapi", &stand.get_json(target).await);
         assert_eq!(verdict, json!({"valid": true, "version": "3.1"}), "{target}");
     }
     // The validator does reject an invalid document.
     let broken = json!({"openapi": "3.1.0", "info": {"title": "x"}, "paths": {}});
-    assert_eq!(judged("openapi", &broken)["valid"], false);
+    assert_eq!(validate("openapi", &broken)["valid"], false);
 }
 
 #[tokio::test]
@@ -61,14 +61,14 @@ async fn r59_descriptors_are_valid_json_ld_without_remote_contexts() {
     let mut document = translator();
     document["provider"] =
         json!({"@context": "https://evil.example/context", "organization": "X", "url": "https://x.example"});
-    let stand = stand(&[document, plain("b")]);
+    let stand = test_directory(&[document, minimal_agent("b")]);
     for target in ["/agents/translator/agent.json", "/agents/b/agent.json", "/.well-known/agent.json"] {
-        let expanded = judged("jsonld", &stand.read(target).await);
+        let expanded = validate("jsonld", &stand.get_json(target).await);
         let name = &expanded[0]["https://schema.org/name"][0]["@value"];
         assert!(name.is_string(), "{target}: {expanded}");
         assert_eq!(expanded[0]["@type"], json!(["urn:agent-descriptor:Agent"]), "{target}");
     }
-    let expanded = judged("jsonld", &stand.read("/agents/translator/agent.json").await);
+    let expanded = validate("jsonld", &stand.get_json("/agents/translator/agent.json").await);
     let input = expanded[0]["urn:agent-descriptor:capabilities"].as_array().unwrap().iter();
     let input = input.filter_map(|one| one["urn:agent-descriptor:input"][0].get("@value")).next();
     assert_eq!(input.unwrap()["required"], json!(["text"]), "a schema is a literal");

@@ -1,6 +1,6 @@
 //! Configuration of delegation chains.
 
-use crate::unit::{FilePath, Glob, Span};
+use crate::values::{ConfigDuration, ConfigPath, Glob};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,31 +11,31 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Delegation")]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub struct DelegationConfig {
     /// Caller names that each agent uses when it calls other agents, by the agent's id: only these callers may continue
     /// a chain that was sent to the agent. An agent may always call as `key:` and its own id. Default: no other names.
     pub actors: BTreeMap<String, Vec<Glob>>,
     /// Callers that must send a chain, because they are agents and never the first to call. Default: none.
-    pub required_of: Vec<Glob>,
+    pub required_for: Vec<Glob>,
     /// Other gateways whose chains are accepted; at most 16. Default: none.
-    pub trusted: Vec<TrustedGateway>,
+    pub trusted_issuers: Vec<TrustedGatewayConfig>,
     /// How long an agent may use the chain that it was sent; 1s to 1d. Default 10m.
-    pub lifetime: Span,
+    pub ttl: ConfigDuration,
     /// Maximum number of actors in a chain; 1 to 16. Default 16.
-    pub most_actors: u8,
+    pub max_actors: u8,
     /// What happens to a call to an agent that is already in the chain. Default: refuse.
-    pub loops: Loops,
+    pub loops: LoopPolicy,
 }
 
-impl Default for Config {
+impl Default for DelegationConfig {
     fn default() -> Self {
         Self {
             actors: BTreeMap::new(),
-            required_of: Vec::new(),
-            trusted: Vec::new(),
-            lifetime: Span::secs(600),
-            most_actors: 16,
-            loops: Loops::Refuse,
+            required_for: Vec::new(),
+            trusted_issuers: Vec::new(),
+            ttl: ConfigDuration::from_secs(600),
+            max_actors: 16,
+            loops: LoopPolicy::Refuse,
         }
     }
 }
@@ -43,7 +43,7 @@ impl Default for Config {
 /// What happens to a call to an agent that is already in the chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Loops {
+pub enum LoopPolicy {
     /// The call is refused with 403.
     #[default]
     Refuse,
@@ -54,28 +54,28 @@ pub enum Loops {
 /// Another gateway whose chains are accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TrustedGateway {
+pub struct TrustedGatewayConfig {
     /// The `iss` of its chains, which is its `directory.url`. Required.
     pub issuer: String,
     /// File with its public keys, a JWK Set as published at /.well-known/jwks.json. Read at startup and when the
     /// configuration changes. Required.
-    pub keys: FilePath,
+    pub jwks: ConfigPath,
     /// The callers that may present its chains. Required.
     pub callers: Vec<Glob>,
 }
 
-impl Config {
+impl DelegationConfig {
     /// Returns every invalid value, by its path within this section.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if !(Span::secs(1)..=Span::secs(86_400)).contains(&self.lifetime) {
-            problems.push(format!("lifetime: must be 1s to 1d, not {}", self.lifetime));
+        if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(86_400)).contains(&self.ttl) {
+            problems.push(format!("lifetime: must be 1s to 1d, not {}", self.ttl));
         }
-        if !(1..=16).contains(&self.most_actors) {
-            problems.push(format!("most_actors: must be 1 to 16, not {}", self.most_actors));
+        if !(1..=16).contains(&self.max_actors) {
+            problems.push(format!("most_actors: must be 1 to 16, not {}", self.max_actors));
         }
-        if self.trusted.len() > 16 {
-            problems.push(format!("trusted: has {} entries (at most 16)", self.trusted.len()));
+        if self.trusted_issuers.len() > 16 {
+            problems.push(format!("trusted: has {} entries (at most 16)", self.trusted_issuers.len()));
         }
         problems
     }

@@ -2,39 +2,40 @@
 //! authentication, limits, contract and access-log entry. All steps share one deadline, and no step starts before every
 //! step is authorised. With an idempotency key the whole pipeline runs once.
 
-mod keyed;
-mod read;
+mod idempotent_pipeline;
+mod pipeline_definition;
 
 use super::{
-    Stop, accept,
-    admit::Shown,
-    asks::within,
-    body::{Incoming, Pace},
+    CallError,
+    admission::CallerContext,
     call::Call,
-    errand::{Errand, Whole},
-    fields::number_key,
-    input,
-    keyed::watched,
-    listen::Outcome,
-    reply,
-    route::looks_like_json,
-    serve::{Serving, host},
+    content_negotiation,
+    http_server::ServeOutcome,
+    idempotent_call::wait_unless_caller_leaves,
+    incoming_body::{BodyTimeout, IncomingBody},
+    input_validation,
+    request_handler::{RequestContext, requested_host},
+    request_head::deadline_within,
+    responder,
+    response_headers::number_idempotency_key,
+    route::is_json_content,
+    subrequest::{CompleteReply, Subrequest},
 };
 use crate::{
-    auth::{Caller, Presented},
+    auth::{Caller, PresentedCredentials},
     contract,
-    directory::Answer,
+    directory::DirectoryResponse,
     fault::{Code, Fault, Result},
-    limit::Standing,
-    once,
-    transport::Passage,
-    unit::json,
+    idempotency,
+    limit::RateLimitStatus,
+    transport::HeaderMutations,
+    values::json,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use keyed::Keyed;
+use idempotent_pipeline::PipelineKey;
 use pingora_core::protocols::http::ServerSession;
-use read::{Pipeline, Step};
+use pipeline_definition::{PipelineDefinition, PipelineStep};
 use serde_json::json;
 use std::{
     sync::Arc,
@@ -42,159 +43,186 @@ use std::{
 };
 
 /// The timeout of the request body, which describes the pipeline.
-const BODY: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Serving<'_> {
+impl RequestContext<'_> {
     /// Handles a pipeline (steps 6 to 12).
-    pub(super) async fn pipeline(
+    pub(super) async fn handle_pipeline(
         &self,
         session: &mut ServerSession,
         call: &mut Call,
-    ) -> std::result::Result<Outcome, Stop> {
+    ) -> std::result::Result<ServeOutcome, CallError> {
         let head = session.req_header().clone();
-        let (caller, standing) = self.visited(call, &head.headers).await?;
-        let pace = Pace { connection: self.connection, until: call.arrived() + BODY };
-        let mut incoming = Incoming::new(session, pace);
-        accept::json_body(incoming.headers())?;
-        let body = incoming.whole(self.world.contract.max_body.get()).await?;
-        let bounds = contract::Bounds { depth: self.world.contract.max_depth };
-        let pipeline = Pipeline::read(&body, &contract::parse(&body, &bounds)?)?;
-        let most = self.may(call, &pipeline, &steps_fields(&head.headers, 0)).await?;
-        let until = within(call, most, &head.headers)?;
-        call.is_from(&caller);
-        let forwarded = self.connection.forwarded(host(&head));
-        let running = Running { id: call.id().to_owned(), headers: head.headers.clone(), forwarded, until };
-        let key = if self.world.once.is_on() { once::key(&running.headers)?.map(str::to_owned) } else { None };
+        let (caller, standing) = self.authenticate_and_limit(call, &head.headers).await?;
+        let pace = BodyTimeout { connection: self.connection, deadline: call.arrived_at() + BODY_TIMEOUT };
+        let mut incoming = IncomingBody::new(session, pace);
+        content_negotiation::check_json_body(incoming.headers())?;
+        let body = incoming.read_complete(self.config.contract.max_body_size.get()).await?;
+        let bounds = contract::JsonBounds { max_depth: self.config.contract.max_depth };
+        let pipeline = PipelineDefinition::parse(&body, &contract::parse_json(&body, &bounds)?)?;
+        let most = self.authorize_steps(call, &pipeline, &step_headers(&head.headers, 0)).await?;
+        let until = deadline_within(call, most, &head.headers)?;
+        call.set_caller(&caller);
+        let forwarded = self.connection.forwarded_header(requested_host(&head));
+        let running =
+            PipelineRun { call_id: call.id().to_owned(), headers: head.headers.clone(), forwarded, deadline: until };
+        let key = if self.config.idempotency.is_enabled() {
+            idempotency::parse_key(&running.headers)?.map(str::to_owned)
+        } else {
+            None
+        };
         let answered = match key {
-            None => answer(watched(session, self.run(pipeline, running)).await??),
+            None => pipeline_response(wait_unless_caller_leaves(session, self.run_steps(pipeline, running)).await??),
             Some(key) => {
-                let keyed = Keyed::new((&caller, self.connection.peer.ip()), key, (&body, &running.headers));
+                let keyed =
+                    PipelineKey::new((&caller, self.connection.peer_address.ip()), key, (&body, &running.headers));
                 self.run_once(session, (pipeline, running), keyed).await?
             }
         };
-        reply::local(session, self.connection, call, (answered, standing)).await
+        responder::write_local_response(session, self.connection, call, (answered, standing)).await
     }
 
     /// Authenticates the caller and charges the pipeline as one request; each step is charged as another.
-    async fn visited(&self, call: &mut Call, headers: &HeaderMap) -> Result<(Arc<Caller>, Option<Standing>)> {
-        let presented = Presented { headers, peer: self.connection.certificate() };
-        let open = !self.world.auth.anonymous().grants.is_empty();
-        let caller = self.world.auth.visit(&presented, open).await?;
-        self.gateway.let_in(call, &caller)?;
-        call.is_from(&caller);
-        let account = self.gateway.account(&caller, self.connection.peer.ip());
-        let standing = self.gateway.limits.browse(&account, false)?;
+    async fn authenticate_and_limit(
+        &self,
+        call: &mut Call,
+        headers: &HeaderMap,
+    ) -> Result<(Arc<Caller>, Option<RateLimitStatus>)> {
+        let presented = PresentedCredentials { headers, client_certificate: self.connection.client_identity() };
+        let open = !self.config.auth.anonymous_caller().grants.is_empty();
+        let caller = self.config.auth.authenticate_or_anonymous(&presented, open).await?;
+        self.gateway.check_load(call, &caller)?;
+        call.set_caller(&caller);
+        let account = self.gateway.rate_limit_account(&caller, self.connection.peer_address.ip());
+        let standing = self.gateway.limits.acquire_for_directory(&account, false)?;
         Ok((caller, standing))
     }
 
     /// Authorises every step before the first one runs; returns the longest total timeout of the agents.
-    async fn may(&self, call: &mut Call, pipeline: &Pipeline, headers: &HeaderMap) -> Result<Duration> {
+    async fn authorize_steps(
+        &self,
+        call: &mut Call,
+        pipeline: &PipelineDefinition,
+        headers: &HeaderMap,
+    ) -> Result<Duration> {
         let mut most = Duration::ZERO;
         for (index, step) in pipeline.steps.iter().enumerate() {
-            let place = |fault| at(fault, index, step, 0);
-            let found = self.gateway.identify(self.world, call, &step.agent, self.shown(headers)).await;
+            let place = |fault| with_step(fault, index, step, 0);
+            let found =
+                self.gateway.find_and_authorize(self.config, call, &step.agent, self.caller_context(headers)).await;
             let (route, _) = found.map_err(place)?;
-            route.served().map_err(place)?;
-            input::named(&route, step.operation.as_deref(), headers).map_err(place)?;
-            most = most.max(route.way.bounds().total);
+            route.ensure_active().map_err(place)?;
+            input_validation::named_operation(&route, step.operation.as_deref(), headers).map_err(place)?;
+            most = most.max(route.upstream.timeouts().total);
         }
         Ok(most)
     }
 
     /// Runs the steps in order. A step that fails ends the pipeline; nothing is retried.
-    async fn run(&self, pipeline: Pipeline, running: Running) -> Result<Whole> {
-        let Pipeline { steps, mut input } = pipeline;
+    async fn run_steps(&self, pipeline: PipelineDefinition, run: PipelineRun) -> Result<CompleteReply> {
+        let PipelineDefinition { steps, mut input } = pipeline;
         let (last, mut answered) = (steps.len() - 1, None);
         for (index, step) in steps.iter().enumerate() {
-            let place = |fault| at(fault, index, step, index);
+            let place = |fault| with_step(fault, index, step, index);
             let given = std::mem::take(&mut input);
-            let whole = self.step(step, index, given, &running).await.map_err(place)?;
+            let whole = self.run_step(step, index, given, &run).await.map_err(place)?;
             match index == last {
                 true => answered = Some(whole),
-                false => input = output(whole).map_err(place)?,
+                false => input = next_input(whole).map_err(place)?,
             }
         }
-        answered.ok_or_else(|| Fault::new(Code::Internal, "The gateway failed").detail("a pipeline without steps"))
+        answered.ok_or_else(|| Fault::new(Code::Internal, "The gateway failed").with_detail("a pipeline without steps"))
     }
 
-    async fn step(&self, step: &Step, index: usize, input: Bytes, running: &Running) -> Result<Whole> {
-        if Instant::now() >= running.until {
+    async fn run_step(
+        &self,
+        step: &PipelineStep,
+        index: usize,
+        input: Bytes,
+        run: &PipelineRun,
+    ) -> Result<CompleteReply> {
+        if Instant::now() >= run.deadline {
             return Err(Fault::new(Code::Timeout, "The time of the pipeline ended before this step"));
         }
-        let headers = steps_fields(&running.headers, index);
-        let passage =
-            Passage { forwarded: Some(&running.forwarded), key_header: self.world.key_header.as_ref(), fields: &[] };
-        let errand = Errand {
-            shown: self.shown(&headers),
-            passage,
-            id: Some(&running.id),
-            part: true,
+        let headers = step_headers(&run.headers, index);
+        let forwarding = HeaderMutations {
+            forwarded: Some(&run.forwarded),
+            api_key_header: self.config.api_key_header.as_ref(),
+            set: &[],
+        };
+        let subrequest = Subrequest {
+            context: self.caller_context(&headers),
+            forwarding,
+            call_id: Some(&run.call_id),
+            exempt_from_shedding: true,
             agent: &step.agent,
             operation: step.operation.as_deref(),
             input,
             instruction: step.instruction.as_deref(),
-            until: Some(running.until),
+            deadline: Some(run.deadline),
         };
-        self.gateway.whole_errand(self.world, errand).await
+        self.gateway.fetch_subrequest(self.config, subrequest).await
     }
 
-    fn shown<'a>(&'a self, headers: &'a HeaderMap) -> Shown<'a> {
-        Shown { headers, peer: self.connection.certificate(), address: self.connection.peer.ip() }
+    fn caller_context<'a>(&'a self, headers: &'a HeaderMap) -> CallerContext<'a> {
+        CallerContext { headers, peer: self.connection.client_identity(), address: self.connection.peer_address.ip() }
     }
 }
 
 /// What all steps of a run share.
-struct Running {
-    id: String,
+struct PipelineRun {
+    call_id: String,
     headers: HeaderMap,
     forwarded: HeaderValue,
-    until: Instant,
+    deadline: Instant,
 }
 
 /// Returns the caller's headers for one step: without those that apply to the whole pipeline, and with an idempotency
 /// key of the step, because no two steps are the same call.
-fn steps_fields(headers: &HeaderMap, index: usize) -> HeaderMap {
+fn step_headers(headers: &HeaderMap, index: usize) -> HeaderMap {
     let mut fields = headers.clone();
     for own in ["x-operation", "prefer", "content-encoding", "if-match", "if-none-match", "range"] {
         fields.remove(own);
     }
-    number_key(&mut fields, index);
+    number_idempotency_key(&mut fields, index);
     fields
 }
 
 /// Adds the step's index and agent, and the number of steps that ran before it, to a fault.
-fn at(fault: Fault, index: usize, step: &Step, run: usize) -> Fault {
-    let agent = json::cut(&step.agent, 128);
-    let before = match run {
+fn with_step(fault: Fault, index: usize, step: &PipelineStep, steps_run: usize) -> Fault {
+    let agent = json::truncate(&step.agent, 128);
+    let before = match steps_run {
         0 => format!("Step {index}: "),
         1 => format!("Step {index}, after 1 step has run: "),
-        _ => format!("Step {index}, after {run} steps have run: "),
+        _ => format!("Step {index}, after {steps_run} steps have run: "),
     };
-    fault.preceded(&before).member("step", json!({"index": index, "agent": agent, "steps_run": run}))
+    fault
+        .with_message_prefix(&before)
+        .with_member("step", json!({"index": index, "agent": agent, "steps_run": steps_run}))
 }
 
 /// Returns an agent's answer as the input of the next step: JSON unchanged, text as a string, an empty answer as null.
-fn output(whole: Whole) -> Result<Bytes> {
+fn next_input(whole: CompleteReply) -> Result<Bytes> {
     let wrong =
         |why: &str| Fault::new(Code::AgentError, format!("The answer cannot be the input of the next step: {why}"));
     let text = std::str::from_utf8(&whole.body).map_err(|_| wrong("it is not text"))?;
     if text.trim().is_empty() {
         return Ok(Bytes::from_static(b"null"));
     }
-    if looks_like_json(whole.headers.get(header::CONTENT_TYPE)) {
-        json::read(&whole.body, json::DEEPEST).map_err(|why| wrong("it is not JSON").detail(why))?;
+    if is_json_content(whole.headers.get(header::CONTENT_TYPE)) {
+        json::parse(&whole.body, json::MAX_DEPTH).map_err(|why| wrong("it is not JSON").with_detail(why))?;
         return Ok(whole.body);
     }
     Ok(Bytes::from(json!(text).to_string()))
 }
 
 /// Returns the answer of the last step as the pipeline's response.
-fn answer(whole: Whole) -> Answer {
+fn pipeline_response(whole: CompleteReply) -> DirectoryResponse {
     let mut headers = HeaderMap::new();
     let json = HeaderValue::from_static("application/json");
     headers.insert(header::CONTENT_TYPE, whole.headers.get(header::CONTENT_TYPE).cloned().unwrap_or(json));
     let status = if whole.status == StatusCode::NO_CONTENT { whole.status } else { StatusCode::OK };
-    Answer { status, headers, body: whole.body }
+    DirectoryResponse { status, headers, body: whole.body }
 }
 
 #[cfg(test)]
@@ -206,7 +234,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("idempotency-key", HeaderValue::from_static("k"));
         headers.insert("x-operation", HeaderValue::from_static("all"));
-        let fields = steps_fields(&headers, 3);
+        let fields = step_headers(&headers, 3);
         assert_eq!(fields.get("idempotency-key").unwrap(), "k.3");
         assert!(!fields.contains_key("x-operation"));
     }

@@ -1,69 +1,69 @@
 //! Tests of rates, quotas, concurrency and their memory, on clocks that the tests advance.
 
-mod learn;
+mod adaptive_concurrency_simulation;
+mod concurrency_permits;
 mod overload;
-mod queue;
 mod quotas;
 mod rates;
 
-use super::{clock::Clock, *};
-use crate::{fault::Code, telemetry::Limit, unit::Rate};
+use super::{clock::LimitClock, *};
+use crate::{fault::Code, telemetry::Limit, values::Rate};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Limits with a clock that the test advances.
-struct Fixture {
-    limits: Limits,
-    clock: Clock,
+struct LimitFixture {
+    limits: CallLimiter,
+    clock: LimitClock,
     metrics: Arc<Metrics>,
 }
 
-fn config(config: Value) -> Config {
+fn config(config: Value) -> LimitConfig {
     serde_json::from_value(config).unwrap()
 }
 
-fn fixture(from: Value) -> Fixture {
-    let (clock, metrics) = (Clock::new(), Metrics::new().unwrap());
-    let limits = Limits::with_clock(&config(from), Arc::clone(&metrics), clock.clone()).unwrap();
-    Fixture { limits, clock, metrics }
+fn fixture(from: Value) -> LimitFixture {
+    let (clock, metrics) = (LimitClock::new(), Metrics::new().unwrap());
+    let limits = CallLimiter::with_clock(&config(from), Arc::clone(&metrics), clock.clone()).unwrap();
+    LimitFixture { limits, clock, metrics }
 }
 
 fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
-impl Fixture {
+impl LimitFixture {
     fn agent(&self, id: &str) -> Arc<AgentLimits> {
-        self.limits.agent(&id.parse().unwrap(), Bounds::default())
+        self.limits.register_agent(&id.parse().unwrap(), AgentLimitSettings::default())
     }
 
-    fn call(&self, agent: &AgentLimits, caller: &str) -> Result<Option<Standing>, Fault> {
+    fn call(&self, agent: &AgentLimits, caller: &str) -> Result<Option<RateLimitStatus>, Fault> {
         self.batch(agent, caller, 1)
     }
 
-    fn batch(&self, agent: &AgentLimits, caller: &str, n: u32) -> Result<Option<Standing>, Fault> {
-        self.limits.admit(agent, &self.limits.account(caller, None), NonZeroU32::new(n).unwrap())
+    fn batch(&self, agent: &AgentLimits, caller: &str, n: u32) -> Result<Option<RateLimitStatus>, Fault> {
+        self.limits.acquire_for_calls(agent, &self.limits.caller_key(caller, None), NonZeroU32::new(n).unwrap())
     }
 
     /// Returns how many of `calls` calls are admitted.
-    fn passed(&self, agent: &AgentLimits, caller: &str, calls: usize) -> usize {
+    fn admitted_calls(&self, agent: &AgentLimits, caller: &str, calls: usize) -> usize {
         (0..calls).filter(|_| self.call(agent, caller).is_ok()).count()
     }
 
-    fn sweep_round(&self) {
-        (0..16).for_each(|_| self.limits.sweep());
+    fn evict_all_idle(&self) {
+        (0..16).for_each(|_| self.limits.evict_idle());
     }
 
-    fn counts(&self, line: &str) -> bool {
-        self.metrics.exposition().unwrap().lines().any(|found| found == line)
+    fn has_metric(&self, line: &str) -> bool {
+        self.metrics.render().unwrap().lines().any(|found| found == line)
     }
 }
 
 #[track_caller]
-fn refused(result: Result<Option<Standing>, Fault>, limit: &str) -> Fault {
+fn assert_rate_limited(result: Result<Option<RateLimitStatus>, Fault>, limit: &str) -> Fault {
     let fault = result.unwrap_err();
     assert_eq!((fault.code(), fault.http_status()), (Code::RateLimited, 429));
-    assert!(fault.internal().unwrap().starts_with(&format!("limit {limit}: ")), "{fault}");
+    assert!(fault.detail().unwrap().starts_with(&format!("limit {limit}: ")), "{fault}");
     fault
 }
 
@@ -85,18 +85,18 @@ fn the_documented_configuration_is_accepted_and_unknown_or_invalid_keys_are_refu
         json!({"concurrency": {"per_agent": 0}}),
         json!({"per_caller": 5}),
     ] {
-        assert!(serde_json::from_value::<Config>(broken.clone()).is_err(), "{broken}");
+        assert!(serde_json::from_value::<LimitConfig>(broken.clone()).is_err(), "{broken}");
     }
 }
 
 #[test]
 fn all_problems_of_a_configuration_are_reported_at_once_and_nothing_is_applied() {
     let broken = config(json!({"most_keys": 0, "tiers": {"": {}}, "concurrency": {"per_agent": 2_000_000}}));
-    let problems = Limits::new(&broken, Metrics::new().unwrap()).unwrap_err();
+    let problems = CallLimiter::new(&broken, Metrics::new().unwrap()).unwrap_err();
     for path in ["most_keys:", "tiers.:", "concurrency.per_agent:"] {
         assert!(problems.iter().any(|problem| problem.starts_with(path)), "{path} {problems:?}");
     }
     let limits = fixture(json!({"per_caller": "2/s"}));
     assert_eq!(limits.limits.reconfigure(&broken).unwrap_err().len(), 3);
-    assert_eq!(limits.passed(&limits.agent("a"), "c", 5), 2);
+    assert_eq!(limits.admitted_calls(&limits.agent("a"), "c", 5), 2);
 }

@@ -1,60 +1,60 @@
 //! Tests of daily and monthly quotas, and of their persistence across restarts.
 
 use super::*;
-use crate::limit::clock::Today;
+use crate::limit::clock::CalendarTime;
 
 #[test]
 fn r5_a_daily_quota_ends_at_midnight_utc() {
     let limits = fixture(json!({"quota": {"per_day": 3}}));
     let agent = limits.agent("a");
-    assert_eq!(limits.passed(&agent, "c", 9), 3);
-    let fault = refused(limits.call(&agent, "c"), "day");
-    let left = limits.clock.today().day_left.as_secs();
+    assert_eq!(limits.admitted_calls(&agent, "c", 9), 3);
+    let fault = assert_rate_limited(limits.call(&agent, "c"), "day");
+    let left = limits.clock.calendar_now().until_day_end.as_secs();
     assert!(fault.retry_after_secs().unwrap().abs_diff(left) <= 1);
     assert_eq!(fault.headers()[1].1, "\"day\";q=3;w=86400");
-    assert_eq!(limits.passed(&agent, "d", 9), 3);
+    assert_eq!(limits.admitted_calls(&agent, "d", 9), 3);
     limits.clock.advance(Duration::from_secs(left + 1));
-    assert_eq!(limits.passed(&agent, "c", 9), 3);
+    assert_eq!(limits.admitted_calls(&agent, "c", 9), 3);
 }
 
 #[test]
 fn r5_a_monthly_quota_spans_days() {
     let limits = fixture(json!({"quota": {"per_day": 2, "per_month": 3}}));
     let agent = limits.agent("a");
-    let today = limits.clock.today();
-    limits.clock.advance(today.month_left + Duration::from_secs(1));
-    assert_eq!(limits.passed(&agent, "c", 9), 2);
+    let today = limits.clock.calendar_now();
+    limits.clock.advance(today.until_month_end + Duration::from_secs(1));
+    assert_eq!(limits.admitted_calls(&agent, "c", 9), 2);
     limits.clock.advance(Duration::from_secs(86_400));
-    assert_eq!(limits.passed(&agent, "c", 9), 1);
-    refused(limits.call(&agent, "c"), "month");
-    limits.clock.advance(limits.clock.today().month_left + Duration::from_secs(1));
-    assert_eq!(limits.passed(&agent, "c", 9), 2);
+    assert_eq!(limits.admitted_calls(&agent, "c", 9), 1);
+    assert_rate_limited(limits.call(&agent, "c"), "month");
+    limits.clock.advance(limits.clock.calendar_now().until_month_end + Duration::from_secs(1));
+    assert_eq!(limits.admitted_calls(&agent, "c", 9), 2);
 }
 
 #[test]
 fn calendar_periods_are_correct_at_their_boundaries() {
     let day = Duration::from_secs(86_400);
-    let leap = Today::at(1_709_164_799);
+    let leap = CalendarTime::from_unix(1_709_164_799);
     assert_eq!(
-        (leap.day_left, leap.month_left, leap.month_length),
+        (leap.until_day_end, leap.until_month_end, leap.month_length),
         (Duration::from_secs(1), day + Duration::from_secs(1), day * 29)
     );
-    let new_year = Today::at(1_767_225_600);
+    let new_year = CalendarTime::from_unix(1_767_225_600);
     assert_eq!(
-        (new_year.day, new_year.month, new_year.day_left, new_year.month_left),
+        (new_year.day, new_year.month, new_year.until_day_end, new_year.until_month_end),
         (20_454, 2026 * 12 + 1, day, day * 31)
     );
-    assert_eq!(Today::at(1_767_225_599).month + 1, new_year.month);
+    assert_eq!(CalendarTime::from_unix(1_767_225_599).month + 1, new_year.month);
 }
 
 #[test]
 fn r5_a_refused_quota_refunds_the_rates_and_counts_nothing() {
     let limits = fixture(json!({"per_agent": "10/h", "quota": {"per_day": 2}}));
     let agent = limits.agent("a");
-    assert_eq!(limits.passed(&agent, "c", 50), 2);
-    assert_eq!(limits.passed(&agent, "d", 50), 2);
-    assert_eq!(limits.passed(&agent, "e", 50), 2);
-    let never = refused(limits.batch(&agent, "f", 3), "day");
+    assert_eq!(limits.admitted_calls(&agent, "c", 50), 2);
+    assert_eq!(limits.admitted_calls(&agent, "d", 50), 2);
+    assert_eq!(limits.admitted_calls(&agent, "e", 50), 2);
+    let never = assert_rate_limited(limits.batch(&agent, "f", 3), "day");
     assert_eq!(never.retry_after_secs(), None);
     assert_eq!(limits.batch(&agent, "f", 2).unwrap().unwrap().remaining, 0);
 }
@@ -66,8 +66,8 @@ fn r5_a_tier_has_its_own_quota() {
     );
     let agent = limits.agent("a");
     let passed = |caller, tier| {
-        let account = limits.limits.account(caller, Some(tier));
-        (0..20).filter(|_| limits.limits.admit(&agent, &account, NonZeroU32::MIN).is_ok()).count()
+        let account = limits.limits.caller_key(caller, Some(tier));
+        (0..20).filter(|_| limits.limits.acquire_for_calls(&agent, &account, NonZeroU32::MIN).is_ok()).count()
     };
     assert_eq!((passed("g", "gold"), passed("s", "silver")), (5, 1));
 }
@@ -76,23 +76,23 @@ fn r5_a_tier_has_its_own_quota() {
 fn callers_are_evicted_when_their_periods_end_and_excess_callers_share_one_count() {
     let limits = fixture(json!({"quota": {"per_day": 2}, "most_keys": 10}));
     let agent = limits.agent("a");
-    let passed: usize = (0..30).map(|n| limits.passed(&agent, &n.to_string(), 1)).sum();
+    let passed: usize = (0..30).map(|n| limits.admitted_calls(&agent, &n.to_string(), 1)).sum();
     assert_eq!(passed, 12, "ten from their own counts, and two from the shared one");
-    assert_eq!(limits.limits.remembered(), 10);
+    assert_eq!(limits.limits.tracked_keys(), 10);
     limits.clock.advance(Duration::from_secs(86_400));
-    limits.sweep_round();
-    assert_eq!(limits.limits.remembered(), 0);
+    limits.evict_all_idle();
+    assert_eq!(limits.limits.tracked_keys(), 0);
 }
 
 #[test]
 fn monthly_counts_are_not_evicted_overnight() {
     let limits = fixture(json!({"quota": {"per_month": 2}}));
     let agent = limits.agent("a");
-    limits.clock.advance(limits.clock.today().month_left + Duration::from_secs(1));
-    assert_eq!(limits.passed(&agent, "c", 9), 2);
+    limits.clock.advance(limits.clock.calendar_now().until_month_end + Duration::from_secs(1));
+    assert_eq!(limits.admitted_calls(&agent, "c", 9), 2);
     limits.clock.advance(Duration::from_secs(86_400 * 3));
-    limits.sweep_round();
-    assert_eq!(limits.passed(&agent, "c", 9), 0);
+    limits.evict_all_idle();
+    assert_eq!(limits.admitted_calls(&agent, "c", 9), 0);
 }
 
 #[test]
@@ -102,20 +102,23 @@ fn quotas_survive_a_restart() {
     let from = json!({"quota": {"per_day": 3}, "state": path});
     let limits = fixture(from.clone());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "opening a configuration writes nothing");
-    limits.limits.save(false).unwrap();
+    limits.limits.save_quotas(false).unwrap();
     assert!(path.exists());
     let agent = limits.agent("a");
     let caller = "te\"am\n-ä";
-    let visitor = limits.limits.visitor("2001:db8::1".parse().unwrap());
-    assert_eq!(limits.passed(&agent, caller, 2), 2);
-    assert_eq!((0..9).filter(|_| limits.limits.admit(&agent, &visitor, NonZeroU32::MIN).is_ok()).count(), 3);
-    limits.limits.save(true).unwrap();
+    let visitor = limits.limits.anonymous_key("2001:db8::1".parse().unwrap());
+    assert_eq!(limits.admitted_calls(&agent, caller, 2), 2);
+    assert_eq!(
+        (0..9).filter(|_| limits.limits.acquire_for_calls(&agent, &visitor, NonZeroU32::MIN).is_ok()).count(),
+        3
+    );
+    limits.limits.save_quotas(true).unwrap();
 
     let again = fixture(from);
     let agent = again.agent("a");
-    assert_eq!(again.passed(&agent, caller, 9), 1);
-    let neighbour = again.limits.visitor("2001:db8::9".parse().unwrap());
-    assert!(again.limits.admit(&agent, &neighbour, NonZeroU32::MIN).is_err());
+    assert_eq!(again.admitted_calls(&agent, caller, 9), 1);
+    let neighbour = again.limits.anonymous_key("2001:db8::9".parse().unwrap());
+    assert!(again.limits.acquire_for_calls(&agent, &neighbour, NonZeroU32::MIN).is_err());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
 }
 
@@ -125,12 +128,12 @@ fn an_unreadable_quota_file_stops_the_start_and_is_not_changed() {
     let path = folder.path().join("quotas.json");
     for broken in ["", "{", "[]", r#"{"format":9,"callers":[]}"#, r#"{"format":1,"callers":[["a",1]]}"#] {
         std::fs::write(&path, broken).unwrap();
-        let problems = Limits::new(&config(json!({"state": path})), Metrics::new().unwrap()).unwrap_err();
+        let problems = CallLimiter::new(&config(json!({"state": path})), Metrics::new().unwrap()).unwrap_err();
         assert!(problems[0].starts_with("state: ") && problems[0].contains("quotas.json"), "{problems:?}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), broken);
     }
     let nowhere = config(json!({"state": folder.path().join("no/such/folder/q.json")}));
-    assert!(Limits::new(&nowhere, Metrics::new().unwrap()).unwrap_err()[0].contains("cannot be written"));
+    assert!(CallLimiter::new(&nowhere, Metrics::new().unwrap()).unwrap_err()[0].contains("cannot be written"));
 }
 
 #[test]
@@ -139,15 +142,15 @@ fn quotas_are_written_when_they_changed_and_not_more_often_than_the_interval() {
     let path = folder.path().join("quotas.json");
     let limits = fixture(json!({"quota": {"per_day": 3}, "state": path}));
     let agent = limits.agent("a");
-    limits.limits.save(false).unwrap();
+    limits.limits.save_quotas(false).unwrap();
     let before = std::fs::read_to_string(&path).unwrap();
     limits.call(&agent, "c").unwrap();
-    limits.limits.save(false).unwrap();
+    limits.limits.save_quotas(false).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), before, "the minimum interval has not passed");
-    limits.limits.save(true).unwrap();
+    limits.limits.save_quotas(true).unwrap();
     assert!(std::fs::read_to_string(&path).unwrap().contains("\"c\""));
     std::fs::remove_file(&path).unwrap();
-    limits.limits.save(true).unwrap();
+    limits.limits.save_quotas(true).unwrap();
     assert!(!path.exists(), "nothing changed");
 }
 
@@ -160,8 +163,8 @@ fn a_failed_write_is_reported_and_retried() {
     let agent = limits.agent("a");
     limits.call(&agent, "c").unwrap();
     std::fs::remove_dir_all(&inner).unwrap();
-    assert!(limits.limits.save(true).unwrap_err().contains("cannot be written"));
+    assert!(limits.limits.save_quotas(true).unwrap_err().contains("cannot be written"));
     std::fs::create_dir(&inner).unwrap();
-    limits.limits.save(true).unwrap();
+    limits.limits.save_quotas(true).unwrap();
     assert!(inner.join("q.json").exists());
 }

@@ -10,41 +10,43 @@ fn r5_a_caller_over_its_rate_is_refused_with_retry_after() {
         let standing = limits.call(&agent, "c").unwrap().unwrap();
         assert_eq!((standing.limit, standing.remaining), (Limit::Caller, remaining));
     }
-    let fault = refused(limits.call(&agent, "c"), "caller");
+    let fault = assert_rate_limited(limits.call(&agent, "c"), "caller");
     assert_eq!(fault.retry_after_secs(), Some(1));
     let headers = fault.headers();
     assert_eq!(headers[0], ("RateLimit", "\"caller\";r=0;t=1".to_owned()));
     assert_eq!(headers[1], ("RateLimit-Policy", "\"caller\";q=3;w=3".to_owned()));
-    assert!(limits.counts("gatepost_limited_requests_total{limit=\"caller\"} 1"));
+    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"caller\"} 1"));
     assert!(limits.call(&agent, "d").is_ok(), "another caller is not limited");
     limits.clock.advance(Duration::from_secs(1));
-    assert_eq!(limits.passed(&agent, "c", 5), 1);
+    assert_eq!(limits.admitted_calls(&agent, "c", 5), 1);
 }
 
 #[test]
 fn r5_each_kind_of_bucket_refuses_on_its_own() {
     let limits = fixture(json!({"per_caller_agent": "2/h"}));
     let (a, b) = (limits.agent("a"), limits.agent("b"));
-    assert_eq!(limits.passed(&a, "c", 5), 2);
-    refused(limits.call(&a, "c"), "caller-agent");
-    assert_eq!(limits.passed(&b, "c", 5), 2);
+    assert_eq!(limits.admitted_calls(&a, "c", 5), 2);
+    assert_rate_limited(limits.call(&a, "c"), "caller-agent");
+    assert_eq!(limits.admitted_calls(&b, "c", 5), 2);
 
     let limits = fixture(json!({"per_agent": "2/h"}));
     let (a, b) = (limits.agent("a"), limits.agent("b"));
-    assert_eq!(limits.passed(&a, "c", 5), 2);
-    refused(limits.call(&a, "d"), "agent");
-    assert_eq!(limits.passed(&b, "c", 5), 2);
+    assert_eq!(limits.admitted_calls(&a, "c", 5), 2);
+    assert_rate_limited(limits.call(&a, "d"), "agent");
+    assert_eq!(limits.admitted_calls(&b, "c", 5), 2);
 }
 
 #[test]
 fn r5_the_strictest_of_configuration_and_document_applies() {
     let limits = fixture(json!({"per_agent": "5/h"}));
     let id: AgentId = "a".parse().unwrap();
-    let bounds =
-        |declared: &[&str]| Bounds { declared: declared.iter().map(|text| rate(text)).collect(), ..Bounds::default() };
-    assert_eq!(limits.passed(&limits.limits.agent(&id, bounds(&["2/h", "100/s"])), "c", 9), 2);
+    let bounds = |declared: &[&str]| AgentLimitSettings {
+        declared_rates: declared.iter().map(|text| rate(text)).collect(),
+        ..AgentLimitSettings::default()
+    };
+    assert_eq!(limits.admitted_calls(&limits.limits.register_agent(&id, bounds(&["2/h", "100/s"])), "c", 9), 2);
     let id: AgentId = "b".parse().unwrap();
-    assert_eq!(limits.passed(&limits.limits.agent(&id, bounds(&["50/h"])), "c", 9), 5);
+    assert_eq!(limits.admitted_calls(&limits.limits.register_agent(&id, bounds(&["50/h"])), "c", 9), 5);
 }
 
 #[test]
@@ -53,8 +55,8 @@ fn r5_a_tier_replaces_the_limits_it_sets_and_keeps_the_rest() {
         fixture(json!({"per_caller": "2/h", "per_caller_agent": "4/h", "tiers": {"gold": {"per_caller": "9/h"}}}));
     let agent = limits.agent("a");
     let passed = |caller, tier| {
-        let account = limits.limits.account(caller, tier);
-        (0..20).filter(|_| limits.limits.admit(&agent, &account, NonZeroU32::MIN).is_ok()).count()
+        let account = limits.limits.caller_key(caller, tier);
+        (0..20).filter(|_| limits.limits.acquire_for_calls(&agent, &account, NonZeroU32::MIN).is_ok()).count()
     };
     assert_eq!(passed("plain", None), 2);
     assert_eq!(passed("gold", Some("gold")), 4, "the bucket per agent still applies");
@@ -64,14 +66,15 @@ fn r5_a_tier_replaces_the_limits_it_sets_and_keeps_the_rest() {
 #[test]
 fn r5_addresses_are_limited_first_and_ipv6_by_network() {
     let limits = fixture(json!({"per_address": "3/h"}));
-    let passed =
-        |peers: &[&str]| peers.iter().filter(|peer| limits.limits.address(peer.parse().unwrap()).is_ok()).count();
+    let passed = |peers: &[&str]| {
+        peers.iter().filter(|peer| limits.limits.acquire_for_address(peer.parse().unwrap()).is_ok()).count()
+    };
     assert_eq!(passed(&["192.0.2.1"; 9]), 3);
     assert_eq!(passed(&["::ffff:192.0.2.1"]), 0, "the same address in another form");
     assert_eq!(passed(&["192.0.2.2"]), 1);
     assert_eq!(passed(&["2001:db8::1", "2001:db8::2", "2001:db8::ffff:1", "2001:db8::3"]), 3);
     assert_eq!(passed(&["2001:db8:0:1::1"]), 1);
-    let fault = limits.limits.address("192.0.2.1".parse().unwrap()).unwrap_err();
+    let fault = limits.limits.acquire_for_address("192.0.2.1".parse().unwrap()).unwrap_err();
     assert!(fault.retry_after_secs().unwrap() > 1_000);
 }
 
@@ -79,10 +82,13 @@ fn r5_addresses_are_limited_first_and_ipv6_by_network() {
 fn r5_a_call_that_one_bucket_refuses_costs_nothing_in_the_others() {
     let limits = fixture(json!({"per_caller": "10/h", "per_agent": "1/h"}));
     let (a, b) = (limits.agent("a"), limits.agent("b"));
-    assert_eq!(limits.passed(&a, "c", 100), 1);
+    assert_eq!(limits.admitted_calls(&a, "c", 100), 1);
     assert_eq!(limits.call(&b, "c").unwrap().unwrap().remaining, 0, "the agent's bucket is the tightest");
-    let free = limits.limits.agent(&"f".parse().unwrap(), Bounds { rate: Some(rate("1000/s")), ..Bounds::default() });
-    assert_eq!(limits.passed(&free, "c", 100), 8);
+    let free = limits.limits.register_agent(
+        &"f".parse().unwrap(),
+        AgentLimitSettings { rate: Some(rate("1000/s")), ..AgentLimitSettings::default() },
+    );
+    assert_eq!(limits.admitted_calls(&free, "c", 100), 8);
 }
 
 #[test]
@@ -90,9 +96,9 @@ fn r44_a_batch_is_counted_completely_or_not_at_all() {
     let limits = fixture(json!({"per_caller": "10/h"}));
     let agent = limits.agent("a");
     assert_eq!(limits.batch(&agent, "c", 7).unwrap().unwrap().remaining, 3);
-    let fault = refused(limits.batch(&agent, "c", 4), "caller");
+    let fault = assert_rate_limited(limits.batch(&agent, "c", 4), "caller");
     assert!(fault.retry_after_secs().is_some());
-    let never = refused(limits.batch(&agent, "c", 11), "caller");
+    let never = assert_rate_limited(limits.batch(&agent, "c", 11), "caller");
     assert_eq!(never.retry_after_secs(), None, "waiting would not help");
     assert!(limits.batch(&agent, "c", 3).is_ok());
 }
@@ -105,7 +111,7 @@ fn r5_concurrent_calls_from_many_threads_never_exceed_the_bucket() {
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (limits, agent, passed) = (&limits, &agent, &passed);
-            scope.spawn(move || passed.fetch_add(limits.passed(agent, ["c", "d"][thread % 2], 500), Relaxed));
+            scope.spawn(move || passed.fetch_add(limits.admitted_calls(agent, ["c", "d"][thread % 2], 500), Relaxed));
         }
     });
     assert!((148..=150).contains(&passed.load(Relaxed)), "{passed:?}");
@@ -116,11 +122,11 @@ fn extreme_rates_do_not_overflow() {
     for text in ["4294967295/s", "1/d burst 4294967295", "4294967295/d burst 4294967295", "1/d", "3/s burst 1"] {
         let limits = fixture(json!({ "per_caller": text }));
         let agent = limits.agent("a");
-        limits.call(&agent, "c").unwrap().unwrap().fields();
+        limits.call(&agent, "c").unwrap().unwrap().header_values();
         let _ = limits.batch(&agent, "c", u32::MAX);
         limits.clock.advance(Duration::from_secs(86_400 * 365));
         assert!(limits.call(&agent, "c").is_ok(), "{text}");
-        limits.sweep_round();
+        limits.evict_all_idle();
     }
 }
 
@@ -131,17 +137,17 @@ fn a_million_callers_use_bounded_memory_and_idle_ones_none() {
     for n in 0..1_000_000_u32 {
         assert!(limits.call(&agent, &n.to_string()).is_ok() || n > 400_000);
     }
-    assert_eq!(limits.limits.remembered(), 400_000);
-    assert!(limits.metrics.exposition().unwrap().contains("{event=\"limiter_overflow\"} 600000"));
-    refused(limits.call(&agent, "new"), "caller");
-    let plan = limits.limits.plan.load();
-    assert!(plan.buckets().map(|bucket| bucket.cells().capacity()).sum::<usize>() < 1_000_000);
+    assert_eq!(limits.limits.tracked_keys(), 400_000);
+    assert!(limits.metrics.render().unwrap().contains("{event=\"limiter_overflow\"} 600000"));
+    assert_rate_limited(limits.call(&agent, "new"), "caller");
+    let plan = limits.limits.policy.load();
+    assert!(plan.buckets().map(|bucket| bucket.store().capacity()).sum::<usize>() < 1_000_000);
 
     limits.clock.advance(Duration::from_secs(61));
     limits.call(&agent, "busy").unwrap();
-    limits.sweep_round();
-    assert!(limits.limits.remembered() <= 1);
-    assert!(plan.buckets().map(|bucket| bucket.cells().capacity()).sum::<usize>() < 5_000);
+    limits.evict_all_idle();
+    assert!(limits.limits.tracked_keys() <= 1);
+    assert!(plan.buckets().map(|bucket| bucket.store().capacity()).sum::<usize>() < 5_000);
     assert!(limits.call(&agent, "new").is_ok());
 }
 
@@ -149,9 +155,9 @@ fn a_million_callers_use_bounded_memory_and_idle_ones_none() {
 fn a_sweep_keeps_callers_that_are_still_limited() {
     let limits = fixture(json!({"per_caller": "2/h"}));
     let agent = limits.agent("a");
-    assert_eq!(limits.passed(&agent, "c", 5), 2);
-    limits.sweep_round();
-    assert_eq!(limits.passed(&agent, "c", 5), 0);
+    assert_eq!(limits.admitted_calls(&agent, "c", 5), 2);
+    limits.evict_all_idle();
+    assert_eq!(limits.admitted_calls(&agent, "c", 5), 0);
 }
 
 #[test]
@@ -160,30 +166,31 @@ fn a_reload_keeps_exactly_the_buckets_whose_rate_is_unchanged() {
         json!({"per_caller": "3/h", "per_caller_agent": "50/h", "per_agent": "50/h", "tiers": {"gold": {"per_caller": "4/h"}}}),
     );
     let agent = limits.agent("a");
-    let gold = limits.limits.account("g", Some("gold"));
-    let call_gold = || (0..9).filter(|_| limits.limits.admit(&agent, &gold, NonZeroU32::MIN).is_ok()).count();
-    assert_eq!((limits.passed(&agent, "c", 9), call_gold()), (3, 4));
+    let gold = limits.limits.caller_key("g", Some("gold"));
+    let call_gold =
+        || (0..9).filter(|_| limits.limits.acquire_for_calls(&agent, &gold, NonZeroU32::MIN).is_ok()).count();
+    assert_eq!((limits.admitted_calls(&agent, "c", 9), call_gold()), (3, 4));
     let changed = config(
         json!({"per_caller": "3/h", "per_caller_agent": "60/h", "per_agent": "8/h", "tiers": {"gold": {"per_caller": "4/h"}}}),
     );
     limits.limits.reconfigure(&changed).unwrap();
-    assert_eq!((limits.passed(&agent, "c", 9), call_gold()), (0, 0));
-    assert_eq!(limits.passed(&agent, "d", 9), 3);
-    assert_eq!(limits.passed(&agent, "e", 9), 3);
-    assert_eq!(limits.passed(&agent, "f", 9), 2, "the new rate of the agent");
+    assert_eq!((limits.admitted_calls(&agent, "c", 9), call_gold()), (0, 0));
+    assert_eq!(limits.admitted_calls(&agent, "d", 9), 3);
+    assert_eq!(limits.admitted_calls(&agent, "e", 9), 3);
+    assert_eq!(limits.admitted_calls(&agent, "f", 9), 2, "the new rate of the agent");
 }
 
 #[test]
 fn an_agents_buckets_survive_its_removal_until_they_are_idle() {
     let limits = fixture(json!({"per_agent": "2/min"}));
     let agent = limits.agent("a");
-    assert_eq!(limits.passed(&agent, "c", 5), 2);
+    assert_eq!(limits.admitted_calls(&agent, "c", 5), 2);
     drop(agent);
-    limits.sweep_round();
-    assert_eq!(limits.passed(&limits.agent("a"), "c", 5), 0, "an agent that returns gets no fresh bucket");
+    limits.evict_all_idle();
+    assert_eq!(limits.admitted_calls(&limits.agent("a"), "c", 5), 0, "an agent that returns gets no fresh bucket");
     limits.clock.advance(Duration::from_secs(61));
-    limits.sweep_round();
-    limits.sweep_round();
+    limits.evict_all_idle();
+    limits.evict_all_idle();
     assert!(limits.limits.agents.lock().unwrap().is_empty());
 }
 
@@ -192,7 +199,10 @@ fn the_tightest_limit_is_reported() {
     let limits =
         fixture(json!({"per_caller": "100/s", "per_caller_agent": "10/s burst 50", "quota": {"per_day": 1_000}}));
     let standing = limits.call(&limits.agent("a"), "c").unwrap().unwrap();
-    assert_eq!(standing.fields(), ("\"caller-agent\";r=49;t=1".to_owned(), "\"caller-agent\";q=50;w=5".to_owned()));
+    assert_eq!(
+        standing.header_values(),
+        ("\"caller-agent\";r=49;t=1".to_owned(), "\"caller-agent\";q=50;w=5".to_owned())
+    );
     let none = fixture(json!({}));
     assert_eq!(none.call(&none.agent("a"), "c").unwrap(), None);
 }

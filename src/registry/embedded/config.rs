@@ -2,14 +2,14 @@
 
 use super::Publisher;
 use crate::{
-    store::{self, Address, Place},
-    unit::{FilePath, Glob, Span},
+    store::{self, DatabaseUrl, StoreLocation},
+    values::{ConfigDuration, ConfigPath, Glob},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Id of callers without a credential: only this literal matches it, no pattern does.
-const ANONYMOUS: &str = "anonymous";
+const ANONYMOUS_ID: &str = "anonymous";
 
 /// The embedded registry; without this section nothing can be published.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -19,16 +19,16 @@ pub struct PublishConfig {
     /// SQLite file of the published documents; on a local disk, created where it is missing. Ignored with `database`.
     /// Default gatepost.db.
     #[schemars(extend("default" = "gatepost.db"))]
-    pub sqlite_file: FilePath,
+    pub sqlite_file: ConfigPath,
     /// PostgreSQL database that several gateways share: `postgres://user@host/database`, or `env:NAME` or `file:PATH`
     /// of such a URL. A database beyond this machine is reached over TLS only. Default: none.
-    pub database: Option<Address>,
+    pub database: Option<DatabaseUrl>,
     /// PEM file of certificate authorities to trust besides the system's when the database is reached.
     /// Default: only the system's.
-    pub database_ca: Option<FilePath>,
+    pub database_ca: Option<ConfigPath>,
     /// Interval between two polls of the store, for changes of which no notification arrived; 500ms to 1h, default 5s.
     /// Changes are usually notified at once.
-    pub poll_interval: Span,
+    pub poll_interval: ConfigDuration,
     /// Who may publish. Default: no caller may.
     pub publishers: Vec<PublisherRule>,
     /// Maximum number of documents of one publisher; 1 to 100000, default 10000.
@@ -68,10 +68,10 @@ impl Default for PublishConfig {
     fn default() -> Self {
         Self {
             // Parsed, so that the path is relative to the configuration file.
-            sqlite_file: "gatepost.db".parse().unwrap_or_else(|_| FilePath::from("gatepost.db")),
+            sqlite_file: "gatepost.db".parse().unwrap_or_else(|_| ConfigPath::from("gatepost.db")),
             database: None,
             database_ca: None,
-            poll_interval: Span::secs(5),
+            poll_interval: ConfigDuration::from_secs(5),
             publishers: Vec::new(),
             max_documents_per_publisher: 10_000,
             max_documents: 100_000,
@@ -85,7 +85,7 @@ impl PublishConfig {
     /// Returns every value that cannot be used, by its path within this section; without I/O.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if !(Span::millis(500)..=Span::secs(3_600)).contains(&self.poll_interval) {
+        if !(ConfigDuration::from_millis(500)..=ConfigDuration::from_secs(3_600)).contains(&self.poll_interval) {
             problems.push(format!("poll: must be 500ms to 1h, not {}", self.poll_interval));
         }
         let mut bounded = |path: &str, value: u32, most: u32| {
@@ -113,27 +113,27 @@ impl PublishConfig {
     /// check that changes nothing.
     pub fn check(&self) -> Vec<String> {
         let mut problems = self.problems();
-        let section = self.section();
-        problems.extend(store::check(&self.place()).err().map(|why| format!("{section}: {why}")));
+        let section = self.store_key();
+        problems.extend(store::check_location(&self.store_location()).err().map(|why| format!("{section}: {why}")));
         problems
     }
 
     /// Returns whether both name the same store, which is opened once, at startup.
-    pub fn same_store(&self, other: &Self) -> bool {
+    pub fn is_same_store(&self, other: &Self) -> bool {
         let named = |config: &Self| (config.sqlite_file.clone(), config.database.clone(), config.database_ca.clone());
         named(self) == named(other)
     }
 
     /// Returns the setting that names the store.
-    pub(super) fn section(&self) -> &'static str {
+    pub(super) fn store_key(&self) -> &'static str {
         if self.database.is_some() { "database" } else { "store" }
     }
 
     /// Returns where documents are stored.
-    pub fn place(&self) -> Place {
+    pub fn store_location(&self) -> StoreLocation {
         match &self.database {
-            None => Place::File(self.sqlite_file.to_path_buf()),
-            Some(address) => Place::Database {
+            None => StoreLocation::File(self.sqlite_file.to_path_buf()),
+            Some(address) => StoreLocation::Database {
                 address: address.clone(),
                 authorities: self.database_ca.as_ref().map(|path| path.to_path_buf()),
             },
@@ -141,20 +141,20 @@ impl PublishConfig {
     }
 
     /// Returns the rules that apply to `by`.
-    pub(super) fn rules<'a>(&'a self, by: Publisher<'a>) -> impl Iterator<Item = &'a PublisherRule> {
-        self.publishers.iter().filter(move |rule| rule.means(by))
+    pub(super) fn rules_for<'a>(&'a self, by: Publisher<'a>) -> impl Iterator<Item = &'a PublisherRule> {
+        self.publishers.iter().filter(move |rule| rule.applies_to(by))
     }
 }
 
 impl PublisherRule {
-    fn means(&self, by: Publisher<'_>) -> bool {
-        let named = |caller: &Glob| caller.matches(by.id) && (by.id != ANONYMOUS || caller.is_exact());
+    fn applies_to(&self, by: Publisher<'_>) -> bool {
+        let named = |caller: &Glob| caller.matches(by.id) && (by.id != ANONYMOUS_ID || caller.is_exact());
         let in_group = || by.groups.iter().any(|group| self.groups.iter().any(|named| named.matches(group)));
         self.callers.iter().any(named) || in_group()
     }
 
     /// Returns whether the rule allows this agent.
-    pub(super) fn covers(&self, id: &str) -> bool {
+    pub(super) fn allows_id(&self, id: &str) -> bool {
         self.agents.iter().any(|ids| ids.matches(id))
     }
 }

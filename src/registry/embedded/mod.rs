@@ -2,30 +2,30 @@
 //! It decides who may write which agent, and validates documents; the store checks preconditions and ownership in one
 //! transaction. The registry serves nothing: its feed brings the documents to the catalogue.
 
-mod archive;
 mod config;
-mod feed;
-mod judge;
-mod write;
+mod document_validation;
+mod document_writes;
+mod export_import;
+mod published_feed;
 
-pub use crate::store::When;
-pub use archive::{Restored, Told};
+pub use crate::store::WritePrecondition;
 pub use config::{PublishConfig, PublisherRule};
-pub use feed::Published;
+pub use export_import::{ImportReport, RejectedFile};
+pub use published_feed::PublishedFeed;
 
 use super::{
-    feed::Body,
-    read::{self, sha256},
+    document_parser::{self, sha256},
+    feed::DocumentBody,
 };
 use crate::{
     agent::AgentId,
     fault::{Code, Fault, Result},
     net::AddressPolicy,
-    store::{self, Kept, Store},
+    store::{self, DocumentStore, StoredDocument},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
-use feed::Force;
+use published_feed::RevisionTracker;
 use serde_json::Value;
 use std::{fmt, sync::Arc};
 use time::OffsetDateTime;
@@ -41,7 +41,7 @@ pub struct Publisher<'a> {
 
 /// A published document.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct PublishedDocument {
     /// Id of the agent.
     pub id: AgentId,
     /// The document, as compact JSON.
@@ -56,16 +56,16 @@ pub struct Stored {
 
 /// Result of publishing a document.
 #[derive(Clone, Debug)]
-pub enum Saved {
+pub enum PublishOutcome {
     /// The document is new.
-    Created(Stored),
+    Created(PublishedDocument),
     /// The document replaced an earlier one of the publisher.
-    Updated(Stored),
+    Updated(PublishedDocument),
 }
 
 /// One change in a document's history.
 #[derive(Clone, Debug)]
-pub struct Past {
+pub struct DocumentRevision {
     /// When the change was made.
     pub at: OffsetDateTime,
     /// Id of the caller that made the change.
@@ -75,25 +75,25 @@ pub struct Past {
 }
 
 /// Returns whether an id belongs to an agent of another source.
-pub type Taken = dyn Fn(&AgentId) -> bool + Send + Sync;
+pub type IdReservation = dyn Fn(&AgentId) -> bool + Send + Sync;
 
 /// The embedded registry.
-pub struct Registry {
-    store: Arc<dyn Store>,
+pub struct EmbeddedRegistry {
+    store: Arc<dyn DocumentStore>,
     config: ArcSwap<PublishConfig>,
     policy: ArcSwap<AddressPolicy>,
     /// In two `Arc`s, because `ArcSwapOption` needs a sized type.
-    taken: ArcSwapOption<Arc<Taken>>,
-    force: Arc<Force>,
+    reserved: ArcSwapOption<Arc<IdReservation>>,
+    revision_tracker: Arc<RevisionTracker>,
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for EmbeddedRegistry {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.debug_struct("Registry").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
-impl Registry {
+impl EmbeddedRegistry {
     /// Opens the store and creates missing tables. A database that is down is connected to later.
     ///
     /// # Errors
@@ -103,14 +103,15 @@ impl Registry {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let section = config.section();
-        let store = store::open(&config.place()).await.map_err(|why| vec![format!("{section}: {why}")])?;
+        let section = config.store_key();
+        let store =
+            store::open_documents(&config.store_location()).await.map_err(|why| vec![format!("{section}: {why}")])?;
         Ok(Self {
             store,
             config: ArcSwap::from_pointee(config.clone()),
             policy: ArcSwap::new(policy),
-            taken: ArcSwapOption::empty(),
-            force: Arc::default(),
+            reserved: ArcSwapOption::empty(),
+            revision_tracker: Arc::default(),
         })
     }
 
@@ -134,23 +135,27 @@ impl Registry {
 
     /// Reserves ids for other sources: an id for which `taken` returns true cannot be published newly. It is called for
     /// ids that the registry does not have.
-    pub fn reserve(&self, taken: Arc<Taken>) {
-        self.taken.store(Some(Arc::new(taken)));
+    pub fn set_reserved_ids(&self, reserved: Arc<IdReservation>) {
+        self.reserved.store(Some(Arc::new(reserved)));
     }
 
     /// Creates a feed of the published documents. Publishing waits for the feed, so that an agent can be called once
     /// its publisher has the response.
-    pub fn feed(&self) -> Published {
-        Published::new(Arc::clone(&self.store), Arc::clone(&self.force), self.config.load().poll_interval.get())
+    pub fn feed(&self) -> PublishedFeed {
+        PublishedFeed::new(
+            Arc::clone(&self.store),
+            Arc::clone(&self.revision_tracker),
+            self.config.load().poll_interval.get(),
+        )
     }
 
     /// Parses a document or patch that was sent.
     ///
     /// # Errors
     /// `InvalidInput`, with a hint where the mistake is a known one (R74).
-    pub fn read(text: Bytes) -> Result<Value> {
-        read::value(Body::Text(text)).map_err(|why| match why.strip_prefix("version: ") {
-            Some(cure) => judge::refuse(vec![judge::at("/version", cure)]),
+    pub fn parse_document(text: Bytes) -> Result<Value> {
+        document_parser::parse_value(DocumentBody::Text(text)).map_err(|why| match why.strip_prefix("version: ") {
+            Some(cure) => document_validation::invalid_document(vec![document_validation::violation("/version", cure)]),
             None => Fault::new(Code::InvalidInput, why),
         })
     }
@@ -159,46 +164,46 @@ impl Registry {
     ///
     /// # Errors
     /// `Overloaded` where the store cannot be reached.
-    pub async fn own(&self, by: Publisher<'_>, id: &AgentId) -> Result<Option<Stored>> {
-        let kept = self.store.get(id.as_str()).await?;
-        Ok(kept.filter(|kept| self.may_change(by, id, kept)).and_then(stored))
+    pub async fn owned_document(&self, by: Publisher<'_>, id: &AgentId) -> Result<Option<PublishedDocument>> {
+        let kept = self.store.get_document(id.as_str()).await?;
+        Ok(kept.filter(|kept| self.may_change(by, id, kept)).and_then(published_document))
     }
 
     /// Returns the history of the document, newest first, at most `most` changes, if `by` may change it.
     ///
     /// # Errors
     /// `NotFound` where there is no history that `by` may see; `Overloaded`.
-    pub async fn history(&self, by: Publisher<'_>, id: &AgentId, most: usize) -> Result<Vec<Past>> {
+    pub async fn history(&self, by: Publisher<'_>, id: &AgentId, most: usize) -> Result<Vec<DocumentRevision>> {
         let nothing = || Fault::new(Code::NotFound, "There is no such agent");
-        let may = match self.store.get(id.as_str()).await? {
+        let may = match self.store.get_document(id.as_str()).await? {
             Some(kept) => self.may_change(by, id, &kept),
             // A removed document has no owner.
-            None => self.config.load().rules(by).any(|rule| rule.any_owner && rule.covers(id.as_str())),
+            None => self.config.load().rules_for(by).any(|rule| rule.any_owner && rule.allows_id(id.as_str())),
         };
         let past = if may { self.store.history(id.as_str(), most).await? } else { Vec::new() };
         if past.is_empty() {
             return Err(nothing());
         }
         // Before a removal, the document may have been another publisher's.
-        let all = self.config.load().rules(by).any(|rule| rule.any_owner && rule.covers(id.as_str()));
+        let all = self.config.load().rules_for(by).any(|rule| rule.any_owner && rule.allows_id(id.as_str()));
         let own = past.into_iter().take_while(|past| all || past.document.is_some());
-        Ok(own.map(|past| Past { at: past.at, by: past.by, document: past.document }).collect())
+        Ok(own.map(|past| DocumentRevision { at: past.at, by: past.writer, document: past.document }).collect())
     }
 
     /// Returns whether `by` may publish at all.
-    pub fn admits(&self, by: Publisher<'_>) -> bool {
-        self.config.load().rules(by).next().is_some()
+    pub fn may_publish(&self, by: Publisher<'_>) -> bool {
+        self.config.load().rules_for(by).next().is_some()
     }
 
-    fn may_change(&self, by: Publisher<'_>, id: &AgentId, kept: &Kept) -> bool {
+    fn may_change(&self, by: Publisher<'_>, id: &AgentId, kept: &StoredDocument) -> bool {
         let own = *kept.owner == *by.id;
-        self.config.load().rules(by).any(|rule| rule.covers(id.as_str()) && (own || rule.any_owner))
+        self.config.load().rules_for(by).any(|rule| rule.allows_id(id.as_str()) && (own || rule.any_owner))
     }
 }
 
 /// Converts a stored document; `None` where its id is invalid, which only another program could have written.
-fn stored(kept: Kept) -> Option<Stored> {
-    Some(Stored {
+fn published_document(kept: StoredDocument) -> Option<PublishedDocument> {
+    Some(PublishedDocument {
         id: kept.id.parse().ok()?,
         document: kept.document,
         owner: kept.owner,

@@ -1,15 +1,15 @@
 //! Tests of the registry: healthy sources, and every kind of failure.
 
-mod broken;
 mod catalogue;
-mod feeds;
-mod files;
-mod keep;
-mod lazy;
-mod merge;
+mod conditional_get;
+mod file_feed;
+mod last_known_good;
+mod lazy_lookup;
+mod malformed_documents;
+mod precedence_and_loss_guard;
+mod remote_feeds;
 mod scale;
-mod served;
-mod web;
+mod scripted_server;
 
 use super::*;
 use crate::{agent::Agent, telemetry::Metrics};
@@ -25,57 +25,65 @@ use std::{
 
 /// A route that records which compiler made it, and a compiler that counts.
 #[derive(Debug)]
-struct Route {
+struct TestRoute {
     agent: Arc<Agent>,
     by: usize,
 }
 
 #[derive(Default)]
-struct Counting {
+struct CountingCompiler {
     number: usize,
     compiled: AtomicUsize,
     refuse: Mutex<Option<String>>,
 }
 
-impl Counting {
+impl CountingCompiler {
     fn count(&self) -> usize {
         self.compiled.load(Ordering::SeqCst)
     }
 }
 
-impl Compile for Counting {
-    type Route = Route;
+impl CompileRoute for CountingCompiler {
+    type Route = TestRoute;
 
-    fn compile(&self, agent: Arc<Agent>) -> Result<Route, Vec<String>> {
+    fn compile(&self, agent: Arc<Agent>) -> Result<TestRoute, Vec<String>> {
         self.compiled.fetch_add(1, Ordering::SeqCst);
         assert!(agent.name != "panics", "a compiler that panics");
         match self.refuse.lock().unwrap().as_deref() == Some(agent.id.as_str()) {
             true => Err(vec!["no credential".to_owned()]),
-            false => Ok(Route { agent, by: self.number }),
+            false => Ok(TestRoute { agent, by: self.number }),
         }
     }
 }
 
-struct Desk {
-    compiler: Arc<Counting>,
-    catalogue: Arc<Catalogue<Route>>,
-    era: Era,
+struct TestCatalogue {
+    compiler: Arc<CountingCompiler>,
+    catalogue: Arc<Catalogue<TestRoute>>,
+    era: Generation,
 }
 
 /// A source without a loss guard.
-fn origin(name: &str) -> Origin {
-    Origin { name: name.into(), kind: "test", place: name.into(), hold: None, stale_after: None, most: usize::MAX }
+fn test_spec(name: &str) -> SourceSpec {
+    SourceSpec {
+        name: name.into(),
+        kind: "test",
+        location: name.into(),
+        loss_guard: None,
+        stale_after: None,
+        max_agents: usize::MAX,
+    }
 }
 
-fn look(source: usize, parts: Vec<Part>) -> Look {
-    Look { source, change: Change { parts, ..Change::default() }, remembered: None }
+fn source_poll(source: usize, parts: Vec<FeedPart>) -> SourcePoll {
+    SourcePoll { source, result: PollResult { parts, ..PollResult::default() }, stored_at: None }
 }
 
-impl Desk {
+impl TestCatalogue {
     fn new() -> Self {
-        let compiler = Arc::new(Counting::default());
+        let compiler = Arc::new(CountingCompiler::default());
         let catalogue = Arc::new(Catalogue::new(Arc::clone(&compiler) as _, Metrics::new().unwrap()));
-        let (era, _) = catalogue.begin(vec![origin("desk")], Vec::new(), vec![look(0, Vec::new())]);
+        let (era, _) =
+            catalogue.begin_generation(vec![test_spec("desk")], Vec::new(), vec![source_poll(0, Vec::new())]);
         Self { compiler, catalogue, era }
     }
 
@@ -87,25 +95,25 @@ impl Desk {
 
     /// Ingests `bytes` as the content of a file called `name`.
     fn put(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<(), String> {
-        let documents = read::documents(Path::new(name), bytes.into().into());
-        let (news, told) = match documents {
-            Ok(documents) => (News::Whole(documents), Ok(())),
-            Err(why) => (News::Kept(why.clone()), Err(why)),
+        let documents = document_parser::parse_documents(Path::new(name), bytes.into().into());
+        let (update, result) = match documents {
+            Ok(documents) => (PartUpdate::Replaced(documents), Ok(())),
+            Err(why) => (PartUpdate::Unreadable(why.clone()), Err(why)),
         };
-        self.tell(name, news);
-        told
+        self.update_part(name, update);
+        result
     }
 
-    fn tell(&self, name: &str, news: News) {
-        self.catalogue.apply(self.era, vec![look(0, vec![Part { name: name.into(), news }])]);
+    fn update_part(&self, name: &str, update: PartUpdate) {
+        self.catalogue.ingest(self.era, vec![source_poll(0, vec![FeedPart { name: name.into(), update }])]);
     }
 
-    fn refused(&self) -> Vec<Refusal> {
-        self.catalogue.load().refused.clone()
+    fn refused(&self) -> Vec<DocumentRejection> {
+        self.catalogue.load().rejected.clone()
     }
 
     /// Waits until the catalogue has exactly these agents.
-    async fn until(&self, ids: &[&str]) {
+    async fn wait_for_agents(&self, ids: &[&str]) {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut tick = tokio::time::interval(Duration::from_millis(5));
         while self.ids() != ids {

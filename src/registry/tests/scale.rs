@@ -39,7 +39,7 @@ fn resident() -> usize {
 
 #[test]
 fn a_hundred_thousand_agents_load_and_one_change_compiles_one() {
-    let desk = Desk::new();
+    let desk = TestCatalogue::new();
     let (text, changed) = (translators(100_000, |_| false), translators(100_000, |at| at == 77_777));
     let size = text.len();
     let (began, before) = (Instant::now(), resident());
@@ -63,18 +63,19 @@ fn a_hundred_thousand_agents_load_and_one_change_compiles_one() {
     println!("one in a hundred changed: {:?}", began.elapsed());
     assert_eq!(desk.compiler.count(), 101_001);
     let began = Instant::now();
-    let one = News::Whole(read::documents(Path::new("a.json"), agents(&["one"]).into()).unwrap());
-    desk.tell("another part", one);
+    let one =
+        PartUpdate::Replaced(document_parser::parse_documents(Path::new("a.json"), agents(&["one"]).into()).unwrap());
+    desk.update_part("another part", one);
     println!("one more agent beside them: {:?}", began.elapsed());
 }
 
 #[test]
 fn a_part_beyond_the_maximum_number_of_agents_is_rejected() {
-    let desk = Desk::new();
+    let desk = TestCatalogue::new();
     desk.put("a.json", agents(&["a"])).unwrap();
-    let many = format!("[{}]", vec!["{}"; MOST_AGENTS].join(","));
+    let many = format!("[{}]", vec!["{}"; MAX_AGENTS].join(","));
     desk.put("b.json", many).unwrap();
-    assert!(desk.catalogue.load().troubles[0].1.contains("more than"));
-    assert!(desk.put("c.json", format!("[{}]", vec!["{}"; MOST_AGENTS + 1].join(","))).is_err());
+    assert!(desk.catalogue.load().unreadable_parts[0].1.contains("more than"));
+    assert!(desk.put("c.json", format!("[{}]", vec!["{}"; MAX_AGENTS + 1].join(","))).is_err());
     assert_eq!(desk.ids(), ["a"]);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn shelf() -> Index {
+fn sample_index() -> SearchIndex {
     let documents = [
         document(
             "a",
@@ -23,8 +23,8 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn found(filters: Filters) -> Vec<String> {
-    let found = shelf().search(&Query { filters, top: 100, ..Query::default() }, &all);
+fn found(filters: SearchFilters) -> Vec<String> {
+    let found = sample_index().search(&SearchQuery { filters, top: 100, ..SearchQuery::default() }, &all);
     assert!(found.hits.iter().all(|hit| hit.score.is_none()));
     ids(&found).into_iter().map(str::to_owned).collect()
 }
@@ -43,7 +43,8 @@ fn r21_r22_agents_match_all_filter_values_case_insensitively() {
         (&[""], &[], &[]),
     ];
     for (capabilities, tags, right) in cases {
-        let filters = Filters { capabilities: words(capabilities), tags: words(tags), ..Filters::default() };
+        let filters =
+            SearchFilters { capabilities: words(capabilities), tags: words(tags), ..SearchFilters::default() };
         assert_eq!(found(filters), right, "{capabilities:?} {tags:?}");
     }
 }
@@ -62,32 +63,38 @@ fn r15_a_language_matches_its_variants_and_agents_without_languages_match_all() 
         (&["z"], &["c"]),
     ];
     for (languages, right) in cases {
-        assert_eq!(found(Filters { languages: words(languages), ..Filters::default() }), right, "{languages:?}");
+        assert_eq!(
+            found(SearchFilters { languages: words(languages), ..SearchFilters::default() }),
+            right,
+            "{languages:?}"
+        );
     }
 }
 
 #[test]
 fn r15_inactive_agents_are_found_only_by_an_explicit_status_filter() {
-    let cases: [(&[Word], &[&str]); 5] = [
+    let cases: [(&[StatusFilter], &[&str]); 5] = [
         (&[], &["a", "b", "c", "e"]),
-        (&[Word::Inactive], &["d"]),
-        (&[Word::Deprecated], &["e"]),
-        (&[Word::Active], &["a", "b", "c"]),
-        (&[Word::Inactive, Word::Deprecated, Word::Inactive], &["d", "e"]),
+        (&[StatusFilter::Inactive], &["d"]),
+        (&[StatusFilter::Deprecated], &["e"]),
+        (&[StatusFilter::Active], &["a", "b", "c"]),
+        (&[StatusFilter::Inactive, StatusFilter::Deprecated, StatusFilter::Inactive], &["d", "e"]),
     ];
     for (status, right) in cases {
-        assert_eq!(found(Filters { status: status.to_vec(), ..Filters::default() }), right, "{status:?}");
+        assert_eq!(found(SearchFilters { status: status.to_vec(), ..SearchFilters::default() }), right, "{status:?}");
     }
 }
 
 #[test]
 fn r22_filters_apply_to_ranked_searches() {
-    let index = shelf();
-    let filters = Filters { tags: words(&["fast"]), ..Filters::default() };
-    let query = Query { filters, ..text("translation") };
+    let index = sample_index();
+    let filters = SearchFilters { tags: words(&["fast"]), ..SearchFilters::default() };
+    let query = SearchQuery { filters, ..text("translation") };
     assert_eq!(ids(&index.search(&query, &all)), ["b"]);
-    let query =
-        Query { filters: Filters { status: vec![Word::Inactive], ..Filters::default() }, ..text("translation") };
+    let query = SearchQuery {
+        filters: SearchFilters { status: vec![StatusFilter::Inactive], ..SearchFilters::default() },
+        ..text("translation")
+    };
     assert_eq!(ids(&index.search(&query, &all)), ["d"]);
 }
 
@@ -96,7 +103,7 @@ fn hostile_filter_values_match_nothing_and_terminate() {
     let long = "x".repeat(1 << 20);
     for value in [long.as_str(), "\u{1}ctranslation", "a\0b", "ctranslation", "\u{10ffff}", "-"] {
         for at in 0..3 {
-            let mut filters = Filters::default();
+            let mut filters = SearchFilters::default();
             let list = [&mut filters.capabilities, &mut filters.tags, &mut filters.languages].into_iter().nth(at);
             list.unwrap().push(value.to_owned());
             let right: &[&str] = if at == 2 { &["c"] } else { &[] };
@@ -104,15 +111,18 @@ fn hostile_filter_values_match_nothing_and_terminate() {
         }
     }
     let many = (0..50_000).map(|at| format!("w{at}")).collect();
-    assert_eq!(found(Filters { capabilities: many, ..Filters::default() }), [""; 0]);
-    assert_eq!(found(Filters { tags: vec!["text".to_owned(); 50_000], ..Filters::default() }), ["a", "b"]);
+    assert_eq!(found(SearchFilters { capabilities: many, ..SearchFilters::default() }), [""; 0]);
+    assert_eq!(found(SearchFilters { tags: vec!["text".to_owned(); 50_000], ..SearchFilters::default() }), ["a", "b"]);
 }
 
 #[test]
 fn an_agent_is_found_by_a_very_long_capability() {
     let long = "long ".repeat(1000);
     let index = index(Ranking::Text, &[document("a", json!({"capabilities": [long]}))]);
-    let query =
-        Query { filters: Filters { capabilities: vec![long], ..Filters::default() }, top: 1, ..Query::default() };
+    let query = SearchQuery {
+        filters: SearchFilters { capabilities: vec![long], ..SearchFilters::default() },
+        top: 1,
+        ..SearchQuery::default()
+    };
     assert_eq!(ids(&index.search(&query, &all)), ["a"]);
 }

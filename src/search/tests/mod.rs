@@ -1,11 +1,11 @@
 //! Search results, their order, and updates of the agents.
 
+mod embedding_models;
 mod filters;
-mod models;
-mod quality;
+mod index_updates;
 mod ranking;
-mod updates;
-mod wording;
+mod ranking_quality;
+mod tokenizing;
 
 use super::*;
 use serde_json::{Value, json};
@@ -32,9 +32,9 @@ fn document(id: &str, more: Value) -> Value {
     document
 }
 
-fn index(ranking: Ranking, documents: &[Value]) -> Index {
-    let model = if ranking == Ranking::Text { Source::Off } else { Source::Builtin };
-    let index = Index::new(&Config { model, ranking }).expect("a good configuration");
+fn index(ranking: Ranking, documents: &[Value]) -> SearchIndex {
+    let model = if ranking == Ranking::Text { ModelSource::Off } else { ModelSource::Builtin };
+    let index = SearchIndex::new(&SearchConfig { model, ranking }).expect("a good configuration");
     index.update(agents(documents));
     index
 }
@@ -44,10 +44,10 @@ fn all(_: &Agent) -> bool {
 }
 
 /// A query without filters.
-fn text(text: &str) -> Query {
-    Query { text: text.to_owned(), top: 100, ..Query::default() }
+fn text(text: &str) -> SearchQuery {
+    SearchQuery { text: text.to_owned(), top: 100, ..SearchQuery::default() }
 }
 
-fn ids(found: &Found) -> Vec<&str> {
+fn ids(found: &SearchResults) -> Vec<&str> {
     found.hits.iter().map(|hit| hit.agent.id.as_str()).collect()
 }

@@ -3,7 +3,7 @@
 use super::*;
 use std::{cell::RefCell, collections::HashSet};
 
-fn shelf(ranking: Ranking) -> Index {
+fn sample_index(ranking: Ranking) -> SearchIndex {
     let documents = [
         document("translator", json!({"name": "Translator", "description": "Turns Chinese text into English text."})),
         document("weather", json!({"description": "Forecasts rain and wind; no translator.", "tags": ["climate"]})),
@@ -22,7 +22,7 @@ const RANKINGS: [Ranking; 4] = [Ranking::Auto, Ranking::Text, Ranking::Semantic,
 
 #[test]
 fn r23_r139_words_are_found_in_every_field_of_an_agent() {
-    let index = shelf(Ranking::Text);
+    let index = sample_index(Ranking::Text);
     let cases: [(&str, &[&str]); 17] = [
         ("translator", &["translator", "weather"]), // a name weighs more than prose
         ("TRANSLATORS!", &["translator", "weather"]),
@@ -50,20 +50,20 @@ fn r23_r139_words_are_found_in_every_field_of_an_agent() {
 #[test]
 fn r23_semantic_ranking_finds_agents_without_shared_words() {
     for ranking in [Ranking::Auto, Ranking::Semantic, Ranking::Hybrid] {
-        let index = shelf(ranking);
+        let index = sample_index(ranking);
         for (asked, right) in [("umbrella for a storm tomorrow", "weather"), ("accounting of payments", "invoices")] {
             assert_eq!(ids(&index.search(&text(asked), &all)).first(), Some(&right), "{ranking:?} {asked}");
         }
     }
-    assert_eq!(ids(&shelf(Ranking::Text).search(&text("umbrella for a storm tomorrow"), &all)), [""; 0]);
+    assert_eq!(ids(&sample_index(Ranking::Text).search(&text("umbrella for a storm tomorrow"), &all)), [""; 0]);
 }
 
 #[test]
 fn r24_without_a_model_queries_are_ranked_by_words() {
-    let index = Index::new(&Config { model: Source::Off, ranking: Ranking::Auto }).unwrap();
+    let index = SearchIndex::new(&SearchConfig { model: ModelSource::Off, ranking: Ranking::Auto }).unwrap();
     index.update(agents(&[document("a", json!({"tags": ["rain"]})), document("b", json!({}))]));
     assert_eq!(ids(&index.search(&text("will it rain"), &all)), ["a"]);
-    let index = Index::default();
+    let index = SearchIndex::default();
     index.update(agents(&[document("a", json!({"tags": ["rain"]}))]));
     assert_eq!(ids(&index.search(&text("rain"), &all)), ["a"]);
 }
@@ -71,7 +71,7 @@ fn r24_without_a_model_queries_are_ranked_by_words() {
 #[test]
 fn r24_a_text_without_words_applies_the_filters_only() {
     for ranking in RANKINGS {
-        let index = shelf(ranking);
+        let index = sample_index(ranking);
         for asked in ["", " ", "?!", "\0\u{7}", "\u{301}", "🙂", "-"] {
             let found = index.search(&text(asked), &all);
             assert_eq!(ids(&found), ["cafe", "invoices", "mailer", "translator", "weather", "zh"], "{asked:?}");
@@ -84,11 +84,11 @@ fn r24_a_text_without_words_applies_the_filters_only() {
 fn r23_unknown_words_find_nothing_without_an_error() {
     for ranking in RANKINGS {
         for asked in ["qqqqxkcdzzzv", "ჯგუფი", "9999999999"] {
-            assert_eq!(shelf(ranking).search(&text(asked), &all).hits.len(), 0, "{ranking:?} {asked}");
+            assert_eq!(sample_index(ranking).search(&text(asked), &all).hits.len(), 0, "{ranking:?} {asked}");
         }
     }
     // Words that the model does not know are matched as terms.
-    assert_eq!(ids(&shelf(Ranking::Semantic).search(&text("翻译"), &all)).first(), Some(&"zh"));
+    assert_eq!(ids(&sample_index(Ranking::Semantic).search(&text("翻译"), &all)).first(), Some(&"zh"));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn hostile_queries_are_truncated_and_answered() {
         "\u{1}ctranslation",
     ];
     for ranking in RANKINGS {
-        let index = shelf(ranking);
+        let index = sample_index(ranking);
         for asked in hostile {
             let found = index.search(&text(asked), &all);
             assert!(found.hits.len() <= 6, "{asked:.30}");
@@ -135,7 +135,7 @@ fn hostile_queries_are_truncated_and_answered() {
 #[test]
 fn r23_scores_are_between_0_and_1_and_fall_with_the_rank() {
     for ranking in RANKINGS {
-        let index = shelf(ranking);
+        let index = sample_index(ranking);
         for asked in
             ["translator", "Translator translator Chinese", "rain and English", "book a bill", "翻译", "tranlsator"]
         {
@@ -153,7 +153,10 @@ fn r23_equal_scores_are_in_the_order_of_ids() {
         let named = |id: &&str| document(id, json!({"name": "Rain Radar"}));
         let index = index(ranking, &["c", "a", "e", "b", "d"].iter().map(named).collect::<Vec<_>>());
         assert_eq!(ids(&index.search(&text("rain radar"), &all)), ["a", "b", "c", "d", "e"]);
-        assert_eq!(ids(&index.search(&Query { top: 9, ..Query::default() }, &all)), ["a", "b", "c", "d", "e"]);
+        assert_eq!(
+            ids(&index.search(&SearchQuery { top: 9, ..SearchQuery::default() }, &all)),
+            ["a", "b", "c", "d", "e"]
+        );
     }
 }
 
@@ -166,11 +169,11 @@ fn r22_r139_pages_are_consecutive_and_report_whether_there_are_more() {
     {
         let index = index(ranking, &documents);
         let whole = index.search(&text(asked), &all);
-        assert!(whole.hits.len() == 25 && !whole.more);
+        assert!(whole.hits.len() == 25 && !whole.has_more);
         let mut paged = Vec::new();
         for page in 0..3 {
-            let found = index.search(&Query { skip: page * 10, top: 10, ..text(asked) }, &all);
-            assert_eq!(found.more, page < 2);
+            let found = index.search(&SearchQuery { skip: page * 10, top: 10, ..text(asked) }, &all);
+            assert_eq!(found.has_more, page < 2);
             paged.extend(ids(&found).into_iter().map(str::to_owned));
         }
         assert_eq!(paged, ids(&whole), "{asked}");
@@ -183,8 +186,8 @@ fn r22_r139_pages_are_consecutive_and_report_whether_there_are_more() {
             (0, usize::MAX, 25, false),
             (24, usize::MAX, 1, false),
         ] {
-            let found = index.search(&Query { skip, top, ..text(asked) }, &all);
-            assert_eq!((found.hits.len(), found.more), (count, more), "{asked:?} {skip} {top}");
+            let found = index.search(&SearchQuery { skip, top, ..text(asked) }, &all);
+            assert_eq!((found.hits.len(), found.has_more), (count, more), "{asked:?} {skip} {top}");
         }
     }
 }
@@ -198,12 +201,12 @@ fn invisible_agents_are_neither_returned_nor_counted() {
     {
         let index = index(ranking, &documents);
         let last = |agent: &Agent| agent.id.as_str() >= "rain-1998";
-        let found = index.search(&Query { top: 1, ..text(asked) }, &last);
-        assert_eq!((ids(&found), found.more), (vec!["rain-1998"], true), "{asked:?}");
-        let found = index.search(&Query { skip: 1, top: 1, ..text(asked) }, &last);
-        assert_eq!((ids(&found), found.more), (vec!["rain-1999"], false), "{asked:?}");
+        let found = index.search(&SearchQuery { top: 1, ..text(asked) }, &last);
+        assert_eq!((ids(&found), found.has_more), (vec!["rain-1998"], true), "{asked:?}");
+        let found = index.search(&SearchQuery { skip: 1, top: 1, ..text(asked) }, &last);
+        assert_eq!((ids(&found), found.has_more), (vec!["rain-1999"], false), "{asked:?}");
         let found = index.search(&text(asked), &|_| false);
-        assert!(found.hits.is_empty() && !found.more);
+        assert!(found.hits.is_empty() && !found.has_more);
     }
 }
 
@@ -218,12 +221,12 @@ fn visibility_is_checked_once_per_agent_and_only_for_the_best_agents() {
             seen.borrow_mut().push(agent.id.clone());
             agent.id.as_str() == "rain-1999"
         };
-        let found = index.search(&Query { top: 10, ..text(asked) }, &visible);
+        let found = index.search(&SearchQuery { top: 10, ..text(asked) }, &visible);
         assert_eq!(ids(&found), ["rain-1999"]);
         let seen = seen.into_inner();
         assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
         let count = RefCell::new(0);
-        index.search(&Query { skip: 5, top: 10, ..text(asked) }, &|_| {
+        index.search(&SearchQuery { skip: 5, top: 10, ..text(asked) }, &|_| {
             *count.borrow_mut() += 1;
             true
         });

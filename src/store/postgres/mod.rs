@@ -2,20 +2,21 @@
 //! query, and one connection that listens for changes by other gateways. An unreachable database fails only the queries
 //! that need it.
 
-mod connect;
-mod listen;
-mod pooled;
+mod change_listener;
+mod connection_settings;
+mod database_pool;
 
 use super::{
-    Address, Change, Kept, Mark, Past, Refused, Since, Store, Write, Written,
-    plan::{self, Cell, Standing, Step},
+    ChangeBatch, ChangeCursor, DatabaseUrl, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument,
+    WriteEffect, WriteRefusal,
+    document_sql::{self, SqlStatement, SqlValue, WriteContext},
 };
 use crate::fault::{Code, Fault, Result};
 use bytes::BytesMut;
-use connect::Way;
+use connection_settings::ConnectionSettings;
+pub(super) use database_pool::DatabasePool;
 use deadpool_postgres::Transaction;
 use futures_util::future::try_join_all;
-pub(super) use pooled::Pooled;
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 use time::OffsetDateTime;
 use tokio::{sync::watch, task::JoinSet};
@@ -25,34 +26,34 @@ use tokio_postgres::{
 };
 
 /// Timeout of one query, connecting included.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Outcome = std::result::Result<Written, Refused>;
+type WriteResult = std::result::Result<WriteEffect, WriteRefusal>;
 
 /// A PostgreSQL database, connected when needed.
-pub(super) struct Postgres {
-    pooled: Pooled,
+pub(super) struct PostgresDocumentStore {
+    pool: DatabasePool,
     changes: Arc<watch::Sender<u64>>,
     _listening: JoinSet<()>,
 }
 
-impl fmt::Debug for Postgres {
+impl fmt::Debug for PostgresDocumentStore {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("PostgresDocumentStore").field("status", &self.pooled.pool.status()).finish_non_exhaustive()
+        to.debug_struct("PostgresDocumentStore").field("status", &self.pool.pool.status()).finish_non_exhaustive()
     }
 }
 
 /// Why a query failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum DatabaseError {
     #[error("cannot connect: {0}")]
     Pool(#[from] deadpool_postgres::PoolError),
     #[error("{}", error_with_source(.0))]
     Database(#[from] tokio_postgres::Error),
     #[error("{0}")]
-    Newer(String),
-    #[error("timed out after {} s", PATIENCE.as_secs())]
-    Time,
+    NewerSchema(String),
+    #[error("timed out after {} s", QUERY_TIMEOUT.as_secs())]
+    Timeout,
     #[error("the connection was closed")]
     Closed,
 }
@@ -65,23 +66,25 @@ fn error_with_source(why: &tokio_postgres::Error) -> String {
     }
 }
 
-impl From<Trouble> for Fault {
-    fn from(why: Trouble) -> Self {
-        Fault::new(Code::Overloaded, "The database is not available").retry_after(Duration::from_secs(2)).detail(why)
+impl From<DatabaseError> for Fault {
+    fn from(why: DatabaseError) -> Self {
+        Fault::new(Code::Overloaded, "The database is not available")
+            .with_retry_after(Duration::from_secs(2))
+            .with_detail(why)
     }
 }
 
-impl Postgres {
+impl PostgresDocumentStore {
     /// Prepares the connection pool and tries to connect once.
-    pub(super) async fn open(address: &Address, authorities: Option<&Path>) -> std::result::Result<Self, String> {
-        let settings = Way::new(address, authorities)?;
-        let pooled = Pooled::new(address, authorities)?;
+    pub(super) async fn open(address: &DatabaseUrl, authorities: Option<&Path>) -> std::result::Result<Self, String> {
+        let settings = ConnectionSettings::new(address, authorities)?;
+        let pooled = DatabasePool::new(address, authorities)?;
         let changes = Arc::new(watch::Sender::new(0));
         let mut listening = JoinSet::new();
-        listening.spawn(listen::listen(settings, Arc::clone(&changes)));
-        let store = Self { pooled, changes, _listening: listening };
-        match store.pooled.bounded(async { store.pooled.client().await.map(drop) }).await {
-            Err(Trouble::Newer(why)) => return Err(why),
+        listening.spawn(change_listener::listen_for_changes(settings, Arc::clone(&changes)));
+        let store = Self { pool: pooled, changes, _listening: listening };
+        match store.pool.with_timeout(async { store.pool.get_migrated().await.map(drop) }).await {
+            Err(DatabaseError::NewerSchema(why)) => return Err(why),
             Err(why) => {
                 tracing::warn!(%why, "cannot connect to the registry's database; trying again with each query")
             }
@@ -90,22 +93,23 @@ impl Postgres {
         Ok(store)
     }
 
-    async fn write_one(&self, write: &Write) -> std::result::Result<(Outcome, bool), Trouble> {
-        let mut client = self.pooled.client().await?;
+    async fn write_one(&self, write: &DocumentWrite) -> std::result::Result<(WriteResult, bool), DatabaseError> {
+        let mut client = self.pool.get_migrated().await?;
         let transaction = client.transaction().await?;
-        let next = transaction.query_one(&transaction.prepare_cached(plan::NEXT).await?, &[]).await?;
+        let next = transaction.query_one(&transaction.prepare_cached(document_sql::NEXT_REVISION).await?, &[]).await?;
         let current = get(&*transaction, &write.id).await?;
         let owned = match (&current, &write.document) {
             (None, Some(_)) => {
-                let owner = write.restored.as_ref().map_or(&write.by, |(owner, _)| owner);
-                let statement = transaction.prepare_cached(plan::OWNED).await?;
-                transaction.query_one(&statement, &[&&**owner, &i64::from(write.most.0)]).await?.try_get(0)?
+                let owner = write.restored.as_ref().map_or(&write.writer, |(owner, _)| owner);
+                let statement = transaction.prepare_cached(document_sql::COUNT_OWNED).await?;
+                transaction.query_one(&statement, &[&&**owner, &i64::from(write.limits.0)]).await?.try_get(0)?
             }
             _ => 0,
         };
-        let standing = Standing { revision: next.try_get(0)?, documents: next.try_get(1)?, current, owned };
+        let standing =
+            WriteContext { revision: next.try_get(0)?, documents: next.try_get(1)?, current, owner_documents: owned };
         let revision = standing.revision;
-        let (steps, written) = match plan::plan(write, standing, OffsetDateTime::now_utc()) {
+        let (steps, written) = match document_sql::plan_write(write, standing, OffsetDateTime::now_utc()) {
             Ok(planned) => planned,
             Err(refused) => {
                 transaction.rollback().await?;
@@ -116,38 +120,43 @@ impl Postgres {
             transaction.rollback().await?;
             return Ok((Ok(written), false));
         }
-        run(&transaction, &steps).await?;
+        execute_all(&transaction, &steps).await?;
         let notify = transaction.prepare_cached("select pg_notify($1, $2)").await?;
-        transaction.execute(&notify, &[&listen::CHANNEL, &revision.to_string()]).await?;
+        transaction.execute(&notify, &[&change_listener::CHANNEL, &revision.to_string()]).await?;
         transaction.commit().await?;
         Ok((Ok(written), true))
     }
 
-    async fn since_mark(&self, mark: Option<&Mark>, most: usize) -> std::result::Result<Since, Trouble> {
-        let mut client = self.pooled.client().await?;
+    async fn read_changes(
+        &self,
+        mark: Option<&ChangeCursor>,
+        most: usize,
+    ) -> std::result::Result<ChangeBatch, DatabaseError> {
+        let mut client = self.pool.get_migrated().await?;
         // One snapshot for both queries: the forgotten removals, and the documents.
         let builder = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
         let transaction = builder.start().await?;
-        let standing = transaction.query_one(plan::STANDING, &[]).await?;
+        let standing = transaction.query_one(document_sql::SELECT_STATE, &[]).await?;
         let head: i64 = standing.try_get(1)?;
-        let from = plan::resume(mark, standing.try_get::<_, String>(0)?.into(), head, standing.try_get(2)?);
+        let from =
+            document_sql::resume_position(mark, standing.try_get::<_, String>(0)?.into(), head, standing.try_get(2)?);
         let after = i64::try_from(from.0.revision()).unwrap_or(i64::MAX);
-        let rows = transaction.query(plan::SINCE, &[&after, &plan::count(most)]).await?;
+        let rows = transaction.query(document_sql::SELECT_CHANGES, &[&after, &document_sql::to_i64(most)]).await?;
         transaction.rollback().await?;
-        let changes = rows.iter().map(change).collect::<std::result::Result<_, _>>()?;
-        Ok(plan::since(from, head, changes, most))
+        let changes = rows.iter().map(change_from_row).collect::<std::result::Result<_, _>>()?;
+        Ok(document_sql::change_batch(from, head, changes, most))
     }
 }
 
 /// Checks the URL and the certificate authorities.
-pub(super) fn check(address: &Address, authorities: Option<&Path>) -> std::result::Result<(), String> {
-    Way::new(address, authorities).map(drop)
+pub(super) fn check_url(address: &DatabaseUrl, authorities: Option<&Path>) -> std::result::Result<(), String> {
+    ConnectionSettings::new(address, authorities).map(drop)
 }
 
 #[async_trait::async_trait]
-impl Store for Postgres {
-    async fn write(&self, write: Write) -> Result<Outcome> {
-        let (outcome, changed) = self.pooled.bounded(self.write_one(&write)).await?;
+impl DocumentStore for PostgresDocumentStore {
+    async fn write(&self, write: DocumentWrite) -> Result<WriteResult> {
+        let (outcome, changed) = self.pool.with_timeout(self.write_one(&write)).await?;
         if changed {
             // Notified directly, without waiting for the database's notification.
             self.changes.send_modify(|count| *count += 1);
@@ -155,31 +164,37 @@ impl Store for Postgres {
         Ok(outcome)
     }
 
-    async fn get(&self, id: &str) -> Result<Option<Kept>> {
-        let query = async { Ok(get(&**self.pooled.client().await?, id).await?) };
-        Ok(self.pooled.bounded(query).await?)
+    async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>> {
+        let query = async { Ok(get(&**self.pool.get_migrated().await?, id).await?) };
+        Ok(self.pool.with_timeout(query).await?)
     }
 
-    async fn since(&self, mark: Option<&Mark>, most: usize) -> Result<Since> {
-        Ok(self.pooled.bounded(self.since_mark(mark, most)).await?)
+    async fn changes_since(&self, mark: Option<&ChangeCursor>, most: usize) -> Result<ChangeBatch> {
+        Ok(self.pool.with_timeout(self.read_changes(mark, most)).await?)
     }
 
-    async fn history(&self, id: &str, most: usize) -> Result<Vec<Past>> {
+    async fn history(&self, id: &str, most: usize) -> Result<Vec<HistoryEntry>> {
         let query = async {
-            let rows = self.pooled.client().await?.query(plan::HISTORY, &[&id, &plan::count(most)]).await?;
-            let past = |row: &Row| Ok(plan::past(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+            let rows = self
+                .pool
+                .get_migrated()
+                .await?
+                .query(document_sql::SELECT_HISTORY, &[&id, &document_sql::to_i64(most)])
+                .await?;
+            let past =
+                |row: &Row| Ok(document_sql::history_from_columns(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
             rows.iter().map(past).collect()
         };
-        Ok(self.pooled.bounded(query).await?)
+        Ok(self.pool.with_timeout(query).await?)
     }
 
-    fn changes(&self) -> watch::Receiver<u64> {
+    fn watch_changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 }
 
 /// Executes the statements in order, pipelined without waiting for each round trip: other writers wait for this lock.
-async fn run(transaction: &Transaction<'_>, steps: &[Step]) -> std::result::Result<(), Trouble> {
+async fn execute_all(transaction: &Transaction<'_>, steps: &[SqlStatement]) -> std::result::Result<(), DatabaseError> {
     let mut prepared = Vec::with_capacity(steps.len());
     for (text, values) in steps {
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
@@ -189,27 +204,30 @@ async fn run(transaction: &Transaction<'_>, steps: &[Step]) -> std::result::Resu
     Ok(())
 }
 
-async fn get(client: &impl GenericClient, id: &str) -> std::result::Result<Option<Kept>, tokio_postgres::Error> {
-    client.query_opt(plan::GET, &[&id]).await?.as_ref().map(kept).transpose()
+async fn get(
+    client: &impl GenericClient,
+    id: &str,
+) -> std::result::Result<Option<StoredDocument>, tokio_postgres::Error> {
+    client.query_opt(document_sql::SELECT_DOCUMENT, &[&id]).await?.as_ref().map(document_from_row).transpose()
 }
 
-fn kept(row: &Row) -> std::result::Result<Kept, tokio_postgres::Error> {
+fn document_from_row(row: &Row) -> std::result::Result<StoredDocument, tokio_postgres::Error> {
     let texts = [row.try_get(0)?, row.try_get(1)?, row.try_get(2)?];
-    Ok(plan::kept(texts, [row.try_get(3)?, row.try_get(4)?, row.try_get(5)?]))
+    Ok(document_sql::document_from_columns(texts, [row.try_get(3)?, row.try_get(4)?, row.try_get(5)?]))
 }
 
-fn change(row: &Row) -> std::result::Result<(Change, i64), tokio_postgres::Error> {
+fn change_from_row(row: &Row) -> std::result::Result<(DocumentChange, i64), tokio_postgres::Error> {
     let change = match row.try_get::<_, Option<&str>>(1)? {
-        Some(_) => Change::Put(kept(row)?),
-        None => Change::Gone(row.try_get::<_, String>(0)?.into()),
+        Some(_) => DocumentChange::Put(document_from_row(row)?),
+        None => DocumentChange::Removed(row.try_get::<_, String>(0)?.into()),
     };
     Ok((change, row.try_get(5)?))
 }
 
-type Refusal = Box<dyn std::error::Error + Sync + Send>;
+type BoxError = Box<dyn std::error::Error + Sync + Send>;
 
-impl ToSql for Cell {
-    fn to_sql(&self, kind: &Type, to: &mut BytesMut) -> std::result::Result<IsNull, Refusal> {
+impl ToSql for SqlValue {
+    fn to_sql(&self, kind: &Type, to: &mut BytesMut) -> std::result::Result<IsNull, BoxError> {
         match self {
             Self::Text(text) => (&**text).to_sql(kind, to),
             Self::Number(number) => number.to_sql(kind, to),

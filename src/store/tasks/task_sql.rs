@@ -14,30 +14,31 @@ pub(in crate::store) const TABLES: &str = "
     insert into gatepost_task_count values (1, 0);
 ";
 
-pub(super) const COUNT: &str = "update gatepost_task_count set tasks = tasks + 1 where tasks < $1";
-pub(super) const BEGIN: &str = "insert into gatepost_tasks (id, owner, keeper, open, expires, due, record)
+pub(super) const INCREMENT_COUNT: &str = "update gatepost_task_count set tasks = tasks + 1 where tasks < $1";
+pub(super) const INSERT_TASK: &str = "insert into gatepost_tasks (id, owner, keeper, open, expires, due, record)
     select cast($1 as text), cast($2 as text), cast($3 as text), 1, cast($4 as bigint), cast($5 as bigint),
         cast($6 as text)
     where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)";
-pub(super) const ENDED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
+pub(super) const SELECT_ENDED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
     where owner = $1 and open = 0 and due is null limit 1";
-pub(super) const FORGET: &str = "delete from gatepost_tasks where id in (
+pub(super) const DELETE_ENDED: &str = "delete from gatepost_tasks where id in (
     select id from gatepost_tasks where owner = $1 and open = 0 and due is null order by expires limit $2)";
-pub(super) const FINISH: &str =
+pub(super) const RECORD_END: &str =
     "update gatepost_tasks set open = 0, expires = $2, due = $3, record = $4 where id = $1 and open = 1";
-pub(super) const GET: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks where id = $1";
-pub(super) const TOLD: &str = "update gatepost_tasks set due = $2, record = $3 where id = $1";
-pub(super) const CLAIM: &str = "update gatepost_tasks set due = $2
+pub(super) const SELECT_TASK: &str =
+    "select id, owner, keeper, open, expires, due, record from gatepost_tasks where id = $1";
+pub(super) const RECORD_CALLBACK_ATTEMPT: &str = "update gatepost_tasks set due = $2, record = $3 where id = $1";
+pub(super) const CLAIM_CALLBACKS: &str = "update gatepost_tasks set due = $2
     where due <= $1 and id in (select id from gatepost_tasks where due <= $1 order by due limit $3)
     returning id, owner, keeper, open, expires, due, record";
-pub(super) const OPEN_OF: &str =
+pub(super) const SELECT_RUNNING: &str =
     "select id, owner, keeper, open, expires, due, '' from gatepost_tasks where keeper = $1 and open = 1";
-pub(super) const ORPHANS: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks
+pub(super) const SELECT_ORPHANS: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks
     where open = 1 and keeper not in (select id from gatepost_keepers) limit $1";
-pub(super) const LEAVE: &str = "delete from gatepost_keepers where id = $1";
-pub(super) const EXPIRED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
+pub(super) const DELETE_GATEWAY: &str = "delete from gatepost_keepers where id = $1";
+pub(super) const SELECT_EXPIRED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
     where expires <= $1 limit 1";
-pub(super) const LOCK: &str = "update gatepost_task_count set tasks = tasks";
-pub(super) const SWEEP: &str = "delete from gatepost_tasks
+pub(super) const LOCK_COUNT: &str = "update gatepost_task_count set tasks = tasks";
+pub(super) const DELETE_EXPIRED: &str = "delete from gatepost_tasks
     where id in (select id from gatepost_tasks where expires <= $1 limit $2)";
 pub(super) const RECOUNT: &str = "update gatepost_task_count set tasks = (select count(*) from gatepost_tasks)";

@@ -3,7 +3,7 @@
 use crate::{
     agent::Agent,
     fault::Code,
-    telemetry::{AgentState, Connection, Ended, Event, Group, Limit, Metrics, MetricsConfig},
+    telemetry::{AgentState, CallOutcome, CallerClass, Connection, Event, Limit, Metrics, MetricsConfig},
 };
 use serde_json::json;
 use std::{io::Write as _, process::Stdio, sync::Arc, time::Duration};
@@ -17,21 +17,27 @@ fn agent(id: &str, operations: &[&str]) -> Agent {
     Agent::from_document(&document, [0; 32]).unwrap()
 }
 
-fn ended(operation: Option<usize>, code: Option<Code>) -> Ended {
-    Ended { operation, group: Group::KEY, code, total: Duration::from_millis(7), agent: Some(Duration::from_millis(5)) }
+fn outcome(operation: Option<usize>, code: Option<Code>) -> CallOutcome {
+    CallOutcome {
+        operation,
+        caller_class: CallerClass::KEY,
+        code,
+        duration: Duration::from_millis(7),
+        upstream_duration: Some(Duration::from_millis(5)),
+    }
 }
 
-fn metrics() -> Arc<Metrics> {
+fn new_metrics() -> Arc<Metrics> {
     Metrics::new().unwrap()
 }
 
 #[track_caller]
-fn shows(metrics: &Metrics, line: &str) {
-    let page = metrics.exposition().unwrap();
+fn assert_contains_line(metrics: &Metrics, line: &str) {
+    let page = metrics.render().unwrap();
     assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
 }
 
-fn promtool(page: &str) {
+fn check_with_promtool(page: &str) {
     let tool = std::process::Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -47,127 +53,154 @@ fn promtool(page: &str) {
 
 #[test]
 fn the_page_passes_promtool_before_and_after_calls() {
-    let metrics = metrics();
-    promtool(&metrics.exposition().unwrap());
-    metrics.name_tiers(["gold \"\\\n"].into_iter());
+    let metrics = new_metrics();
+    check_with_promtool(&metrics.render().unwrap());
+    metrics.register_tiers(["gold \"\\\n"].into_iter());
     for id in ["a", "-", "other"] {
-        let handle = metrics.agent(&agent(id, &["translate", "-"]));
+        let handle = metrics.for_agent(&agent(id, &["translate", "-"]));
         for code in Code::ALL {
-            handle.record(&ended(Some(0), Some(*code)));
-            handle.record(&ended(Some(1), None));
+            handle.record(&outcome(Some(0), Some(*code)));
+            handle.record(&outcome(Some(1), None));
         }
-        handle.record(&Ended { group: metrics.group(Group::KEY, Some("gold \"\\\n")), ..ended(None, None) });
+        handle.record(&CallOutcome {
+            caller_class: metrics.caller_class(CallerClass::KEY, Some("gold \"\\\n")),
+            ..outcome(None, None)
+        });
     }
-    metrics.unknown().record(&ended(None, Some(Code::NotFound)));
-    metrics.connection(Connection::HandshakeFailed);
-    metrics.limited(Limit::CallerAgent);
-    metrics.agents(AgentState::Inactive, 3);
-    metrics.config_loaded(1_800_000_000);
-    promtool(&metrics.exposition().unwrap());
+    metrics.for_unknown_agent().record(&outcome(None, Some(Code::NotFound)));
+    metrics.record_connection(Connection::HandshakeFailed);
+    metrics.record_limited_request(Limit::CallerAgent);
+    metrics.set_agent_count(AgentState::Inactive, 3);
+    metrics.record_config_loaded(1_800_000_000);
+    check_with_promtool(&metrics.render().unwrap());
 }
 
 #[test]
 fn calls_are_counted_by_agent_operation_caller_class_and_code() {
-    let metrics = metrics();
-    let handle = metrics.agent(&agent("echo", &["say"]));
-    handle.record(&ended(Some(0), None));
-    handle.record(&ended(Some(0), None));
-    handle.record(&ended(Some(0), Some(Code::InvalidInput)));
-    handle.record_aborted(&ended(Some(0), None));
-    handle.record_aborted(&ended(Some(0), Some(Code::Timeout)));
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="aborted",caller_class="key",operation="say"} 1"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="Timeout",caller_class="key",operation="say"} 1"#);
-    metrics.agent(&agent("plain", &[])).record(&ended(Some(0), None));
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="say"} 2"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="InvalidInput",caller_class="key",operation="say"} 1"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="plain",code="ok",caller_class="key",operation="invoke"} 1"#);
-    shows(&metrics, r#"gatepost_call_duration_seconds_bucket{agent="echo",le="0.005"} 0"#);
-    shows(&metrics, r#"gatepost_call_duration_seconds_bucket{agent="echo",le="0.01"} 5"#);
-    shows(&metrics, r#"gatepost_upstream_duration_seconds_count{agent="echo"} 5"#);
+    let metrics = new_metrics();
+    let handle = metrics.for_agent(&agent("echo", &["say"]));
+    handle.record(&outcome(Some(0), None));
+    handle.record(&outcome(Some(0), None));
+    handle.record(&outcome(Some(0), Some(Code::InvalidInput)));
+    handle.record_aborted(&outcome(Some(0), None));
+    handle.record_aborted(&outcome(Some(0), Some(Code::Timeout)));
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="echo",code="aborted",caller_class="key",operation="say"} 1"#,
+    );
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="echo",code="Timeout",caller_class="key",operation="say"} 1"#,
+    );
+    metrics.for_agent(&agent("plain", &[])).record(&outcome(Some(0), None));
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="say"} 2"#,
+    );
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="echo",code="InvalidInput",caller_class="key",operation="say"} 1"#,
+    );
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="plain",code="ok",caller_class="key",operation="invoke"} 1"#,
+    );
+    assert_contains_line(&metrics, r#"gatepost_call_duration_seconds_bucket{agent="echo",le="0.005"} 0"#);
+    assert_contains_line(&metrics, r#"gatepost_call_duration_seconds_bucket{agent="echo",le="0.01"} 5"#);
+    assert_contains_line(&metrics, r#"gatepost_upstream_duration_seconds_count{agent="echo"} 5"#);
 }
 
 #[test]
 fn labels_with_equal_concatenations_have_separate_counters() {
-    let metrics = metrics();
-    metrics.agent(&agent("a", &["bc"])).record(&ended(Some(0), None));
-    metrics.agent(&agent("ab", &["c"])).record(&ended(Some(0), None));
-    shows(&metrics, r#"gatepost_calls_total{agent="a",code="ok",caller_class="key",operation="bc"} 1"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="ab",code="ok",caller_class="key",operation="c"} 1"#);
+    let metrics = new_metrics();
+    metrics.for_agent(&agent("a", &["bc"])).record(&outcome(Some(0), None));
+    metrics.for_agent(&agent("ab", &["c"])).record(&outcome(Some(0), None));
+    assert_contains_line(&metrics, r#"gatepost_calls_total{agent="a",code="ok",caller_class="key",operation="bc"} 1"#);
+    assert_contains_line(&metrics, r#"gatepost_calls_total{agent="ab",code="ok",caller_class="key",operation="c"} 1"#);
 }
 
 #[test]
 fn counters_survive_a_changed_document_and_end_with_the_agent() {
-    let metrics = metrics();
-    metrics.agent(&agent("echo", &["a", "b"])).record(&ended(Some(1), None));
-    metrics.agent(&agent("echo", &["b"])).record(&ended(Some(0), None));
-    shows(&metrics, r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="b"} 2"#);
-    metrics.retain(|_| false);
-    assert!(!metrics.exposition().unwrap().contains("echo"));
+    let metrics = new_metrics();
+    metrics.for_agent(&agent("echo", &["a", "b"])).record(&outcome(Some(1), None));
+    metrics.for_agent(&agent("echo", &["b"])).record(&outcome(Some(0), None));
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="b"} 2"#,
+    );
+    metrics.retain_agents(|_| false);
+    assert!(!metrics.render().unwrap().contains("echo"));
 }
 
 #[test]
 fn agents_beyond_the_limit_share_one_label() {
-    let metrics = metrics();
-    metrics.configure(&MetricsConfig { most_agents: 2 });
+    let metrics = new_metrics();
+    metrics.configure(&MetricsConfig { max_agent_labels: 2 });
     for id in ["a", "b", "c", "d"] {
-        metrics.agent(&agent(id, &["say"])).record(&ended(Some(0), None));
+        metrics.for_agent(&agent(id, &["say"])).record(&outcome(Some(0), None));
     }
-    shows(&metrics, r#"gatepost_calls_total{agent="b",code="ok",caller_class="key",operation="say"} 1"#);
-    shows(&metrics, r#"gatepost_calls_total{agent="other",code="ok",caller_class="key",operation="-"} 2"#);
-    assert!(!metrics.exposition().unwrap().contains(r#"agent="c""#));
+    assert_contains_line(&metrics, r#"gatepost_calls_total{agent="b",code="ok",caller_class="key",operation="say"} 1"#);
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="other",code="ok",caller_class="key",operation="-"} 2"#,
+    );
+    assert!(!metrics.render().unwrap().contains(r#"agent="c""#));
 }
 
 #[test]
 fn the_number_of_operation_labels_per_agent_is_bounded() {
-    let metrics = metrics();
+    let metrics = new_metrics();
     let names: Vec<String> = (0..250).map(|n| format!("o{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let handle = metrics.agent(&agent("big", &names));
-    (0..250).for_each(|at| handle.record(&ended(Some(at), None)));
-    let page = metrics.exposition().unwrap();
+    let handle = metrics.for_agent(&agent("big", &names));
+    (0..250).for_each(|at| handle.record(&outcome(Some(at), None)));
+    let page = metrics.render().unwrap();
     assert!(page.matches(r#"gatepost_calls_total{agent="big""#).count() <= 65, "{page}");
-    shows(&metrics, r#"gatepost_calls_total{agent="big",code="ok",caller_class="key",operation="-"} 186"#);
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="big",code="ok",caller_class="key",operation="-"} 186"#,
+    );
 }
 
 #[test]
 fn an_unconfigured_tier_creates_no_label() {
-    let metrics = metrics();
-    metrics.name_tiers((0..40).map(|n| ["gold", "key", "silver"][n % 3]));
-    assert_ne!(metrics.group(Group::KEY, Some("gold")), Group::KEY);
-    assert_eq!(metrics.group(Group::BEARER, Some("forged")), Group::BEARER);
-    assert_eq!(metrics.group(Group::BEARER, Some("key")), Group::BEARER);
-    assert_eq!(metrics.group(Group::NONE, None), Group::NONE);
+    let metrics = new_metrics();
+    metrics.register_tiers((0..40).map(|n| ["gold", "key", "silver"][n % 3]));
+    assert_ne!(metrics.caller_class(CallerClass::KEY, Some("gold")), CallerClass::KEY);
+    assert_eq!(metrics.caller_class(CallerClass::BEARER, Some("forged")), CallerClass::BEARER);
+    assert_eq!(metrics.caller_class(CallerClass::BEARER, Some("key")), CallerClass::BEARER);
+    assert_eq!(metrics.caller_class(CallerClass::NONE, None), CallerClass::NONE);
     let more: Vec<String> = (0..40).map(|n| format!("t{n}")).collect();
-    metrics.name_tiers(more.iter().map(String::as_str));
-    assert_eq!(metrics.group(Group::KEY, Some("t39")), Group::KEY);
+    metrics.register_tiers(more.iter().map(String::as_str));
+    assert_eq!(metrics.caller_class(CallerClass::KEY, Some("t39")), CallerClass::KEY);
 }
 
 #[test]
 fn in_flight_guards_decrement_when_dropped_even_by_a_panic() {
-    let metrics = metrics();
-    let open = metrics.connection_opens();
-    let call = metrics.call_begins();
-    shows(&metrics, "gatepost_calls_in_flight 1");
+    let metrics = new_metrics();
+    let open = metrics.track_connection();
+    let call = metrics.track_call();
+    assert_contains_line(&metrics, "gatepost_calls_in_flight 1");
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _call = call;
         std::panic::resume_unwind(Box::new("x"));
     }));
     assert!(ended.is_err());
-    shows(&metrics, "gatepost_calls_in_flight 0");
+    assert_contains_line(&metrics, "gatepost_calls_in_flight 0");
     drop(open);
-    shows(&metrics, "gatepost_connections_open 0");
+    assert_contains_line(&metrics, "gatepost_connections_open 0");
 }
 
 #[test]
 fn a_rejected_configuration_is_reported_until_the_next_success() {
-    let metrics = metrics();
-    shows(&metrics, "gatepost_config_last_reload_successful 0");
-    metrics.config_loaded(1_800_000_000);
-    shows(&metrics, "gatepost_config_last_reload_successful 1");
-    metrics.config_refused();
-    shows(&metrics, "gatepost_config_last_reload_successful 0");
-    shows(&metrics, "gatepost_config_last_reload_success_timestamp_seconds 1800000000");
-    shows(&metrics, r#"gatepost_events_total{event="config_rejected"} 1"#);
+    let metrics = new_metrics();
+    assert_contains_line(&metrics, "gatepost_config_last_reload_successful 0");
+    metrics.record_config_loaded(1_800_000_000);
+    assert_contains_line(&metrics, "gatepost_config_last_reload_successful 1");
+    metrics.record_config_rejected();
+    assert_contains_line(&metrics, "gatepost_config_last_reload_successful 0");
+    assert_contains_line(&metrics, "gatepost_config_last_reload_success_timestamp_seconds 1800000000");
+    assert_contains_line(&metrics, r#"gatepost_events_total{event="config_rejected"} 1"#);
 }
 
 #[test]

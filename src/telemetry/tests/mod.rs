@@ -1,5 +1,5 @@
 //! Tests of metrics, access log and redaction.
 
-mod access;
+mod access_log;
 mod metrics;
 mod redaction;

@@ -2,20 +2,19 @@
 //! the agent cannot execute it twice (R45).
 
 use super::{
-    Http, Target,
-    answer::{Answer, Held, Source},
-    connect::{Way, connect},
-    failure,
-    line::{Line, Stream},
-    message::{Exchange, Message, believable},
+    HttpTarget, HttpUpstreamClient,
+    client_connection::{Http1Connection, Http2Stream},
+    connector::{HttpConnection, connect},
+    faults,
+    reply_body::{HttpReplyBody, PooledConnection, ReplyConnection},
+    request_message::{HttpExchange, HyperRequest, validate_response_head},
 };
 use crate::{
-    fault::{Fault, Reach},
+    fault::{CallProgress, Fault},
     transport::{
-        Reply, Request,
-        body::{Body, Course, Outgoing},
-        headers,
-        reply::ReplyBody,
+        UpstreamCall, UpstreamReply, headers,
+        upstream_body::{BodyProgress, HyperBody, RequestBody},
+        upstream_reply::ReplyBody,
     },
 };
 use http::{Response, Version};
@@ -32,176 +31,195 @@ use tokio::{
 };
 
 /// A failed attempt.
-struct Failed {
+struct FailedAttempt {
     fault: Fault,
     /// The request, if no byte of it was sent.
-    unsent: Option<Message>,
-    reached: Reached,
+    unsent: Option<HyperRequest>,
+    delivery: Delivery,
 }
 
 /// How far the request of a failed attempt got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reached {
+enum Delivery {
     /// No byte was sent, or the agent says that it has not processed the request.
-    Nobody,
+    NotDelivered,
     /// The agent may have read the request, and sent no reply.
-    Maybe,
+    Unknown,
     /// The agent has read the request.
-    Agent,
+    Delivered,
 }
 
-impl From<Fault> for Failed {
+impl From<Fault> for FailedAttempt {
     fn from(fault: Fault) -> Self {
-        Self { fault, unsent: None, reached: Reached::Agent }
+        Self { fault, unsent: None, delivery: Delivery::Delivered }
     }
 }
 
-impl Http {
+impl HttpUpstreamClient {
     pub(in crate::transport) async fn call(
         &self,
-        target: &Arc<Target>,
-        request: Request<'_>,
+        target: &Arc<HttpTarget>,
+        request: UpstreamCall<'_>,
         deadline: Instant,
-    ) -> Result<Reply, Fault> {
-        let Request { method, path, headers, body, passage, .. } = request;
-        let exchange = Exchange { target, method, path, headers, passage, deadline };
-        let (copy, course) = match &body {
-            Body::Empty => (Some(None), None),
-            Body::Whole(bytes) => (Some(Some(bytes.clone())), None),
-            Body::Stream(intake) => (None, Some(intake.course())),
+    ) -> Result<UpstreamReply, Fault> {
+        let UpstreamCall { method, path, headers, body, header_mutations: passage, .. } = request;
+        let exchange = HttpExchange { target, method, path, headers, header_mutations: passage, deadline };
+        let (copy, progress) = match &body {
+            RequestBody::Empty => (Some(None), None),
+            RequestBody::Whole(bytes) => (Some(Some(bytes.clone())), None),
+            RequestBody::Stream(intake) => (None, Some(intake.progress())),
         };
-        let way = self.way(target, deadline).await?;
-        let reused = way.is_reused();
-        let Failed { fault, unsent, reached } = match exchange.send(way, body.into(), course.as_deref()).await {
-            Ok(reply) => return Ok(reply),
-            Err(failed) => failed,
-        };
-        let safe = reached == Reached::Nobody || (reached == Reached::Maybe && exchange.is_repeatable());
-        let again = unsent.map(Message::into_body).or_else(|| copy.filter(|_| safe).map(Outgoing::Whole));
+        let connection = self.acquire_connection(target, deadline).await?;
+        let reused = connection.is_reused();
+        let FailedAttempt { fault, unsent, delivery } =
+            match exchange.send_attempt(connection, body.into(), progress.as_deref()).await {
+                Ok(reply) => return Ok(reply),
+                Err(failed) => failed,
+            };
+        let may_retry =
+            delivery == Delivery::NotDelivered || (delivery == Delivery::Unknown && exchange.is_repeatable());
+        let retry_body =
+            unsent.map(HyperRequest::into_body).or_else(|| copy.filter(|_| may_retry).map(HyperBody::Whole));
         // A fresh connection would fail in the same way.
-        let Some(again) = again.filter(|_| reused) else {
+        let Some(again) = retry_body.filter(|_| reused) else {
             return Err(fault);
         };
         // The other idle connections are probably dead as well.
         let way = self.connect(target, deadline).await?;
-        exchange.send(way, again, course.as_deref()).await.map_err(|failed| failed.fault)
+        exchange.send_attempt(way, again, progress.as_deref()).await.map_err(|failed| failed.fault)
     }
 
-    async fn way(&self, target: &Arc<Target>, deadline: Instant) -> Result<Way, Fault> {
+    async fn acquire_connection(&self, target: &Arc<HttpTarget>, deadline: Instant) -> Result<HttpConnection, Fault> {
         let now = Instant::now();
         if deadline <= now {
-            return Err(failure::too_late("the call's deadline passed before the agent was called"));
+            return Err(faults::timeout_fault("the call's deadline passed before the agent was called"));
         }
-        if let Some(stream) = target.pool.take_trunk() {
-            return Ok(Way::Stream(stream, true));
+        if let Some(stream) = target.pool.open_http2_stream() {
+            return Ok(HttpConnection::Http2(stream, true));
         }
         // If the agent has closed the connection, nothing is sent on it, and a new one is opened.
-        if let Some(mut line) = target.pool.take_line(now) {
+        if let Some(mut line) = target.pool.take_http1(now) {
             line.reused = true;
-            return Ok(Way::Line(line));
+            return Ok(HttpConnection::Http1(line));
         }
         self.connect(target, deadline).await
     }
 
     /// Opens a connection. Boxed, so that the futures of calls over an existing connection stay small.
-    async fn connect(&self, target: &Target, deadline: Instant) -> Result<Way, Fault> {
+    async fn connect(&self, target: &HttpTarget, deadline: Instant) -> Result<HttpConnection, Fault> {
         Box::pin(connect(target, &self.policy(), deadline)).await
     }
 }
 
-impl Exchange<'_> {
-    async fn send(&self, way: Way, body: Outgoing, course: Option<&Course>) -> Result<Reply, Failed> {
-        let sent = match way {
-            Way::Line(line) => self.on_line(line, body, course).await,
-            Way::Stream(stream, _) => self.on_stream(stream, body, course).await,
+impl HttpExchange<'_> {
+    async fn send_attempt(
+        &self,
+        connection: HttpConnection,
+        body: HyperBody,
+        progress: Option<&BodyProgress>,
+    ) -> Result<UpstreamReply, FailedAttempt> {
+        let sent = match connection {
+            HttpConnection::Http1(line) => self.send_http1(line, body, progress).await,
+            HttpConnection::Http2(stream, _) => self.send_http2(stream, body, progress).await,
         };
         // A truncated request body explains every other failure.
-        sent.map_err(|failed| match course.and_then(Course::fault) {
+        sent.map_err(|failed| match progress.and_then(BodyProgress::take_fault) {
             Some(fault) => fault.into(),
             None => failed,
         })
     }
 
-    async fn on_line(&self, mut line: Line, body: Outgoing, course: Option<&Course>) -> Result<Reply, Failed> {
-        let message = self.message(body, Version::HTTP_11)?;
-        let before = line.ledger.read();
+    async fn send_http1(
+        &self,
+        mut connection: Http1Connection,
+        body: HyperBody,
+        progress: Option<&BodyProgress>,
+    ) -> Result<UpstreamReply, FailedAttempt> {
+        let message = self.build_request(body, Version::HTTP_11)?;
+        let before = connection.counters.snapshot();
         // Only driving the connection can bring the reply, so nothing else needs to wake this call. The reply is polled
         // outside tokio's budget: a poll deferred for lack of budget would not be woken.
-        let mut answer = pin!(unconstrained(line.sender.try_send_request(message)));
+        let mut answer = pin!(unconstrained(connection.sender.try_send_request(message)));
         let head = poll_fn(|cx| {
             // If the connection has ended, the reply's future knows why.
-            let _ = line.drive(cx);
+            let _ = connection.drive(cx);
             answer.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
         });
-        let head = self.in_time(pin!(head), course).await?;
+        let head = self.await_head(pin!(head), progress).await?;
         let response = match head {
             Ok(response) => response,
             Err(failed) => {
-                let now = line.ledger.read();
-                let reached = match now {
-                    _ if now == before => Reached::Nobody,
-                    (_, received) if received == before.1 => Reached::Maybe,
-                    _ => Reached::Agent,
+                let now = connection.counters.snapshot();
+                let delivery = match now {
+                    _ if now == before => Delivery::NotDelivered,
+                    (_, received) if received == before.1 => Delivery::Unknown,
+                    _ => Delivery::Delivered,
                 };
-                return Err(lost(failed, reached));
+                return Err(failed_attempt(failed, delivery));
             }
         };
-        believable(&response)?;
-        let hint = headers::keeps_alive_for(response.headers());
+        validate_response_head(&response)?;
+        let keep_alive = headers::parse_keep_alive(response.headers());
         let pool = Arc::clone(&self.target.pool);
-        Ok(self.reply(response, Source::Line(Box::new(Held { line, pool, hint }))))
+        Ok(self
+            .build_reply(response, ReplyConnection::Http1(Box::new(PooledConnection { connection, pool, keep_alive }))))
     }
 
-    async fn on_stream(&self, stream: Stream, body: Outgoing, course: Option<&Course>) -> Result<Reply, Failed> {
-        let message = self.message(body, Version::HTTP_2)?;
+    async fn send_http2(
+        &self,
+        stream: Http2Stream,
+        body: HyperBody,
+        progress: Option<&BodyProgress>,
+    ) -> Result<UpstreamReply, FailedAttempt> {
+        let message = self.build_request(body, Version::HTTP_2)?;
         let answer = stream.sender().try_send_request(message);
-        match self.in_time(pin!(answer), course).await? {
+        match self.await_head(pin!(answer), progress).await? {
             Ok(response) => {
-                believable(&response)?;
-                Ok(self.reply(response, Source::Stream(stream)))
+                validate_response_head(&response)?;
+                Ok(self.build_reply(response, ReplyConnection::Http2(stream)))
             }
             Err(failed) => {
-                let reached = match failure::is_unprocessed(failed.error()) {
-                    true => Reached::Nobody,
-                    false => Reached::Maybe,
+                let delivery = match faults::is_unprocessed(failed.error()) {
+                    true => Delivery::NotDelivered,
+                    false => Delivery::Unknown,
                 };
-                Err(lost(failed, reached))
+                Err(failed_attempt(failed, delivery))
             }
         }
     }
 
     /// Waits for the response head: within the call's deadline, and within the first-byte timeout, which restarts while
     /// the caller is still sending.
-    async fn in_time<T>(
+    async fn await_head<T>(
         &self,
         mut head: Pin<&mut impl Future<Output = T>>,
-        course: Option<&Course>,
+        progress: Option<&BodyProgress>,
     ) -> Result<T, Fault> {
         loop {
-            let until = Instant::now() + self.target.bounds.first_byte;
+            let until = Instant::now() + self.target.timeouts.first_byte;
             match timeout_at(until.min(self.deadline), head.as_mut()).await {
                 Ok(head) => return Ok(head),
                 Err(_) if until >= self.deadline => {
-                    return Err(failure::too_late("the call's deadline passed before the response head"));
+                    return Err(faults::timeout_fault("the call's deadline passed before the response head"));
                 }
-                Err(_) if course.is_some_and(Course::has_moved) => {}
+                Err(_) if progress.is_some_and(BodyProgress::take_sent_chunk) => {}
                 Err(_) => {
-                    let bound = self.target.bounds.first_byte;
-                    return Err(failure::too_late(format_args!("no complete response head within {bound:?}")));
+                    let bound = self.target.timeouts.first_byte;
+                    return Err(faults::timeout_fault(format_args!("no complete response head within {bound:?}")));
                 }
             }
         }
     }
 
-    fn reply(&self, response: Response<Incoming>, source: Source) -> Reply {
+    fn build_reply(&self, response: Response<Incoming>, source: ReplyConnection) -> UpstreamReply {
         let (head, body) = response.into_parts();
-        let body = Answer::new(body, source, (self.target.bounds.idle, self.deadline));
-        Reply { status: head.status, headers: head.headers, body: ReplyBody::from(body) }
+        let body = HttpReplyBody::new(body, source, (self.target.timeouts.idle, self.deadline));
+        UpstreamReply { status: head.status, headers: head.headers, body: ReplyBody::from(body) }
     }
 }
 
-fn lost(mut failed: TrySendError<Message>, reached: Reached) -> Failed {
-    let fault = failure::unanswered(failed.error());
-    let fault = if reached == Reached::Nobody { fault.reached(Reach::Nowhere) } else { fault };
-    Failed { fault, unsent: failed.take_message(), reached }
+fn failed_attempt(mut failed: TrySendError<HyperRequest>, delivery: Delivery) -> FailedAttempt {
+    let fault = faults::no_response_fault(failed.error());
+    let fault = if delivery == Delivery::NotDelivered { fault.with_progress(CallProgress::NotSent) } else { fault };
+    FailedAttempt { fault, unsent: failed.take_message(), delivery }
 }

@@ -1,75 +1,75 @@
 //! Upstreams over HTTP/1.1 and HTTP/2: TCP, TLS and Unix sockets, with connection pools. Plain text beyond this machine
 //! is refused unless the configuration allows it, and only addresses that the policy permits are connected to.
 
-mod answer;
-mod connect;
+mod client_connection;
+mod connection_pool;
+mod connector;
+mod counted_stream;
 mod exchange;
-mod failure;
-mod line;
-mod message;
-mod pool;
-mod target;
-mod tls;
-mod upgrade;
-mod wire;
+mod faults;
+mod http_target;
+mod reply_body;
+mod request_message;
+mod tls_profile;
+mod websocket_upgrade;
 
-pub(super) use answer::Answer;
-pub use target::Target;
-pub(super) use upgrade::{Offer, Switched};
+pub use http_target::HttpTarget;
+pub(super) use reply_body::HttpReplyBody;
+pub(super) use websocket_upgrade::{UpgradeOutcome, UpgradeRequest};
 
 use super::{
-    headers::Own,
-    settings::{Bounds, Settings, Tls},
+    config::{TransportConfig, UpstreamTimeouts, UpstreamTlsConfig},
+    headers::GatewayHeaders,
 };
 use crate::{
-    agent::{Agent, Endpoint},
+    agent::{Agent, AgentEndpoint},
     net::AddressPolicy,
 };
 use arc_swap::ArcSwap;
+use connection_pool::{ConnectionPool, PoolKey, PoolTls};
 use http::{HeaderValue, uri::Scheme};
-use pool::{Key, Pool, Security};
+use http_target::{EndpointParts, check_plaintext, load_credential, split_endpoint};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
-use target::{Parts, check_plaintext, credential, parts};
-use tls::Profile;
+use tls_profile::TlsProfile;
 use tokio::time::Instant;
 
 /// The maximum size of a response head, all header lines together, in bytes.
-const LARGEST_HEAD: usize = 64 << 10;
+const MAX_RESPONSE_HEAD: usize = 64 << 10;
 
 /// How often idle connections and changed TLS files are checked.
-const SWEEP: Duration = Duration::from_secs(2);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Returns the files and secrets of `settings` that cannot be used, for any agent.
-pub(super) fn problems(settings: &Settings) -> Vec<String> {
-    let mut problems = Profile::load(&settings.tls).err().unwrap_or_default();
-    problems.extend(settings.credential.as_ref().and_then(|shown| credential(shown).err()));
+pub(super) fn problems(settings: &TransportConfig) -> Vec<String> {
+    let mut problems = TlsProfile::load(&settings.tls).err().unwrap_or_default();
+    problems.extend(settings.credential.as_ref().and_then(|shown| load_credential(shown).err()));
     problems
 }
 
 /// Builds the TLS configuration of `settings`, for transports that negotiate no protocol (ALPN). Reads files.
-pub(super) fn client_config(settings: &Tls) -> Result<rustls::ClientConfig, Vec<String>> {
-    let mut config = (*Profile::load(settings)?.live().config).clone();
+pub(super) fn build_tls_config(settings: &UpstreamTlsConfig) -> Result<rustls::ClientConfig, Vec<String>> {
+    let mut config = (*TlsProfile::load(settings)?.loaded().config).clone();
     config.alpn_protocols.clear();
     Ok(config)
 }
 
 /// All HTTP connections of the gateway. It outlives every configuration, and so do the connections.
 #[derive(Debug)]
-pub(super) struct Http {
+pub(super) struct HttpUpstreamClient {
     policy: ArcSwap<AddressPolicy>,
-    pools: Mutex<HashMap<Key, Weak<Pool>>>,
-    profiles: Mutex<HashMap<Tls, Weak<Profile>>>,
+    pools: Mutex<HashMap<PoolKey, Weak<ConnectionPool>>>,
+    profiles: Mutex<HashMap<UpstreamTlsConfig, Weak<TlsProfile>>>,
 }
 
-impl Http {
+impl HttpUpstreamClient {
     /// Requires a tokio runtime: a task closes idle connections, and ends with this client.
     pub(super) fn new(policy: Arc<AddressPolicy>) -> Arc<Self> {
         let http = Arc::new(Self { policy: ArcSwap::new(policy), pools: Mutex::default(), profiles: Mutex::default() });
-        tokio::spawn(tend(Arc::downgrade(&http)));
+        tokio::spawn(run_sweeper(Arc::downgrade(&http)));
         http
     }
 
@@ -77,7 +77,7 @@ impl Http {
         self.policy.store(policy);
         // Idle connections that the old policy permitted are closed at once, the others after their calls.
         for pool in self.live_pools() {
-            pool.clear();
+            pool.close_all();
         }
     }
 
@@ -85,95 +85,115 @@ impl Http {
         self.policy.load_full()
     }
 
-    pub(super) fn target(&self, agent: &Agent, settings: &Settings) -> Result<Arc<Target>, Vec<String>> {
-        self.target_at(&agent.endpoint, settings)
+    pub(super) fn build_target(
+        &self,
+        agent: &Agent,
+        settings: &TransportConfig,
+    ) -> Result<Arc<HttpTarget>, Vec<String>> {
+        self.build_target_at(&agent.endpoint, settings)
     }
 
-    pub(super) fn target_at(&self, endpoint: &Endpoint, settings: &Settings) -> Result<Arc<Target>, Vec<String>> {
+    pub(super) fn build_target_at(
+        &self,
+        endpoint: &AgentEndpoint,
+        settings: &TransportConfig,
+    ) -> Result<Arc<HttpTarget>, Vec<String>> {
         let mut problems = Vec::new();
-        let parts = parts(endpoint).map_err(|why| problems.push(why)).ok();
-        let credential = settings.credential.as_ref().map(credential).transpose();
+        let endpoint_parts = split_endpoint(endpoint).map_err(|why| problems.push(why)).ok();
+        let credential = settings.credential.as_ref().map(load_credential).transpose();
         let credential = credential.map_err(|why| problems.push(why)).ok();
-        let host = parts.as_ref().and_then(|parts| HeaderValue::from_str(parts.authority.as_str()).ok());
-        let pool = parts.as_ref().and_then(|parts| {
-            let pool = check_plaintext(parts, settings).and_then(|()| self.pool(parts, settings));
+        let host = endpoint_parts.as_ref().and_then(|parts| HeaderValue::from_str(parts.authority.as_str()).ok());
+        let pool = endpoint_parts.as_ref().and_then(|parts| {
+            let pool = check_plaintext(parts, settings).and_then(|()| self.get_or_create_pool(parts, settings));
             pool.map_err(|whys| problems.extend(whys)).ok()
         });
-        let (Some(parts), Some(credential), Some(host), Some(pool)) = (parts, credential, host, pool) else {
+        let (Some(parts), Some(credential), Some(host), Some(pool)) = (endpoint_parts, credential, host, pool) else {
             return Err(problems);
         };
-        let Parts { scheme, authority, path, .. } = parts;
-        let bounds = Bounds::from(&settings.timeouts);
-        Ok(Arc::new(Target { pool, scheme, authority, path, own: Own { host, credential }, bounds }))
+        let EndpointParts { scheme, authority, path, .. } = parts;
+        let timeouts = UpstreamTimeouts::from(&settings.timeouts);
+        Ok(Arc::new(HttpTarget {
+            pool,
+            scheme,
+            authority,
+            path,
+            gateway_headers: GatewayHeaders { host, credential },
+            timeouts,
+        }))
     }
 
-    fn pool(&self, parts: &Parts, settings: &Settings) -> Result<Arc<Pool>, Vec<String>> {
+    fn get_or_create_pool(
+        &self,
+        parts: &EndpointParts,
+        settings: &TransportConfig,
+    ) -> Result<Arc<ConnectionPool>, Vec<String>> {
         let secure = parts.scheme == Scheme::HTTPS;
-        let key = Key {
-            place: parts.place.clone(),
+        let key = PoolKey {
+            address: parts.address.clone(),
             tls: secure.then(|| settings.tls.clone()),
             h2c: !secure && settings.h2c.unwrap_or(false),
             keep_alive: settings.idle_connection_timeout.map_or(Duration::from_secs(4), |span| span.get()),
-            most_idle: settings.max_idle_connections.unwrap_or(256),
+            max_idle: settings.max_idle_connections.unwrap_or(256),
         };
-        let security = secure.then(|| self.security(parts, &settings.tls)).transpose()?;
+        let security = secure.then(|| self.get_or_create_tls(parts, &settings.tls)).transpose()?;
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
             return Ok(pool);
         }
-        let pool = Arc::new(Pool::new(key.clone(), security));
+        let pool = Arc::new(ConnectionPool::new(key.clone(), security));
         pools.insert(key, Arc::downgrade(&pool));
         Ok(pool)
     }
 
-    fn security(&self, parts: &Parts, settings: &Tls) -> Result<Security, Vec<String>> {
-        let name = tls::server_name(settings, parts.authority.host()).map_err(|why| vec![why])?;
+    fn get_or_create_tls(&self, parts: &EndpointParts, settings: &UpstreamTlsConfig) -> Result<PoolTls, Vec<String>> {
+        let name = tls_profile::parse_server_name(settings, parts.authority.host()).map_err(|why| vec![why])?;
         // The server name is verified per pool; a profile depends on the files alone.
-        let files = Tls { server_name: None, ..settings.clone() };
+        let files = UpstreamTlsConfig { server_name: None, ..settings.clone() };
         let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
         let profile = match profiles.get(&files).and_then(Weak::upgrade) {
             Some(profile) => profile,
             None => {
-                let profile = Profile::load(&files)?;
+                let profile = TlsProfile::load(&files)?;
                 profiles.insert(files, Arc::downgrade(&profile));
                 profile
             }
         };
-        Ok(Security { profile, name })
+        Ok(PoolTls { profile, server_name: name })
     }
 
-    fn live_pools(&self) -> Vec<Arc<Pool>> {
+    fn live_pools(&self) -> Vec<Arc<ConnectionPool>> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         pools.retain(|_, pool| pool.strong_count() > 0);
         pools.values().filter_map(Weak::upgrade).collect()
     }
 
-    fn live_profiles(&self) -> Vec<Arc<Profile>> {
+    fn live_profiles(&self) -> Vec<Arc<TlsProfile>> {
         let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
         profiles.retain(|_, profile| profile.strong_count() > 0);
         profiles.values().filter_map(Weak::upgrade).collect()
     }
 
     /// The number of idle connections.
-    pub(super) fn idle(&self) -> usize {
-        self.live_pools().iter().map(|pool| pool.idle()).sum()
+    pub(super) fn idle_connections(&self) -> usize {
+        self.live_pools().iter().map(|pool| pool.idle_connections()).sum()
     }
 
     /// Closes connections that are idle for too long, and reloads TLS files that have changed.
     pub(super) async fn sweep(&self) {
         let now = Instant::now();
         for pool in self.live_pools() {
-            pool.sweep(now);
+            pool.close_expired(now);
         }
         let profiles = self.live_profiles();
         // Fails only while the runtime shuts down.
-        let _ = tokio::task::spawn_blocking(move || profiles.iter().for_each(|profile| profile.refresh())).await;
+        let _ =
+            tokio::task::spawn_blocking(move || profiles.iter().for_each(|profile| profile.reload_if_changed())).await;
     }
 }
 
-async fn tend(http: Weak<Http>) {
+async fn run_sweeper(http: Weak<HttpUpstreamClient>) {
     loop {
-        tokio::time::sleep(SWEEP).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         let Some(http) = http.upgrade() else { return };
         http.sweep().await;
     }

@@ -2,23 +2,23 @@
 //! with a lease over the admin listener. Each call looks the address up, so that a stopped runtime is gone at once.
 //! This module starts no runtime, and trusts nothing that another user of the machine could have written.
 
-mod folder;
-mod lease;
+mod runtime_folder;
+mod runtime_lease;
 
-pub use lease::Leased;
-use lease::NewLease;
+pub use runtime_lease::LeaseGrant;
+use runtime_lease::LeaseRequest;
 
-use super::{Bounds, Reply, Request, Settings, Way, http::Http};
+use super::{Transport, TransportConfig, UpstreamCall, UpstreamReply, UpstreamTimeouts, http::HttpUpstreamClient};
 use crate::{
-    agent::{AgentId, Endpoint},
+    agent::{AgentEndpoint, AgentId},
     fault::{Code, Fault},
     net::AddressPolicy,
-    transport::Target,
-    unit::{FilePath, Glob, Span},
+    transport::HttpTarget,
+    values::{ConfigDuration, ConfigPath, Glob},
 };
 use arc_swap::ArcSwapOption;
-use folder::Place;
-use lease::Leases;
+use runtime_folder::RuntimeAddress;
+use runtime_lease::RuntimeLeases;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
@@ -26,147 +26,159 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Local")]
 #[serde(deny_unknown_fields)]
-pub struct LocalConfig {
+pub struct LocalRuntimeConfig {
     /// The folder in which a runtime places its socket and its descriptor, NAME.json: an object of at most 64KiB with
     /// `socket`, a file of this folder (default: NAME.sock), and `path`, the HTTP path (default: /). The folder, the
     /// descriptor and the socket belong to the owner, are not links, and are not writable by other users.
-    pub folder: FilePath,
+    pub folder: ConfigPath,
     /// The numeric id of the user that owns the folder and its files. Default: the user that runs the gateway.
     #[serde(default)]
-    pub owner: Option<u32>,
+    pub owner_uid: Option<u32>,
     /// The longest lease that the admin listener grants (PUT /local/NAME); 1s to 24h. Default: 1h.
     #[serde(default = "default_longest_lease")]
-    pub longest_lease: Span,
+    pub max_lease: ConfigDuration,
 }
 
-fn default_longest_lease() -> Span {
-    Span::secs(3600)
+fn default_longest_lease() -> ConfigDuration {
+    ConfigDuration::from_secs(3600)
 }
 
-impl LocalConfig {
+impl LocalRuntimeConfig {
     /// Returns every value that cannot be used.
     pub fn problems(&self) -> Vec<String> {
-        let fits = (1..=86_400).contains(&self.longest_lease.get().as_secs());
-        let lease = (!fits).then(|| format!("longest_lease: is {} (must be 1s to 24h)", self.longest_lease));
-        lease.into_iter().chain(folder::problem(self).map(|why| format!("folder: {why}"))).collect()
+        let fits = (1..=86_400).contains(&self.max_lease.get().as_secs());
+        let lease = (!fits).then(|| format!("longest_lease: is {} (must be 1s to 24h)", self.max_lease));
+        lease.into_iter().chain(runtime_folder::folder_problem(self).map(|why| format!("folder: {why}"))).collect()
     }
 }
 
 /// Every registered runtime. It outlives every configuration.
 #[derive(Debug)]
-pub(super) struct Local {
-    config: ArcSwapOption<LocalConfig>,
-    leases: Leases,
+pub(super) struct LocalRuntimes {
+    config: ArcSwapOption<LocalRuntimeConfig>,
+    leases: RuntimeLeases,
     /// A client of its own: each socket is verified here, and the address policy for documents does not apply.
-    http: Arc<Http>,
+    http: Arc<HttpUpstreamClient>,
 }
 
-impl Local {
+impl LocalRuntimes {
     /// Requires a tokio runtime.
     pub(super) fn new() -> Arc<Self> {
         let any: Vec<Glob> = "/*".parse().into_iter().collect();
-        let http = Http::new(Arc::new(AddressPolicy::default().with_sockets(any)));
-        Arc::new(Self { config: ArcSwapOption::default(), leases: Leases::default(), http })
+        let http = HttpUpstreamClient::new(Arc::new(AddressPolicy::default().with_unix_sockets(any)));
+        Arc::new(Self { config: ArcSwapOption::default(), leases: RuntimeLeases::default(), http })
     }
 
-    pub(super) fn configure(&self, config: Option<LocalConfig>) {
+    pub(super) fn set_config(&self, config: Option<LocalRuntimeConfig>) {
         self.config.store(config.map(Arc::new));
     }
 
-    pub(super) fn idle(&self) -> usize {
-        self.http.idle()
+    pub(super) fn idle_connections(&self) -> usize {
+        self.http.idle_connections()
     }
 
     /// Builds the transport to the runtime called `name`, whether it is running or not.
-    pub(super) fn way(self: &Arc<Self>, name: &AgentId, settings: &Settings) -> Result<Arc<dyn Way>, Vec<String>> {
+    pub(super) fn build_transport(
+        self: &Arc<Self>,
+        name: &AgentId,
+        settings: &TransportConfig,
+    ) -> Result<Arc<dyn Transport>, Vec<String>> {
         if self.config.load().is_none() {
             return Err(vec!["endpoint: names a local runtime, but none may register (add a section 'local')".into()]);
         }
         // A placeholder address, so that all other settings are validated now.
-        self.http.target_at(&Endpoint::Unix { socket: "/".into(), path: "/".to_owned() }, settings)?;
-        let bounds = Bounds::from(&settings.timeouts);
+        self.http.build_target_at(&AgentEndpoint::Unix { socket: "/".into(), path: "/".to_owned() }, settings)?;
+        let timeouts = UpstreamTimeouts::from(&settings.timeouts);
         let (local, name, settings) = (Arc::clone(self), name.clone(), settings.clone());
-        Ok(Arc::new(Runtime { local, name, settings, bounds, last: Mutex::default() }))
+        Ok(Arc::new(LocalRuntimeTransport { local, name, settings, timeouts, last: Mutex::default() }))
     }
 
     /// Grants or renews a lease. Blocks while it checks the socket.
     ///
     /// # Errors
     /// No runtime may register, or the socket is not trusted.
-    pub(super) fn lease(&self, name: &str, wanted: &[u8]) -> Result<Leased, Fault> {
+    pub(super) fn grant_lease(&self, name: &str, request_body: &[u8]) -> Result<LeaseGrant, Fault> {
         let refuse = |why: String| Fault::new(Code::InvalidInput, why);
-        let closed = || Fault::new(Code::NotFound, "No runtime may register: the configuration has no section 'local'");
-        let config = self.config.load_full().ok_or_else(closed)?;
+        let not_configured =
+            || Fault::new(Code::NotFound, "No runtime may register: the configuration has no section 'local'");
+        let config = self.config.load_full().ok_or_else(not_configured)?;
         let name: AgentId = name.parse().map_err(refuse)?;
-        let new: NewLease =
-            serde_json::from_slice(wanted).map_err(|why| refuse(format!("The body is not a valid lease ({why})")))?;
-        let (place, span) = new.checked(&config)?;
-        folder::vet(&place.socket, &config).map_err(|why| refuse(format!("The socket cannot be used: {why}")))?;
-        self.leases.put(&name, place, span)
+        let new: LeaseRequest = serde_json::from_slice(request_body)
+            .map_err(|why| refuse(format!("The body is not a valid lease ({why})")))?;
+        let (address, ttl) = new.validate(&config)?;
+        runtime_folder::verify_socket(&address.socket, &config)
+            .map_err(|why| refuse(format!("The socket cannot be used: {why}")))?;
+        self.leases.grant(&name, address, ttl)
     }
 
     /// Ends a lease. Returns whether there was one.
-    pub(super) fn release(&self, name: &str) -> bool {
-        self.leases.end(name)
+    pub(super) fn end_lease(&self, name: &str) -> bool {
+        self.leases.remove(name)
     }
 
-    async fn find(&self, name: &AgentId) -> Result<Place, Fault> {
-        let Some(config) = self.config.load_full() else { return Err(gone("there is no section 'local' any more")) };
+    async fn find_runtime(&self, name: &AgentId) -> Result<RuntimeAddress, Fault> {
+        let Some(config) = self.config.load_full() else {
+            return Err(not_running_fault("there is no section 'local' any more"));
+        };
         let (leased, name) = (self.leases.find(name.as_str()), name.clone());
-        let looked = tokio::task::spawn_blocking(move || match leased {
-            Some(place) => folder::vet(&place.socket, &config).map(|()| place),
-            None => folder::find(&config, &name),
+        let lookup = tokio::task::spawn_blocking(move || match leased {
+            Some(place) => runtime_folder::verify_socket(&place.socket, &config).map(|()| place),
+            None => runtime_folder::read_descriptor(&config, &name),
         });
-        looked.await.map_err(|_| gone("the lookup task failed"))?.map_err(|why| gone(&why))
+        lookup.await.map_err(|_| not_running_fault("the lookup task failed"))?.map_err(|why| not_running_fault(&why))
     }
 }
 
-fn gone(why: &str) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent is not running").detail(why)
+fn not_running_fault(why: &str) -> Fault {
+    Fault::new(Code::AgentUnavailable, "The agent is not running").with_detail(why)
 }
 
 /// The transport to one local runtime.
 #[derive(Debug)]
-struct Runtime {
-    local: Arc<Local>,
+struct LocalRuntimeTransport {
+    local: Arc<LocalRuntimes>,
     name: AgentId,
-    settings: Settings,
-    bounds: Bounds,
+    settings: TransportConfig,
+    timeouts: UpstreamTimeouts,
     /// The address and target of the last call: connections are reused while the address is unchanged.
-    last: Mutex<Option<(Place, Arc<Target>)>>,
+    last: Mutex<Option<(RuntimeAddress, Arc<HttpTarget>)>>,
 }
 
-impl Runtime {
-    fn target(&self, place: Place) -> Result<Arc<Target>, Fault> {
+impl LocalRuntimeTransport {
+    fn target(&self, address: RuntimeAddress) -> Result<Arc<HttpTarget>, Fault> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, target)) = &*last
-            && *known == place
+        if let Some((last_address, target)) = &*last
+            && *last_address == address
         {
             return Ok(Arc::clone(target));
         }
-        let endpoint = Endpoint::Unix { socket: place.socket.clone(), path: place.path.clone() };
-        let target = self.local.http.target_at(&endpoint, &self.settings).map_err(|whys| gone(&whys.join("; ")))?;
-        *last = Some((place, Arc::clone(&target)));
+        let endpoint = AgentEndpoint::Unix { socket: address.socket.clone(), path: address.path.clone() };
+        let target = self
+            .local
+            .http
+            .build_target_at(&endpoint, &self.settings)
+            .map_err(|whys| not_running_fault(&whys.join("; ")))?;
+        *last = Some((address, Arc::clone(&target)));
         Ok(target)
     }
 }
 
 #[async_trait::async_trait]
-impl Way for Runtime {
-    fn bounds(&self) -> &Bounds {
-        &self.bounds
+impl Transport for LocalRuntimeTransport {
+    fn timeouts(&self) -> &UpstreamTimeouts {
+        &self.timeouts
     }
 
-    async fn reaches(&self) -> bool {
-        let target = self.local.find(&self.name).await.and_then(|place| self.target(place));
+    async fn is_reachable(&self) -> bool {
+        let target = self.local.find_runtime(&self.name).await.and_then(|place| self.target(place));
         match target {
-            Ok(target) => self.local.http.reaches(&target).await,
+            Ok(target) => self.local.http.is_reachable(&target).await,
             Err(_) => false,
         }
     }
 
-    async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
-        let target = self.target(self.local.find(&self.name).await?)?;
+    async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
+        let target = self.target(self.local.find_runtime(&self.name).await?)?;
         self.local.http.call(&target, request, deadline).await
     }
 }

@@ -2,28 +2,28 @@
 //! that message is the reply to the call. An account runs one sync loop for all agents that are reached through it.
 //! Encrypted rooms are refused, and messages are sent only to rooms that an agent's record names.
 
-mod account;
-mod answer;
-mod failure;
-mod message;
-mod room;
-mod settings;
+mod agent_room;
+mod config;
+mod faults;
+mod homeserver_account;
+mod invocation_event;
+mod pending_calls;
+mod reply_message;
 mod sync;
-mod waiting;
 
-pub use settings::MatrixSettings;
+pub use config::MatrixConfig;
 
-use super::{Bounds, Reply, Request, Settings, Way};
+use super::{Transport, TransportConfig, UpstreamCall, UpstreamReply, UpstreamTimeouts};
 use crate::{
     agent::MatrixAddress,
     fault::Fault,
-    net::{Api, Ask},
-    unit::{FilePath, Secret},
+    net::{ApiClient, ApiRequest},
+    values::{ConfigPath, Secret},
 };
-use account::Account;
+use agent_room::AgentRoom;
+use homeserver_account::MatrixAccount;
 use http::Method;
-use message::{Envelope, MOST};
-use room::Room;
+use invocation_event::{InvocationEvent, MAX_CONTENT_BYTES};
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
@@ -32,76 +32,82 @@ use tokio::time::{Instant, timeout_at};
 
 /// Every Matrix account of the gateway. It outlives every configuration: waiting calls survive a reload.
 #[derive(Debug, Default)]
-pub(super) struct Matrix {
-    accounts: Mutex<Vec<(Login, Weak<Account>)>>,
+pub(super) struct MatrixAccounts {
+    accounts: Mutex<Vec<(MatrixLogin, Weak<MatrixAccount>)>>,
 }
 
 /// The key of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Login {
+struct MatrixLogin {
     homeserver: String,
     token: Secret,
-    ca: Option<FilePath>,
+    ca: Option<ConfigPath>,
 }
 
-impl Login {
-    fn load(settings: &Settings) -> Result<Self, Vec<String>> {
+impl MatrixLogin {
+    fn load(settings: &TransportConfig) -> Result<Self, Vec<String>> {
         let own = settings.matrix.clone().unwrap_or_default();
-        let homeserver = own.homeserver.ok_or_else(|| vec![missing("homeserver")])?;
-        let token = own.access_token.ok_or_else(|| vec![missing("access_token")])?;
+        let homeserver = own.homeserver.ok_or_else(|| vec![missing_field("homeserver")])?;
+        let token = own.access_token.ok_or_else(|| vec![missing_field("access_token")])?;
         let token = token.load().map_err(|why| vec![format!("matrix.access_token: {why}")])?;
         Ok(Self { homeserver, token, ca: settings.tls.ca.clone() })
     }
 
-    fn api(&self) -> Result<Api, Vec<String>> {
+    fn api(&self) -> Result<ApiClient, Vec<String>> {
         let within = |whys: Vec<String>| whys.iter().map(|why| format!("matrix.homeserver: {why}")).collect::<Vec<_>>();
-        Api::build(&self.homeserver, self.ca.as_ref(), &self.token).map_err(within)
+        ApiClient::build(&self.homeserver, self.ca.as_ref(), &self.token).map_err(within)
     }
 }
 
-fn missing(field: &str) -> String {
+fn missing_field(field: &str) -> String {
     format!("matrix.{field}: is missing (agents on Matrix require an account of the gateway)")
 }
 
 /// Returns the values of `settings` that cannot be used, for any agent.
-pub(super) fn problems(settings: &Settings) -> Vec<String> {
+pub(super) fn problems(settings: &TransportConfig) -> Vec<String> {
     let Some(own) = &settings.matrix else { return Vec::new() };
     let mut problems = Vec::new();
     if own.homeserver.is_some() || own.access_token.is_some() {
-        problems.extend(Login::load(settings).and_then(|login| login.api()).err().unwrap_or_default());
+        problems.extend(MatrixLogin::load(settings).and_then(|login| login.api()).err().unwrap_or_default());
     }
-    if own.default_room.as_deref().is_some_and(|room| !MatrixAddress::is_room(room)) {
+    if own.default_room.as_deref().is_some_and(|room| !MatrixAddress::is_room_id(room)) {
         problems.push("matrix.room: is not a room (must be '!id:server' or '#alias:server')".to_owned());
     }
     problems
 }
 
-impl Matrix {
+impl MatrixAccounts {
     /// Builds the transport to the agent at `address`.
-    pub(super) fn way(&self, address: &MatrixAddress, settings: &Settings) -> Result<Arc<dyn Way>, Vec<String>> {
-        let account = self.account(settings)?;
-        if let Some(told) = address.homeserver()
-            && !told.eq_ignore_ascii_case(account.api.authority())
+    pub(super) fn build_transport(
+        &self,
+        address: &MatrixAddress,
+        settings: &TransportConfig,
+    ) -> Result<Arc<dyn Transport>, Vec<String>> {
+        let account = self.get_or_create_account(settings)?;
+        if let Some(homeserver) = address.homeserver()
+            && !homeserver.eq_ignore_ascii_case(account.api.authority())
         {
             let ours = account.api.authority();
-            return Err(vec![format!("endpoint: is on {told} (must be on {ours}, as the gateway's Matrix account)")]);
+            return Err(vec![format!(
+                "endpoint: is on {homeserver} (must be on {ours}, as the gateway's Matrix account)"
+            )]);
         }
         let own = settings.matrix.clone().unwrap_or_default();
         let name = address.room().map(str::to_owned).or(own.default_room);
         let name = name.ok_or_else(|| vec!["matrix.room: is missing (the endpoint names no room)".to_owned()])?;
-        let room = Arc::new(Room::new(name, address.user().into(), own.auto_join.unwrap_or(false)));
-        Ok(Arc::new(Line { account, room, bounds: Bounds::from(&settings.timeouts) }))
+        let room = Arc::new(AgentRoom::new(name, address.user().into(), own.auto_join.unwrap_or(false)));
+        Ok(Arc::new(MatrixTransport { account, room, timeouts: UpstreamTimeouts::from(&settings.timeouts) }))
     }
 
-    fn account(&self, settings: &Settings) -> Result<Arc<Account>, Vec<String>> {
-        let login = Login::load(settings)?;
+    fn get_or_create_account(&self, settings: &TransportConfig) -> Result<Arc<MatrixAccount>, Vec<String>> {
+        let login = MatrixLogin::load(settings)?;
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         accounts.retain(|(_, account)| account.strong_count() > 0);
-        let known = accounts.iter().find(|(known, _)| *known == login).and_then(|(_, account)| account.upgrade());
-        if let Some(known) = known {
+        let existing = accounts.iter().find(|(known, _)| *known == login).and_then(|(_, account)| account.upgrade());
+        if let Some(known) = existing {
             return Ok(known);
         }
-        let account = Arc::new(Account::new(login.api()?));
+        let account = Arc::new(MatrixAccount::new(login.api()?));
         accounts.push((login, Arc::downgrade(&account)));
         Ok(account)
     }
@@ -109,70 +115,71 @@ impl Matrix {
 
 /// The transport to one agent.
 #[derive(Debug)]
-struct Line {
-    account: Arc<Account>,
-    room: Arc<Room>,
-    bounds: Bounds,
+struct MatrixTransport {
+    account: Arc<MatrixAccount>,
+    room: Arc<AgentRoom>,
+    timeouts: UpstreamTimeouts,
 }
 
 #[async_trait::async_trait]
-impl Way for Line {
-    fn bounds(&self) -> &Bounds {
-        &self.bounds
+impl Transport for MatrixTransport {
+    fn timeouts(&self) -> &UpstreamTimeouts {
+        &self.timeouts
     }
 
-    async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
-        let until = deadline.min(Instant::now() + self.bounds.first_byte);
+    async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
+        let until = deadline.min(Instant::now() + self.timeouts.first_byte);
         // Whatever the call was waiting for, its deadline is reported as a timeout.
-        timeout_at(until, self.exchange(request, until)).await.unwrap_or_else(|_| Err(failure::too_late()))
+        timeout_at(until, self.send_and_wait(request, until)).await.unwrap_or_else(|_| Err(faults::timeout_fault()))
     }
 }
 
-impl Line {
-    async fn exchange(&self, mut request: Request<'_>, until: Instant) -> Result<Reply, Fault> {
-        let body = std::mem::replace(&mut request.body, super::Body::Empty);
-        let input = body.whole(MOST).await?;
+impl MatrixTransport {
+    async fn send_and_wait(&self, mut request: UpstreamCall<'_>, until: Instant) -> Result<UpstreamReply, Fault> {
+        let body = std::mem::replace(&mut request.body, super::RequestBody::Empty);
+        let input = body.collect(MAX_CONTENT_BYTES).await?;
         let token = uuid::Uuid::new_v4().simple().to_string();
-        let own = message::own(&request);
-        let envelope = Envelope {
+        let own = invocation_event::gateway_fields(&request);
+        let envelope = InvocationEvent {
             token: &token,
             operation: request.operation,
-            user: &self.room.user,
+            user: &self.room.agent_user,
             fields: [&own, request.headers],
         };
         let content = envelope.content(&input)?;
-        let repeated = message::transaction(&request, [self.room.name(), &*self.room.user], &input);
-        self.account.listen(until.min(Instant::now() + self.bounds.connect + SLACK)).await?;
-        let room = self.room.enter(&self.account, until).await?;
-        let (ticket, answer) = self.account.waiting.open(&token, &room, &self.room.user)?;
-        let event = self.say(&room, repeated.as_deref().unwrap_or(&token), &content, until).await?;
-        ticket.confirm(event);
-        if repeated.is_some() {
+        let transaction =
+            invocation_event::transaction_id(&request, [self.room.id_or_alias(), &*self.room.agent_user], &input);
+        self.account.ensure_receiving(until.min(Instant::now() + self.timeouts.connect + FIRST_SYNC_SLACK)).await?;
+        let room = self.room.ensure_access(&self.account, until).await?;
+        let (guard, answer) = self.account.pending.register(&token, &room, &self.room.agent_user)?;
+        let event = self.send_event(&room, transaction.as_deref().unwrap_or(&token), &content, until).await?;
+        guard.set_event(event);
+        if transaction.is_some() {
             // The agent may have replied to the first sending of a repeated call.
-            sync::page(&self.account, &room, &[]).await?;
+            sync::deliver_page(&self.account, &room, &[]).await?;
         }
-        let said = answer.await.map_err(|_| failure::too_late())??;
-        Ok(said.into())
+        let reply_content = answer.await.map_err(|_| faults::timeout_fault())??;
+        Ok(reply_content.into())
     }
 
     /// Sends the message. Sending again under the same transaction id creates no second event.
-    async fn say(&self, room: &str, transaction: &str, content: &[u8], until: Instant) -> Result<String, Fault> {
+    async fn send_event(&self, room: &str, transaction: &str, content: &[u8], until: Instant) -> Result<String, Fault> {
         let path = ["_matrix", "client", "v3", "rooms", room, "send", "m.room.message", transaction];
-        let ask = Ask { method: Method::PUT, path: &path, query: &[], body: Some(content) };
-        let reply = self.account.ask(ask, until).await?;
+        let ask = ApiRequest { method: Method::PUT, path: &path, query: &[], body: Some(content) };
+        let reply = self.account.send_with_retry(ask, until).await?;
         if reply.status != 200 {
-            self.room.forget().await;
-            return Err(failure::refused("sending a message", &reply));
+            self.room.invalidate_check().await;
+            return Err(faults::homeserver_fault("sending a message", &reply));
         }
-        let told: serde_json::Value =
-            serde_json::from_slice(&reply.body).map_err(|why| failure::garbled("sending a message", why))?;
-        let event = told.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
-        event.ok_or_else(|| failure::garbled("sending a message", "event_id is missing"))
+        let response: serde_json::Value = serde_json::from_slice(&reply.body)
+            .map_err(|why| faults::invalid_response_fault("sending a message", why))?;
+        let event = response.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
+        event.ok_or_else(|| faults::invalid_response_fault("sending a message", "event_id is missing"))
     }
 }
 
 /// The time that the first sync may take beyond connecting.
-const SLACK: Duration = Duration::from_secs(10);
+const FIRST_SYNC_SLACK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,19 @@
 //! The matching of messages with the calls they answer.
 
 use super::{
-    answer::{Message, Said},
-    waiting::Waiting,
+    pending_calls::PendingCalls,
+    reply_message::{ReplyContent, RoomMessage},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn message(relates: Value, own: Value) -> Message {
+fn message(relates: Value, own: Value) -> RoomMessage {
     let mut content = json!({"msgtype": "m.text", "body": "words", "m.relates_to": relates});
     if !own.is_null() {
         content["gatepost.answer"] = own;
     }
     let event = json!({"type": "m.room.message", "sender": "@bot:h", "event_id": "$x", "content": content});
-    Message::read(&event).unwrap()
+    RoomMessage::parse(&event).unwrap()
 }
 
 fn thread(root: &str, reply: &str, fallback: bool) -> Value {
@@ -34,10 +34,10 @@ fn r51_a_reply_in_a_thread_answers_one_call_and_not_the_thread_root_as_well() {
         (json!({"rel_type": "m.reference", "event_id": "$b"}), json!({"output": 1}), "b"),
         (Value::Null, json!({"call": "a", "output": 1}), "a"),
     ] {
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(PendingCalls::default());
         let open = |token: &str| {
-            let (ticket, hears) = waiting.open(token, "!r:h", "@bot:h").unwrap();
-            ticket.confirm(format!("${token}"));
+            let (ticket, hears) = waiting.register(token, "!r:h", "@bot:h").unwrap();
+            ticket.set_event(format!("${token}"));
             (ticket, hears)
         };
         let calls = [("a", open("a")), ("b", open("b"))];
@@ -45,7 +45,7 @@ fn r51_a_reply_in_a_thread_answers_one_call_and_not_the_thread_root_as_well() {
         for (token, (_ticket, mut hears)) in calls {
             let said = hears.try_recv();
             assert_eq!(said.is_ok(), token == answered, "{relates} {own}: {token}");
-            assert!(said.is_err() || matches!(said, Ok(Ok(Said::Output(_)))));
+            assert!(said.is_err() || matches!(said, Ok(Ok(ReplyContent::Output(_)))));
         }
     }
 }

@@ -2,116 +2,121 @@
 //! arrives on a conversation topic with an unguessable name (R110–R112, R115). Agents of one broker share a connection.
 //! A task is published once: if the connection is lost, the task's outcome is unknown, and the call is not retried.
 
-mod answer;
-mod desk;
-mod envelope;
-mod events;
-mod link;
-mod session;
-mod way;
+mod broker_connection;
+mod broker_session;
+mod pending_tasks;
+mod progress_events;
+mod reply_message;
+mod task_call;
+mod task_envelope;
 
 use super::{
-    Way,
-    settings::{Bounds, MqttLogin, Settings, Tls},
+    Transport,
+    config::{TransportConfig, UpstreamMqttConfig, UpstreamTimeouts, UpstreamTlsConfig},
 };
 use crate::{
     agent::{Agent, AgentId},
-    broker::Address,
+    mqtt_client::BrokerAddress,
     net::AddressPolicy,
-    unit::{SecretRef, Span},
+    values::{ConfigDuration, SecretRef},
 };
 use arc_swap::ArcSwap;
-use envelope::agent_of;
+use broker_connection::BrokerConnection;
 use http::Uri;
-use link::Link;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
+use task_call::MqttTransport;
+use task_envelope::agent_from_topic;
 use tokio::sync::watch;
-use way::Task;
 
 /// The key of a broker connection: agents with equal keys share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    address: Address,
+struct BrokerKey {
+    address: BrokerAddress,
     username: Option<SecretRef>,
     password: Option<SecretRef>,
-    tls: Option<Tls>,
+    tls: Option<UpstreamTlsConfig>,
     keep_alive: Duration,
     /// The timeout of each step of connecting.
-    patience: Duration,
+    connect_timeout: Duration,
 }
 
 /// The address policy in force, with notifications of changes.
 #[derive(Debug)]
-struct Policy {
-    now: ArcSwap<AddressPolicy>,
+struct PolicyWatch {
+    current: ArcSwap<AddressPolicy>,
     changed: watch::Sender<()>,
 }
 
 /// All connections to brokers. It outlives every configuration, and so do connections that an upstream set still uses.
 #[derive(Debug)]
-pub(super) struct Mqtt {
-    policy: Arc<Policy>,
-    links: Mutex<HashMap<Key, Weak<Link>>>,
+pub(super) struct MqttConnections {
+    policy: Arc<PolicyWatch>,
+    connections: Mutex<HashMap<BrokerKey, Weak<BrokerConnection>>>,
 }
 
-impl Mqtt {
+impl MqttConnections {
     pub(super) fn new(policy: Arc<AddressPolicy>) -> Arc<Self> {
-        let policy = Arc::new(Policy { now: ArcSwap::new(policy), changed: watch::channel(()).0 });
-        Arc::new(Self { policy, links: Mutex::default() })
+        let policy = Arc::new(PolicyWatch { current: ArcSwap::new(policy), changed: watch::channel(()).0 });
+        Arc::new(Self { policy, connections: Mutex::default() })
     }
 
     /// Replaces the address policy. Connections opened under the old one serve no further call.
     pub(super) fn set_policy(&self, policy: Arc<AddressPolicy>) {
-        self.policy.now.store(policy);
+        self.policy.current.store(policy);
         self.policy.changed.send_replace(());
     }
 
     /// Builds the transport to the agent whose input topic is the path of `at`. Connects at the first call.
-    pub(super) fn way(&self, at: &Uri, agent: &Agent, settings: &Settings) -> Result<Arc<dyn Way>, Vec<String>> {
+    pub(super) fn build_transport(
+        &self,
+        uri: &Uri,
+        agent: &Agent,
+        settings: &TransportConfig,
+    ) -> Result<Arc<dyn Transport>, Vec<String>> {
         let mut problems = problems(settings);
-        let address = address(at, settings).map_err(|why| problems.push(why)).ok();
-        let named = agent_of(at.path()).filter(|id| AgentId::fits(id));
-        if named.is_none() {
+        let address = broker_address(uri, settings).map_err(|why| problems.push(why)).ok();
+        let agent_id = agent_from_topic(uri.path()).filter(|id| AgentId::is_valid(id));
+        if agent_id.is_none() {
             // R107, R108: a message on another topic would not be a task, and could be something else.
             problems
                 .push("endpoint: does not end with the input topic of an agent (/control/agents/id/input)".to_owned());
         }
-        let (Some(address), Some(named), true) = (address, named, problems.is_empty()) else { return Err(problems) };
-        let bounds = Bounds::from(&settings.timeouts);
+        let (Some(address), Some(named), true) = (address, agent_id, problems.is_empty()) else { return Err(problems) };
+        let timeouts = UpstreamTimeouts::from(&settings.timeouts);
         let login = settings.mqtt.clone();
-        let key = Key {
-            tls: address.secure.then(|| settings.tls.clone()),
+        let key = BrokerKey {
+            tls: address.tls.then(|| settings.tls.clone()),
             address,
             username: login.username,
             password: login.password,
-            keep_alive: login.keep_alive.unwrap_or(KEEP_ALIVE).get(),
-            patience: bounds.connect,
+            keep_alive: login.keep_alive.unwrap_or(DEFAULT_KEEP_ALIVE).get(),
+            connect_timeout: timeouts.connect,
         };
-        Ok(Arc::new(Task::new(named, agent, (self.link(key), bounds))))
+        Ok(Arc::new(MqttTransport::new(named, agent, (self.get_or_create_connection(key), timeouts))))
     }
 
-    fn link(&self, key: Key) -> Arc<Link> {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|_, link| link.strong_count() > 0);
-        if let Some(link) = links.get(&key).and_then(Weak::upgrade) {
+    fn get_or_create_connection(&self, key: BrokerKey) -> Arc<BrokerConnection> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|_, connection| connection.strong_count() > 0);
+        if let Some(link) = connections.get(&key).and_then(Weak::upgrade) {
             return link;
         }
-        let link = Arc::new(Link::new(key.clone(), Arc::clone(&self.policy)));
-        links.insert(key, Arc::downgrade(&link));
+        let link = Arc::new(BrokerConnection::new(key.clone(), Arc::clone(&self.policy)));
+        connections.insert(key, Arc::downgrade(&link));
         link
     }
 }
 
 /// The default keep-alive interval, after which an idle connection is probed with a ping.
-const KEEP_ALIVE: Span = Span::secs(30);
+const DEFAULT_KEEP_ALIVE: ConfigDuration = ConfigDuration::from_secs(30);
 
 /// Returns the values of `settings` that cannot be used, for any agent. Reads the secrets that are named.
-pub(super) fn problems(settings: &Settings) -> Vec<String> {
-    let MqttLogin { username, password, keep_alive } = &settings.mqtt;
+pub(super) fn problems(settings: &TransportConfig) -> Vec<String> {
+    let UpstreamMqttConfig { username, password, keep_alive } = &settings.mqtt;
     let mut problems = Vec::new();
     if password.is_some() && username.is_none() {
         problems.push("mqtt.password: needs mqtt.username".to_owned());
@@ -120,17 +125,19 @@ pub(super) fn problems(settings: &Settings) -> Vec<String> {
         let unusable = secret.as_ref().and_then(|secret| secret.load().err());
         problems.extend(unusable.map(|why| format!("mqtt.{name}: {why}")));
     }
-    if let Some(span) = keep_alive.filter(|span| !(Span::secs(1)..=Span::secs(600)).contains(span)) {
+    if let Some(span) =
+        keep_alive.filter(|span| !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(600)).contains(span))
+    {
         problems.push(format!("mqtt.keep_alive: is {span} (must be 1s to 10m)"));
     }
     problems
 }
 
 /// Returns the broker's address. Plain text beyond this machine is refused unless the configuration allows it.
-fn address(at: &Uri, settings: &Settings) -> Result<Address, String> {
-    let host = at.host().ok_or("endpoint: cannot be called (it has no host)")?;
-    let address = Address::new(at.scheme_str() == Some("mqtts"), host, at.port_u16());
-    match address.secure || address.is_this_machine() || settings.allow_plaintext == Some(true) {
+fn broker_address(uri: &Uri, settings: &TransportConfig) -> Result<BrokerAddress, String> {
+    let host = uri.host().ok_or("endpoint: cannot be called (it has no host)")?;
+    let address = BrokerAddress::new(uri.scheme_str() == Some("mqtts"), host, uri.port_u16());
+    match address.tls || address.is_loopback() || settings.allow_plaintext == Some(true) {
         true => Ok(address),
         false => {
             Err("endpoint: is plain mqtt beyond this machine (use mqtts, or set insecure_plaintext: true)".to_owned())

@@ -1,17 +1,17 @@
 //! The upstream client against well-behaved and misbehaving agents, all on loopback, most of them written byte by byte.
 
-mod broken;
-mod ends;
-mod fields;
-mod reuse;
-mod secure;
-mod streams;
-mod targets;
-mod trunks;
+mod breakers_and_failover;
+mod connection_reuse;
+mod header_filtering;
+mod http2_upstream;
+mod misbehaving_agents;
+mod streaming;
+mod upstream_config;
+mod upstream_tls;
 
 use super::*;
 use crate::agent::Agent;
-use crate::unit::Span;
+use crate::values::ConfigDuration;
 use ::http::{HeaderName, HeaderValue};
 use bytes::Bytes;
 use serde_json::json;
@@ -28,13 +28,13 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-struct Admitted {
-    route: Route,
+struct TestAdmission {
+    route: UpstreamSet,
     deadline: Instant,
 }
 
-impl Admission for Admitted {
-    fn route(&self) -> &Route {
+impl Admission for TestAdmission {
+    fn upstream_set(&self) -> &UpstreamSet {
         &self.route
     }
 
@@ -44,15 +44,15 @@ impl Admission for Admitted {
 }
 
 /// Timeouts short enough for tests.
-fn quick() -> Settings {
-    let span = |millis| Some(Span::millis(millis));
-    let timeouts = Timeouts { connect: span(1_000), first_byte: span(250), idle: span(250), total: span(3_000) };
-    Settings { timeouts, ..Settings::default() }
+fn short_timeouts() -> TransportConfig {
+    let span = |millis| Some(ConfigDuration::from_millis(millis));
+    let timeouts = TimeoutConfig { connect: span(1_000), first_byte: span(250), idle: span(250), total: span(3_000) };
+    TransportConfig { timeouts, ..TransportConfig::default() }
 }
 
-fn transport() -> Transport {
+fn transport() -> UpstreamClient {
     let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-    Transport::new(Arc::new(policy.with_sockets(vec!["*".parse().unwrap()])))
+    UpstreamClient::new(Arc::new(policy.with_unix_sockets(vec!["*".parse().unwrap()])))
 }
 
 fn agent(endpoint: &str) -> Agent {
@@ -60,51 +60,52 @@ fn agent(endpoint: &str) -> Agent {
 }
 
 /// An upstream client, and the upstream of one agent.
-struct Reach {
-    transport: Transport,
-    route: Route,
+struct TestUpstream {
+    client: UpstreamClient,
+    upstream_set: UpstreamSet,
 }
 
-impl Reach {
-    fn new(endpoint: &str, settings: &Settings) -> Self {
-        Self::through(transport(), endpoint, settings)
+impl TestUpstream {
+    fn new(endpoint: &str, settings: &TransportConfig) -> Self {
+        Self::with_client(transport(), endpoint, settings)
     }
 
-    fn through(transport: Transport, endpoint: &str, settings: &Settings) -> Self {
-        let route = transport.route(&agent(endpoint), settings).unwrap();
-        Self { transport, route }
+    fn with_client(transport: UpstreamClient, endpoint: &str, settings: &TransportConfig) -> Self {
+        let route = transport.compile_upstream_set(&agent(endpoint), settings).unwrap();
+        Self { client: transport, upstream_set: route }
     }
 
     fn at(address: SocketAddr) -> Self {
-        Self::new(&format!("http://{address}/run"), &quick())
+        Self::new(&format!("http://{address}/run"), &short_timeouts())
     }
 
-    async fn send(&self, method: Method, headers: &HeaderMap, body: Body) -> Result<Reply, Fault> {
-        let deadline = Instant::now() + self.route.bounds().total;
-        let admitted = Admitted { route: self.route.clone(), deadline };
-        let passage = Passage::default();
+    async fn send(&self, method: Method, headers: &HeaderMap, body: RequestBody) -> Result<UpstreamReply, Fault> {
+        let deadline = Instant::now() + self.upstream_set.timeouts().total;
+        let admitted = TestAdmission { route: self.upstream_set.clone(), deadline };
+        let passage = HeaderMutations::default();
         let (id, operation, instruction) = ("c", "", None);
-        let request = Request { id, operation, method, path: None, headers, body, passage, instruction };
-        self.transport.call(&admitted, request).await
+        let request =
+            UpstreamCall { id, operation, method, path: None, headers, body, header_mutations: passage, instruction };
+        self.client.call(&admitted, request).await
     }
 
-    async fn post(&self) -> Result<Reply, Fault> {
+    async fn post(&self) -> Result<UpstreamReply, Fault> {
         self.send(Method::POST, &HeaderMap::new(), Bytes::from_static(b"{\"a\":1}").into()).await
     }
 
-    async fn get(&self) -> Result<Reply, Fault> {
-        self.send(Method::GET, &HeaderMap::new(), Body::Empty).await
+    async fn get(&self) -> Result<UpstreamReply, Fault> {
+        self.send(Method::GET, &HeaderMap::new(), RequestBody::Empty).await
     }
 }
 
-async fn whole(reply: Result<Reply, Fault>) -> Result<Bytes, Fault> {
-    let beginning = reply?.body.beginning(16 << 20).await?;
+async fn read_body(reply: Result<UpstreamReply, Fault>) -> Result<Bytes, Fault> {
+    let beginning = reply?.body.peek(16 << 20).await?;
     assert!(beginning.complete);
     Ok(beginning.bytes)
 }
 
 /// Starts an agent that runs `serve` for every connection; `serve` receives the number of connections before it.
-async fn raw<F, W>(serve: F) -> (SocketAddr, Arc<AtomicUsize>)
+async fn start_agent<F, W>(serve: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(TcpStream, usize) -> W + Send + Sync + 'static,
     W: Future<Output = std::io::Result<()>> + Send + 'static,
@@ -122,12 +123,12 @@ where
 }
 
 /// Starts an agent that reads a request, sends `answer`, and then closes or waits.
-async fn says(answer: impl Into<Vec<u8>>, close: bool) -> SocketAddr {
+async fn start_answering_agent(answer: impl Into<Vec<u8>>, close: bool) -> SocketAddr {
     let answer: Arc<[u8]> = answer.into().into();
     let serve = move |mut stream: TcpStream, _| {
         let answer = Arc::clone(&answer);
         async move {
-            request(&mut stream).await?;
+            read_request(&mut stream).await?;
             stream.write_all(&answer).await?;
             if !close {
                 std::future::pending::<()>().await;
@@ -135,11 +136,11 @@ async fn says(answer: impl Into<Vec<u8>>, close: bool) -> SocketAddr {
             Ok(())
         }
     };
-    raw(serve).await.0
+    start_agent(serve).await.0
 }
 
 /// Reads one request with its body, as text.
-async fn request(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -165,17 +166,17 @@ async fn request(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Strin
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 
 #[track_caller]
-fn is_fault(result: Result<impl std::fmt::Debug, Fault>, status: u16, code: &str) -> String {
+fn assert_fault(result: Result<impl std::fmt::Debug, Fault>, status: u16, code: &str) -> String {
     let fault = result.expect_err("a fault");
     assert_eq!((fault.http_status(), fault.code().row().name), (status, code), "{fault}");
     assert!(!fault.message().contains("127.0.0.1"), "{fault}");
-    fault.internal().expect("a detail for the log").to_owned()
+    fault.detail().expect("a detail for the log").to_owned()
 }
 
 /// Runs the pool's sweep until no connection is kept.
-async fn swept(transport: &Transport) {
+async fn sweep_until_idle(transport: &UpstreamClient) {
     let deadline = Instant::now() + Duration::from_secs(5);
-    while transport.idle() > 0 {
+    while transport.idle_connections() > 0 {
         assert!(Instant::now() < deadline, "idle connections are never closed");
         transport.http.sweep().await;
     }

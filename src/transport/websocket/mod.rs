@@ -2,30 +2,30 @@
 //! uses a WebSocket gets a connection to the agent's WebSocket. The handshake is HTTP's, and so are addresses, TLS and
 //! credentials. A connection serves one call only, so that a late message cannot reach another call.
 
-mod answer;
-mod ask;
-mod leg;
-mod lost;
-mod settings;
+mod close_reason;
+mod config;
+mod reply_message;
+mod request_message;
+mod websocket_connection;
 
-pub use leg::{Came, Io, Leg, LegBounds};
-pub use lost::{Lost, Peer};
-use settings::Pick;
-pub use settings::{Frames, UpstreamWebSocketConfig};
+pub use close_reason::{WebSocketError, WebSocketPeer};
+use config::DocumentSelection;
+pub use config::{MessageFraming, UpstreamWebSocketConfig};
+pub use websocket_connection::{WebSocketConnection, WebSocketEvent, WebSocketIo, WebSocketLimits};
 
 use super::{
-    Bounds, Reply, ReplyBody, Request, Way,
-    http::{Http, Offer, Switched, Target},
+    ReplyBody, Transport, UpstreamCall, UpstreamReply, UpstreamTimeouts,
+    http::{HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest},
 };
 use crate::{
     agent::Agent,
     fault::{Code, Fault},
 };
 use ::http::{HeaderMap, HeaderValue, StatusCode, header};
-use answer::{Answers, Part, is_failure};
-use ask::Wants;
 use bytes::Bytes;
-use settings::Manner;
+use config::WebSocketOptions;
+use reply_message::{ReplyPart, ReplyReader, is_error_object};
+use request_message::ReplyFormat;
 use std::{collections::HashSet, fmt, sync::Arc};
 use tokio::{
     sync::mpsc,
@@ -33,190 +33,215 @@ use tokio::{
 };
 
 /// The maximum number of chunks queued for the caller.
-const QUEUE: usize = 4;
+const MAX_QUEUED_CHUNKS: usize = 4;
 
 /// The outcome of opening an agent's WebSocket.
 #[derive(Debug)]
-pub enum Opened {
+pub enum WebSocketOutcome {
     /// The WebSocket is open.
-    Socket(Box<Socket>),
+    Open(Box<UpstreamWebSocket>),
     /// The agent refused the handshake with an ordinary reply.
-    Refused(Reply),
+    Refused(UpstreamReply),
 }
 
 /// An agent's WebSocket, for a caller that uses a WebSocket.
 #[derive(Debug)]
-pub struct Socket {
+pub struct UpstreamWebSocket {
     /// The connection.
-    pub leg: Leg,
+    pub connection: WebSocketConnection,
     /// The subprotocol that the agent chose.
-    pub protocol: Option<HeaderValue>,
+    pub subprotocol: Option<HeaderValue>,
     /// The framing of messages.
-    pub frames: Frames,
+    pub framing: MessageFraming,
     /// Whether the caller's messages are validated; `None` validates them where there is a schema.
-    pub check: Option<bool>,
+    pub validate: Option<bool>,
 }
 
 /// The transport to one agent.
-pub(super) struct AgentSocket {
-    http: Arc<Http>,
-    target: Arc<Target>,
-    manner: Manner,
+pub(super) struct WebSocketTransport {
+    http: Arc<HttpUpstreamClient>,
+    target: Arc<HttpTarget>,
+    options: WebSocketOptions,
     /// Operations whose output schema declares a member `error`: there it is data.
-    declare_error: HashSet<Box<str>>,
+    operations_with_error_output: HashSet<Box<str>>,
 }
 
-pub(super) fn way(http: &Arc<Http>, agent: &Agent, settings: &super::Settings) -> Result<Arc<dyn Way>, Vec<String>> {
-    let target = http.target(agent, settings)?;
+pub(super) fn build_transport(
+    http: &Arc<HttpUpstreamClient>,
+    agent: &Agent,
+    settings: &super::TransportConfig,
+) -> Result<Arc<dyn Transport>, Vec<String>> {
+    let target = http.build_target(agent, settings)?;
     let declaring = agent.operations.iter().filter(|operation| operation.declares_error());
-    let declare_error = declaring.map(|operation| (&*operation.name).into()).collect();
-    Ok(Arc::new(AgentSocket {
+    let operations_with_error_output = declaring.map(|operation| (&*operation.name).into()).collect();
+    Ok(Arc::new(WebSocketTransport {
         http: Arc::clone(http),
         target,
-        manner: Manner::from(&settings.websocket),
-        declare_error,
+        options: WebSocketOptions::from(&settings.websocket),
+        operations_with_error_output,
     }))
 }
 
-impl fmt::Debug for AgentSocket {
+impl fmt::Debug for WebSocketTransport {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("WebSocket").field("target", &self.target).field("manner", &self.manner).finish_non_exhaustive()
+        to.debug_struct("WebSocket")
+            .field("target", &self.target)
+            .field("manner", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
 #[async_trait::async_trait]
-impl Way for AgentSocket {
-    fn bounds(&self) -> &Bounds {
-        self.target.bounds()
+impl Transport for WebSocketTransport {
+    fn timeouts(&self) -> &UpstreamTimeouts {
+        self.target.timeouts()
     }
 
-    async fn reaches(&self) -> bool {
-        self.http.reaches(&self.target).await
+    async fn is_reachable(&self) -> bool {
+        self.http.is_reachable(&self.target).await
     }
 
-    async fn call(&self, request: Request<'_>, deadline: Instant) -> Result<Reply, Fault> {
-        let Request { id, operation, headers, body, passage, .. } = request;
-        let late = |_| Fault::new(Code::Timeout, "The request body did not arrive in time").status(408);
-        let input = timeout_at(deadline, body.whole(self.manner.max_message)).await.map_err(late)??;
-        let message = ask::message(self.manner.frames, (id, operation), &input)?;
-        let wants = Wants::of(headers, &input);
-        let offer = Offer { headers, passage, protocols: None, lasting: false };
-        let mut leg = match self.http.switch(&self.target, offer, deadline).await? {
-            Switched::Refused(reply) => return Ok(reply),
-            Switched::Open(io, _) => self.leg(io).await,
+    async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
+        let UpstreamCall { id, operation, headers, body, header_mutations, .. } = request;
+        let late = |_| Fault::new(Code::Timeout, "The request body did not arrive in time").with_status(408);
+        let input = timeout_at(deadline, body.collect(self.options.max_message)).await.map_err(late)??;
+        let message = request_message::build_message(self.options.framing, (id, operation), &input)?;
+        let wants = ReplyFormat::negotiate(headers, &input);
+        let offer = UpgradeRequest { headers, header_mutations, subprotocols: None, outlives_call: false };
+        let mut leg = match self.http.upgrade_to_websocket(&self.target, offer, deadline).await? {
+            UpgradeOutcome::Refused(reply) => return Ok(reply),
+            UpgradeOutcome::Upgraded(io, _) => self.open_connection(io).await,
         };
-        leg.text(message);
-        leg.flush().await.map_err(|lost| lost.fault())?;
-        let answers = Answers::new(leg, self.manner.clone(), (id, *self.bounds(), deadline));
+        leg.queue_text(message);
+        leg.flush().await.map_err(|lost| lost.to_fault())?;
+        let answers = ReplyReader::new(leg, self.options.clone(), (id, *self.timeouts(), deadline));
         match wants {
-            Wants::Document => self.document(answers).await,
-            wants => self.stream(answers, wants, operation).await,
+            ReplyFormat::Document => self.read_document(answers).await,
+            wants => self.stream_messages(answers, wants, operation).await,
         }
     }
 
-    fn has_socket(&self) -> bool {
+    fn has_websocket(&self) -> bool {
         true
     }
 
-    async fn socket(&self, request: Request<'_>, deadline: Instant) -> Option<Result<Opened, Fault>> {
-        let Request { headers, passage, .. } = request;
-        let protocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
-        let offer = Offer { headers, passage, protocols, lasting: true };
-        let switched = self.http.switch(&self.target, offer, deadline).await;
+    async fn open_websocket(
+        &self,
+        request: UpstreamCall<'_>,
+        deadline: Instant,
+    ) -> Option<Result<WebSocketOutcome, Fault>> {
+        let UpstreamCall { headers, header_mutations, .. } = request;
+        let subprotocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
+        let offer = UpgradeRequest { headers, header_mutations, subprotocols, outlives_call: true };
+        let switched = self.http.upgrade_to_websocket(&self.target, offer, deadline).await;
         Some(match switched {
             Err(fault) => Err(fault),
-            Ok(Switched::Refused(reply)) => Ok(Opened::Refused(reply)),
-            Ok(Switched::Open(io, protocol)) => Ok(Opened::Socket(Box::new(Socket {
-                leg: self.leg(io).await,
-                protocol,
-                frames: self.manner.frames,
-                check: self.manner.check,
+            Ok(UpgradeOutcome::Refused(reply)) => Ok(WebSocketOutcome::Refused(reply)),
+            Ok(UpgradeOutcome::Upgraded(io, subprotocol)) => Ok(WebSocketOutcome::Open(Box::new(UpstreamWebSocket {
+                connection: self.open_connection(io).await,
+                subprotocol,
+                framing: self.options.framing,
+                validate: self.options.validate,
             }))),
         })
     }
 }
 
-impl AgentSocket {
-    async fn leg(&self, io: Box<dyn Io>) -> Leg {
-        let Manner { max_message, ping, pong, .. } = self.manner;
-        let bounds = LegBounds { max_message, ping, pong, write: self.bounds().idle };
-        Leg::new(io, Peer::Agent, Vec::new(), bounds).await
+impl WebSocketTransport {
+    async fn open_connection(&self, io: Box<dyn WebSocketIo>) -> WebSocketConnection {
+        let WebSocketOptions { max_message, ping_interval: ping, pong_timeout: pong, .. } = self.options;
+        let bounds = WebSocketLimits {
+            max_message,
+            ping_interval: ping,
+            pong_timeout: pong,
+            write_timeout: self.timeouts().idle,
+        };
+        WebSocketConnection::new(io, WebSocketPeer::Agent, Vec::new(), bounds).await
     }
 
     /// Reads one document, by the framing: the only message, a line, or the response.
-    async fn document(&self, mut answers: Answers) -> Result<Reply, Fault> {
-        let last = self.manner.document == Pick::Last;
+    async fn read_document(&self, mut reader: ReplyReader) -> Result<UpstreamReply, Fault> {
+        let last = self.options.document == DocumentSelection::Last;
         let mut kept = None;
         let reply = loop {
-            match answers.part().await? {
+            match reader.next_part().await? {
                 // A notification is not a reply.
-                Part::One(Some(_), _) => {}
-                Part::One(None, line) if last => kept = Some(line),
-                Part::One(None, line) | Part::Last(line) => break reply(StatusCode::OK, Wants::Document, line.into()),
-                Part::Failure(status, told) => break reply(status, Wants::Document, told.into()),
-                Part::End => break reply(StatusCode::OK, Wants::Document, kept.ok_or_else(unanswered)?.into()),
+                ReplyPart::Item(Some(_), _) => {}
+                ReplyPart::Item(None, line) if last => kept = Some(line),
+                ReplyPart::Item(None, line) | ReplyPart::Last(line) => {
+                    break build_reply(StatusCode::OK, ReplyFormat::Document, line.into());
+                }
+                ReplyPart::Failure(status, body) => break build_reply(status, ReplyFormat::Document, body.into()),
+                ReplyPart::End => {
+                    break build_reply(StatusCode::OK, ReplyFormat::Document, kept.ok_or_else(no_reply_fault)?.into());
+                }
             }
-            if answers.is_too_much() {
+            if reader.is_over_message_limit() {
                 return Err(Fault::new(Code::AgentError, "The agent sent too many messages without a reply"));
             }
         };
         // The agent is told that the reply is complete; the call does not wait for the closing handshake.
-        tokio::spawn(answers.leg.end(Some((1000, ""))));
+        tokio::spawn(reader.connection.close(Some((1000, ""))));
         Ok(reply)
     }
 
     /// Streams every message as it arrives. Awaits the first one, because a failure is then a reply of its own.
-    async fn stream(&self, mut answers: Answers, wants: Wants, operation: &str) -> Result<Reply, Fault> {
-        let declares_error = self.declare_error.contains(operation);
-        let first = match answers.part().await? {
-            Part::Failure(status, told) => return Ok(reply(status, Wants::Document, told.into())),
-            Part::End => return Err(unanswered()),
-            Part::One(_, part) | Part::Last(part) if !declares_error && is_failure(&part) => {
-                return Ok(reply(StatusCode::OK, Wants::Document, part.into()));
+    async fn stream_messages(
+        &self,
+        mut reader: ReplyReader,
+        format: ReplyFormat,
+        operation: &str,
+    ) -> Result<UpstreamReply, Fault> {
+        let declares_error = self.operations_with_error_output.contains(operation);
+        let first = match reader.next_part().await? {
+            ReplyPart::Failure(status, error) => return Ok(build_reply(status, ReplyFormat::Document, error.into())),
+            ReplyPart::End => return Err(no_reply_fault()),
+            ReplyPart::Item(_, part) | ReplyPart::Last(part) if !declares_error && is_error_object(&part) => {
+                return Ok(build_reply(StatusCode::OK, ReplyFormat::Document, part.into()));
             }
             first => first,
         };
-        let (pieces, body) = mpsc::channel(QUEUE);
-        let pump = Pump { answers, wants, declares_error, pieces };
+        let (chunks, body) = mpsc::channel(MAX_QUEUED_CHUNKS);
+        let pump = MessagePump { reader, format, declares_error, chunks };
         tokio::spawn(pump.run(first));
-        Ok(reply(StatusCode::OK, wants, ReplyBody::pieces(body)))
+        Ok(build_reply(StatusCode::OK, format, ReplyBody::from_channel(body)))
     }
 }
 
-fn unanswered() -> Fault {
+fn no_reply_fault() -> Fault {
     Fault::new(Code::AgentError, "The agent closed the connection without a reply")
 }
 
-fn reply(status: StatusCode, form: Wants, body: ReplyBody) -> Reply {
+fn build_reply(status: StatusCode, format: ReplyFormat, body: ReplyBody) -> UpstreamReply {
     let mut headers = HeaderMap::with_capacity(1);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form.media()));
-    Reply { status, headers, body }
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
+    UpstreamReply { status, headers, body }
 }
 
 /// Forwards messages at the caller's pace, until the reply ends, its time is over, or the caller leaves.
-struct Pump {
-    answers: Answers,
-    wants: Wants,
+struct MessagePump {
+    reader: ReplyReader,
+    format: ReplyFormat,
     declares_error: bool,
-    pieces: Pieces,
+    chunks: ChunkSender,
 }
 
-impl Pump {
-    async fn run(mut self, first: Part) {
+impl MessagePump {
+    async fn run(mut self, first: ReplyPart) {
         let mut next = Ok(first);
-        let farewell = loop {
+        let close_frame = loop {
             let (name, data, last) = match next {
-                Ok(Part::One(name, data)) => (name, data, false),
-                Ok(Part::Last(data)) => (None, data, true),
-                Ok(Part::End) => break (1000, ""),
-                Ok(Part::Failure(_, told)) => break fail(&self.pieces, failed(&told)).await,
-                Err(fault) => break fail(&self.pieces, fault).await,
+                Ok(ReplyPart::Item(name, data)) => (name, data, false),
+                Ok(ReplyPart::Last(data)) => (None, data, true),
+                Ok(ReplyPart::End) => break (1000, ""),
+                Ok(ReplyPart::Failure(_, told)) => break send_fault(&self.chunks, agent_failed_fault(&told)).await,
+                Err(fault) => break send_fault(&self.chunks, fault).await,
             };
-            if !self.declares_error && is_failure(&data) {
-                break fail(&self.pieces, failed(&data)).await;
+            if !self.declares_error && is_error_object(&data) {
+                break send_fault(&self.chunks, agent_failed_fault(&data)).await;
             }
-            let piece = piece(self.wants, name.as_deref(), &data);
-            if self.pieces.send(Ok(piece)).await.is_err() {
+            let piece = encode_message(self.format, name.as_deref(), &data);
+            if self.chunks.send(Ok(piece)).await.is_err() {
                 break (1001, "");
             }
             if last {
@@ -224,33 +249,33 @@ impl Pump {
             }
             next = tokio::select! {
                 biased;
-                () = self.pieces.closed() => break (1001, ""),
-                part = self.answers.part() => part,
+                () = self.chunks.closed() => break (1001, ""),
+                part = self.reader.next_part() => part,
             };
         };
-        drop(self.pieces);
-        self.answers.leg.end(Some(farewell)).await;
+        drop(self.chunks);
+        self.reader.connection.close(Some(close_frame)).await;
     }
 }
 
-type Pieces = mpsc::Sender<Result<Bytes, Fault>>;
+type ChunkSender = mpsc::Sender<Result<Bytes, Fault>>;
 
-async fn fail(pieces: &Pieces, fault: Fault) -> (u16, &'static str) {
+async fn send_fault(chunks: &ChunkSender, fault: Fault) -> (u16, &'static str) {
     // A caller that has left needs no reason.
-    drop(pieces.send(Err(fault)).await);
+    drop(chunks.send(Err(fault)).await);
     (1000, "")
 }
 
 /// The fault of a failure within a stream; the agent's words go to the log (R41).
-fn failed(told: &[u8]) -> Fault {
-    let told: String = String::from_utf8_lossy(told).chars().take(2048).collect();
-    Fault::new(Code::AgentError, "The agent failed").detail(told)
+fn agent_failed_fault(error: &[u8]) -> Fault {
+    let told: String = String::from_utf8_lossy(error).chars().take(2048).collect();
+    Fault::new(Code::AgentError, "The agent failed").with_detail(told)
 }
 
 /// Encodes a message in the caller's format.
-fn piece(wants: Wants, name: Option<&str>, data: &[u8]) -> Bytes {
+fn encode_message(format: ReplyFormat, name: Option<&str>, data: &[u8]) -> Bytes {
     let text = String::from_utf8_lossy(data);
-    if wants == Wants::Lines {
+    if format == ReplyFormat::Lines {
         return Bytes::from(format!("{}\n", text.replace(['\r', '\n'], " ")));
     }
     let mut event = String::with_capacity(text.len() + 32);

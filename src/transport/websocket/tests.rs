@@ -1,13 +1,13 @@
 //! Messages, reply formats and the parsing of replies, without a network.
 
 use super::{
-    answer::{Answers, Part, is_failure},
-    ask::{Wants, message},
-    leg::{Leg, LegBounds},
-    lost::Peer,
-    settings::{Frames, Manner, UpstreamWebSocketConfig},
+    close_reason::WebSocketPeer,
+    config::{MessageFraming, UpstreamWebSocketConfig, WebSocketOptions},
+    reply_message::{ReplyPart, ReplyReader, is_error_object},
+    request_message::{ReplyFormat, build_message},
+    websocket_connection::{WebSocketConnection, WebSocketLimits},
 };
-use crate::transport::{Bounds, Timeouts};
+use crate::transport::{TimeoutConfig, UpstreamTimeouts};
 use ::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
 use futures_util::SinkExt;
@@ -27,51 +27,51 @@ fn accept(value: &str) -> HeaderMap {
 #[test]
 fn r80_the_reply_format_is_what_accept_prefers() {
     for (value, wants) in [
-        ("application/json", Wants::Document),
-        ("*/*", Wants::Document),
-        ("text/event-stream", Wants::Events),
-        ("application/x-ndjson", Wants::Lines),
-        ("application/jsonl", Wants::Lines),
-        ("application/json, text/event-stream", Wants::Document),
-        ("application/json;q=0.5, text/event-stream", Wants::Events),
-        ("text/event-stream;q=0.5, application/x-ndjson;q=0.9, */*;q=0.1", Wants::Lines),
-        ("text/html", Wants::Document),
-        ("text/*", Wants::Events),
-        ("application/json;q=x, text/event-stream;q=0.1", Wants::Events),
+        ("application/json", ReplyFormat::Document),
+        ("*/*", ReplyFormat::Document),
+        ("text/event-stream", ReplyFormat::Events),
+        ("application/x-ndjson", ReplyFormat::Lines),
+        ("application/jsonl", ReplyFormat::Lines),
+        ("application/json, text/event-stream", ReplyFormat::Document),
+        ("application/json;q=0.5, text/event-stream", ReplyFormat::Events),
+        ("text/event-stream;q=0.5, application/x-ndjson;q=0.9, */*;q=0.1", ReplyFormat::Lines),
+        ("text/html", ReplyFormat::Document),
+        ("text/*", ReplyFormat::Events),
+        ("application/json;q=x, text/event-stream;q=0.1", ReplyFormat::Events),
     ] {
-        assert_eq!(Wants::of(&accept(value), b"{}"), wants, "{value}");
+        assert_eq!(ReplyFormat::negotiate(&accept(value), b"{}"), wants, "{value}");
     }
-    assert_eq!(Wants::of(&HeaderMap::new(), b"{\"stream\": true}"), Wants::Lines);
-    assert_eq!(Wants::of(&accept("application/json"), b"{\"stream\": true}"), Wants::Document);
-    assert_eq!(Wants::of(&HeaderMap::new(), b"{\"stream\": \"true\"}"), Wants::Document);
+    assert_eq!(ReplyFormat::negotiate(&HeaderMap::new(), b"{\"stream\": true}"), ReplyFormat::Lines);
+    assert_eq!(ReplyFormat::negotiate(&accept("application/json"), b"{\"stream\": true}"), ReplyFormat::Document);
+    assert_eq!(ReplyFormat::negotiate(&HeaderMap::new(), b"{\"stream\": \"true\"}"), ReplyFormat::Document);
 }
 
 #[test]
 fn r92_an_input_is_written_in_the_agents_framing() {
-    let sent = |frames, input: &str| message(frames, ("r1", "op"), &Bytes::from(input.to_owned()));
-    assert_eq!(sent(Frames::Bare, " {\"a\": 1}\n").unwrap(), "{\"a\": 1}");
-    assert_eq!(sent(Frames::Bare, "").unwrap(), "{}");
-    assert_eq!(sent(Frames::Ndjson, "{\r\n\"a\":\n1}").unwrap(), "{  \"a\": 1}\n");
+    let sent = |frames, input: &str| build_message(frames, ("r1", "op"), &Bytes::from(input.to_owned()));
+    assert_eq!(sent(MessageFraming::Bare, " {\"a\": 1}\n").unwrap(), "{\"a\": 1}");
+    assert_eq!(sent(MessageFraming::Bare, "").unwrap(), "{}");
+    assert_eq!(sent(MessageFraming::Ndjson, "{\r\n\"a\":\n1}").unwrap(), "{  \"a\": 1}\n");
     let rpc = |params: &str| format!("{{\"jsonrpc\":\"2.0\",\"id\":\"r1\",\"method\":\"op\",\"params\":{params}}}");
     assert_eq!(
-        sent(Frames::JsonRpc, "{\"a\":1.000000000000000000001}").unwrap(),
+        sent(MessageFraming::JsonRpc, "{\"a\":1.000000000000000000001}").unwrap(),
         rpc("{\"a\":1.000000000000000000001}")
     );
-    assert_eq!(sent(Frames::JsonRpc, "7").unwrap(), rpc("[7]"));
-    assert!(sent(Frames::Ndjson, "{\"a\":").is_err() && sent(Frames::JsonRpc, "{} {}").is_err());
-    assert!(message(Frames::Bare, ("r1", ""), &Bytes::from_static(&[0xff])).is_err());
+    assert_eq!(sent(MessageFraming::JsonRpc, "7").unwrap(), rpc("[7]"));
+    assert!(sent(MessageFraming::Ndjson, "{\"a\":").is_err() && sent(MessageFraming::JsonRpc, "{} {}").is_err());
+    assert!(build_message(MessageFraming::Bare, ("r1", ""), &Bytes::from_static(&[0xff])).is_err());
 }
 
 #[test]
 fn r40_a_failure_in_a_stream_is_distinguished_from_a_result_that_mentions_errors() {
-    assert!(is_failure(b"{\"error\":{\"message\":\"x\"},\"id\":1}") && is_failure(b"{\"error\":\"x\"}"));
+    assert!(is_error_object(b"{\"error\":{\"message\":\"x\"},\"id\":1}") && is_error_object(b"{\"error\":\"x\"}"));
     for result in ["{\"error\":null}", "{\"error\":\"x\",\"answer\":1}", "{\"error\":\"\"}", "[1]", "{\"n\":1}", "no"] {
-        assert!(!is_failure(result.as_bytes()), "{result}");
+        assert!(!is_error_object(result.as_bytes()), "{result}");
     }
 }
 
 /// The parts of a reply that consists of these messages and a close frame.
-async fn parts(frames: Frames, messages: &[&str]) -> Vec<String> {
+async fn read_parts(frames: MessageFraming, messages: &[&str]) -> Vec<String> {
     let (near, far) = tokio::io::duplex(1 << 20);
     let mut agent = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
     for text in messages {
@@ -79,19 +79,21 @@ async fn parts(frames: Frames, messages: &[&str]) -> Vec<String> {
     }
     agent.close(None).await.unwrap();
     let (ping, pong, write) = (Duration::ZERO, Duration::from_secs(9), Duration::from_secs(9));
-    let bounds = LegBounds { max_message: 1 << 20, ping, pong, write };
-    let leg = Leg::new(Box::new(near), Peer::Agent, Vec::new(), bounds).await;
-    let manner = Manner::from(&UpstreamWebSocketConfig { frames: Some(frames), ..UpstreamWebSocketConfig::default() });
+    let bounds =
+        WebSocketLimits { max_message: 1 << 20, ping_interval: ping, pong_timeout: pong, write_timeout: write };
+    let leg = WebSocketConnection::new(Box::new(near), WebSocketPeer::Agent, Vec::new(), bounds).await;
+    let manner =
+        WebSocketOptions::from(&UpstreamWebSocketConfig { frames: Some(frames), ..UpstreamWebSocketConfig::default() });
     let until = Instant::now() + Duration::from_secs(9);
-    let mut answers = Answers::new(leg, manner, ("r1", Bounds::from(&Timeouts::default()), until));
+    let mut answers = ReplyReader::new(leg, manner, ("r1", UpstreamTimeouts::from(&TimeoutConfig::default()), until));
     let mut parts = Vec::new();
     let text = |data: &[u8]| String::from_utf8(data.to_vec()).unwrap();
     loop {
-        match answers.part().await {
-            Ok(Part::One(name, data)) => parts.push(format!("{}{}", name.unwrap_or_default(), text(&data))),
-            Ok(Part::Last(data)) => parts.push(format!("last {}", text(&data))),
-            Ok(Part::Failure(status, _)) => parts.push(status.to_string()),
-            Ok(Part::End) => return parts,
+        match answers.next_part().await {
+            Ok(ReplyPart::Item(name, data)) => parts.push(format!("{}{}", name.unwrap_or_default(), text(&data))),
+            Ok(ReplyPart::Last(data)) => parts.push(format!("last {}", text(&data))),
+            Ok(ReplyPart::Failure(status, _)) => parts.push(status.to_string()),
+            Ok(ReplyPart::End) => return parts,
             Err(fault) => {
                 parts.push(fault.code().row().name.to_owned());
                 return parts;
@@ -103,17 +105,17 @@ async fn parts(frames: Frames, messages: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn r80_messages_are_split_into_lines_wherever_messages_end() {
     let messages = ["{\"n\":1}\r\n\n [2] \n", "\n\n", "", "3"];
-    assert_eq!(parts(Frames::Ndjson, &messages).await, ["{\"n\":1}", "[2]", "3"]);
-    assert_eq!(parts(Frames::Ndjson, &["1\nno\n2"]).await, ["1", "AgentError"]);
-    assert_eq!(parts(Frames::Bare, &[" {\n}\n"]).await, ["last {\n}"]);
-    assert_eq!(parts(Frames::Bare, &[""]).await, ["AgentError"]);
+    assert_eq!(read_parts(MessageFraming::Ndjson, &messages).await, ["{\"n\":1}", "[2]", "3"]);
+    assert_eq!(read_parts(MessageFraming::Ndjson, &["1\nno\n2"]).await, ["1", "AgentError"]);
+    assert_eq!(read_parts(MessageFraming::Bare, &[" {\n}\n"]).await, ["last {\n}"]);
+    assert_eq!(read_parts(MessageFraming::Bare, &[""]).await, ["AgentError"]);
     // A message of nothing but line breaks must not use more memory than its size.
-    assert_eq!(parts(Frames::Ndjson, &[&"\n".repeat(1 << 19)]).await, Vec::<String>::new());
+    assert_eq!(read_parts(MessageFraming::Ndjson, &[&"\n".repeat(1 << 19)]).await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn r94_an_error_without_an_id_is_a_reply_and_a_batch_is_invalid() {
-    let said = |text: &'static str| async move { parts(Frames::JsonRpc, &[text]).await };
+    let said = |text: &'static str| async move { read_parts(MessageFraming::JsonRpc, &[text]).await };
     let error = "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"no\"}}";
     assert_eq!(said(error).await, ["400 Bad Request"]);
     assert_eq!(said("{\"method\":\"m\",\"params\":[1]}").await, ["m[1]"]);

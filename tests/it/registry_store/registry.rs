@@ -6,7 +6,9 @@ use gatepost::{
     agent::AgentId,
     fault::Code,
     net::AddressPolicy,
-    registry::{Feed, News, Part, PublishConfig, Publisher, Registry, Saved, When},
+    registry::{
+        EmbeddedRegistry, Feed, FeedPart, PartUpdate, PublishConfig, PublishOutcome, Publisher, WritePrecondition,
+    },
     store,
 };
 use serde_json::{Value, json};
@@ -26,17 +28,17 @@ fn config(place: Value) -> PublishConfig {
     serde_json::from_value(config).unwrap()
 }
 
-async fn open(config: &PublishConfig) -> Registry {
+async fn open(config: &PublishConfig) -> EmbeddedRegistry {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    Registry::open(config, AddressPolicy::default().into()).await.unwrap()
+    EmbeddedRegistry::open(config, AddressPolicy::default().into()).await.unwrap()
 }
 
 fn document(id: &str) -> Value {
     json!({"id": id, "name": "A", "endpoint": "https://192.0.2.1/invoke"})
 }
 
-fn named<'a>(parts: &'a [Part], id: &str) -> Option<&'a News> {
-    parts.iter().find(|part| *part.name == *format!("registry/{id}")).map(|part| &part.news)
+fn named<'a>(parts: &'a [FeedPart], id: &str) -> Option<&'a PartUpdate> {
+    parts.iter().find(|part| *part.name == *format!("registry/{id}")).map(|part| &part.update)
 }
 
 async fn on_both(case: impl AsyncFn(&PublishConfig)) {
@@ -51,17 +53,17 @@ async fn r17_r20_an_agents_life_in_the_registry() {
     on_both(async |config| {
         let registry = open(config).await;
         let id: AgentId = "a".parse().unwrap();
-        let Saved::Created(first) = registry.publish(ONE, document("a")).await.unwrap() else { panic!() };
-        let own = registry.own(ONE, &id).await.unwrap().unwrap();
+        let PublishOutcome::Created(first) = registry.publish(ONE, document("a")).await.unwrap() else { panic!() };
+        let own = registry.owned_document(ONE, &id).await.unwrap().unwrap();
         assert_eq!((own.document, own.created), (first.document.clone(), first.created));
-        let patched = registry.patch(ONE, &id, json!({"tags": ["x"]}), &When::Always).await.unwrap();
+        let patched = registry.patch(ONE, &id, json!({"tags": ["x"]}), &WritePrecondition::Always).await.unwrap();
         assert!(patched.document.contains("\"tags\":[\"x\"]") && patched.created == first.created);
         let two = Publisher { id: "key:two", groups: &[] };
         assert_eq!(registry.publish(two, document("a")).await.unwrap_err().code(), Code::Conflict);
         let past = registry.history(ONE, &id, 10).await.unwrap();
         assert_eq!(past[1].document.as_deref(), Some(&*first.document));
-        registry.remove(ONE, &id, &When::Always).await.unwrap();
-        assert!(registry.own(ONE, &id).await.unwrap().is_none());
+        registry.remove(ONE, &id, &WritePrecondition::Always).await.unwrap();
+        assert!(registry.owned_document(ONE, &id).await.unwrap().is_none());
     })
     .await;
 }
@@ -74,31 +76,33 @@ async fn r16_what_one_gateway_publishes_the_others_serve_in_under_a_second() {
     let (mut here, mut there) = (one.feed(), two.feed());
     tokio::spawn(async move {
         loop {
-            here.next().await;
-            here.taken();
-            here.wake().await;
+            here.poll().await;
+            here.acknowledge();
+            here.wait_for_update().await;
         }
     });
-    there.next().await;
+    there.poll().await;
     let mut tries = 0;
     eventually("the second gateway listens", async || {
         tries += 1;
         one.publish(ONE, document(&format!("warm-{tries}"))).await.unwrap();
-        tokio::time::timeout(Duration::from_millis(200), there.wake()).await.is_ok()
+        tokio::time::timeout(Duration::from_millis(200), there.wait_for_update()).await.is_ok()
     })
     .await;
     for number in 0..5 {
         let id = format!("a-{number}");
         let began = Instant::now();
         one.publish(ONE, document(&id)).await.unwrap();
-        while !matches!(named(&there.next().await.parts, &id), Some(News::Whole(_))) {
-            tokio::time::timeout(Duration::from_secs(1), there.wake()).await.expect("it is told");
+        while !matches!(named(&there.poll().await.parts, &id), Some(PartUpdate::Replaced(_))) {
+            tokio::time::timeout(Duration::from_secs(1), there.wait_for_update()).await.expect("it is told");
         }
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
-    one.remove(ONE, &"a-0".parse().unwrap(), &When::Always).await.unwrap();
-    while !matches!(named(&there.next().await.parts, "a-0"), Some(News::Gone)) {
-        tokio::time::timeout(Duration::from_secs(1), there.wake()).await.expect("it is told of the end, too");
+    one.remove(ONE, &"a-0".parse().unwrap(), &WritePrecondition::Always).await.unwrap();
+    while !matches!(named(&there.poll().await.parts, "a-0"), Some(PartUpdate::Removed)) {
+        tokio::time::timeout(Duration::from_secs(1), there.wait_for_update())
+            .await
+            .expect("it is told of the end, too");
     }
 }
 
@@ -109,29 +113,29 @@ async fn r16_a_database_that_is_down_refuses_writes_and_takes_no_agent_away() {
     let registry = open(&config).await;
     registry.publish(ONE, document("a")).await.unwrap();
     let mut feed = registry.feed();
-    assert_eq!(feed.next().await.parts.len(), 1);
+    assert_eq!(feed.poll().await.parts.len(), 1);
     server.stop();
     let why = registry.publish(ONE, document("b")).await.unwrap_err();
     assert_eq!((why.code(), why.http_status()), (Code::Overloaded, 503));
     assert!(why.retry_after_secs().is_some());
-    let look = feed.next().await;
-    assert!(look.parts.is_empty() && look.trouble.is_some(), "{look:?}");
+    let look = feed.poll().await;
+    assert!(look.parts.is_empty() && look.error.is_some(), "{look:?}");
     let late = open(&config).await;
     let mut late_feed = late.feed();
-    let look = late_feed.next().await;
-    assert!(look.parts.is_empty() && look.trouble.is_some(), "a start without the database: {look:?}");
+    let look = late_feed.poll().await;
+    assert!(look.parts.is_empty() && look.error.is_some(), "a start without the database: {look:?}");
     server.again().await;
     for (registry, feed) in [(&registry, &mut feed), (&late, &mut late_feed)] {
         let (mut served, mut well) = (false, false);
         eventually("it is served", async || {
-            let look = feed.next().await;
+            let look = feed.poll().await;
             served |= named(&look.parts, "a").is_some();
-            well |= look.trouble.is_none();
+            well |= look.error.is_none();
             well
         })
         .await;
-        feed.taken();
-        assert!(registry.own(ONE, &"a".parse().unwrap()).await.unwrap().is_some());
+        feed.acknowledge();
+        assert!(registry.owned_document(ONE, &"a".parse().unwrap()).await.unwrap().is_some());
     }
 }
 
@@ -147,20 +151,20 @@ async fn a_database_is_believed_only_where_its_certificate_holds() {
     let asked = |host: &str| {
         let address = format!("{}?sslmode=verify-full", plain.replace("127.0.0.1", host));
         let authorities = Some(ca.clone());
-        store::Place::Database { address: address.parse().unwrap(), authorities }
+        store::StoreLocation::Database { address: address.parse().unwrap(), authorities }
     };
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let store = store::open(&asked("localhost")).await.unwrap();
-    eventually("it answers over TLS", async || store.get("a").await.is_ok()).await;
-    let strange = store::open(&asked("127.0.0.1")).await.unwrap();
-    assert!(strange.get("a").await.is_err(), "its certificate names another host");
+    let store = store::open_documents(&asked("localhost")).await.unwrap();
+    eventually("it answers over TLS", async || store.get_document("a").await.is_ok()).await;
+    let strange = store::open_documents(&asked("127.0.0.1")).await.unwrap();
+    assert!(strange.get_document("a").await.is_err(), "its certificate names another host");
     let unknown = database(&format!("{}?sslmode=require", plain.replace("127.0.0.1", "localhost")));
-    assert!(store::open(&unknown).await.unwrap().get("a").await.is_err(), "nobody vouches for it");
-    let missing = store::Place::Database {
+    assert!(store::open_documents(&unknown).await.unwrap().get_document("a").await.is_err(), "nobody vouches for it");
+    let missing = store::StoreLocation::Database {
         address: format!("{plain}?sslmode=require").parse().unwrap(),
         authorities: Some(folder.path().join("missing.pem")),
     };
-    assert!(store::open(&missing).await.unwrap_err().contains("missing.pem"));
+    assert!(store::open_documents(&missing).await.unwrap_err().contains("missing.pem"));
 }
 
 fn run(folder: &Path, args: &[&str]) -> Output {

@@ -1,8 +1,8 @@
 //! A real OpenID provider (npm `oidc-provider`) on a free port, which can be killed and started again with new keys.
 
 use gatepost::{
-    net::{self, Bounds, Client, Form},
-    unit::{Secret, Size, Span},
+    net::{self, FetchClient, FetchLimits, FormRequest},
+    values::{ByteSize, ConfigDuration, Secret},
 };
 use std::{
     fs::File,
@@ -64,9 +64,9 @@ impl Provider {
     }
 
     async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
-        let client = Client::build(&net::Config::default(), Default::default()).unwrap();
-        let form = Form { fields, basic: ("app-1", &Secret::new("app-1-secret")) };
-        let bounds = Bounds { size: Size::kib(64), time: Span::secs(10) };
+        let client = FetchClient::build(&net::NetworkConfig::default(), Default::default()).unwrap();
+        let form = FormRequest { fields, basic: ("app-1", &Secret::new("app-1-secret")) };
+        let bounds = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_secs(10) };
         client.post(&format!("{}{path}", self.issuer()), &form, bounds).await.unwrap().body
     }
 }

@@ -1,9 +1,9 @@
 //! Publishing: what is stored, and what is refused.
 
-mod archive;
-mod feed;
-mod judging;
-mod rights;
+mod document_validation;
+mod export_import;
+mod published_feed;
+mod write_authorization;
 
 use super::*;
 use crate::net::Cidr;
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 /// A registry in its own file; `key:one` and `key:two` may publish everything, `key:team` ids that begin with `team-`,
 /// and group `wardens` may change the agents of other publishers.
-struct Desk {
-    registry: Registry,
+struct TestRegistry {
+    registry: EmbeddedRegistry,
     config: PublishConfig,
     _folder: TempDir,
 }
@@ -36,24 +36,24 @@ fn config(folder: &TempDir) -> PublishConfig {
     }
 }
 
-async fn desk() -> Desk {
-    desk_with(|_| {}, &[]).await
+async fn open_registry() -> TestRegistry {
+    open_registry_with(|_| {}, &[]).await
 }
 
-async fn desk_with(change: impl FnOnce(&mut PublishConfig), allow: &[&str]) -> Desk {
+async fn open_registry_with(change: impl FnOnce(&mut PublishConfig), allow: &[&str]) -> TestRegistry {
     let folder = TempDir::new().unwrap();
     let mut config = config(&folder);
     change(&mut config);
     let allow: Vec<Cidr> = allow.iter().map(|range| range.parse().unwrap()).collect();
-    let registry = Registry::open(&config, Arc::new(AddressPolicy::new(allow))).await.unwrap();
-    Desk { registry, config, _folder: folder }
+    let registry = EmbeddedRegistry::open(&config, Arc::new(AddressPolicy::new(allow))).await.unwrap();
+    TestRegistry { registry, config, _folder: folder }
 }
 
 fn document(id: &str) -> Value {
     json!({"id": id, "name": "A", "endpoint": "https://192.0.2.1/invoke"})
 }
 
-fn with(field: &str, value: Value) -> Value {
+fn document_with(field: &str, value: Value) -> Value {
     let mut document = document("a");
     document[field] = value;
     document
@@ -63,27 +63,27 @@ fn id(text: &str) -> AgentId {
     text.parse().unwrap()
 }
 
-impl Desk {
-    async fn created(&self, by: Publisher<'_>, document: Value) -> Stored {
+impl TestRegistry {
+    async fn created(&self, by: Publisher<'_>, document: Value) -> PublishedDocument {
         match self.registry.publish(by, document).await.unwrap() {
-            Saved::Created(stored) => stored,
-            Saved::Updated(stored) => panic!("{stored:?}"),
+            PublishOutcome::Created(stored) => stored,
+            PublishOutcome::Updated(stored) => panic!("{stored:?}"),
         }
     }
 
-    async fn updated(&self, by: Publisher<'_>, document: Value) -> Stored {
+    async fn updated(&self, by: Publisher<'_>, document: Value) -> PublishedDocument {
         match self.registry.publish(by, document).await.unwrap() {
-            Saved::Updated(stored) => stored,
-            Saved::Created(stored) => panic!("{stored:?}"),
+            PublishOutcome::Updated(stored) => stored,
+            PublishOutcome::Created(stored) => panic!("{stored:?}"),
         }
     }
 
     /// Returns the violations of a document that is rejected, as `pointer: message`.
-    async fn told(&self, document: Value) -> Vec<String> {
+    async fn rejection_reasons(&self, document: Value) -> Vec<String> {
         let why = self.registry.publish(ONE, document).await.unwrap_err();
         assert_eq!(why.code(), Code::InvalidInput, "{why}");
         assert_eq!(why.http_status(), 400);
-        why.broken().iter().map(|broken| format!("{}: {}", broken.pointer, broken.message)).collect()
+        why.violations().iter().map(|broken| format!("{}: {}", broken.pointer, broken.message)).collect()
     }
 }
 

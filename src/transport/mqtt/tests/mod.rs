@@ -1,5 +1,5 @@
 //! Task envelopes, replies and their delivery, with hostile bytes; `tests/it/mqtt.rs` covers real brokers.
 
-mod answers;
-mod desk;
-mod envelopes;
+mod pending_tasks;
+mod reply_messages;
+mod task_envelopes;

@@ -1,0 +1,140 @@
+//! The admin listener's socket: a limit on connections, an idle timeout, and the check of the Host header against DNS
+//! rebinding.
+
+use super::status_pages::error_response;
+use crate::fault::{Code, Fault};
+use axum::{
+    extract::{Request, State},
+    http::header,
+    middleware::Next,
+    response::Response,
+    serve::Listener,
+};
+use std::{
+    future::Future as _,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Sleep, sleep},
+};
+
+const MAX_CONNECTIONS: usize = 64;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause after a failed accept, for example with too many open files.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// The TCP listener with a limit on connections.
+pub(super) struct AdminListener {
+    listener: TcpListener,
+    permits: Arc<Semaphore>,
+}
+
+impl AdminListener {
+    pub(super) fn new(listener: TcpListener) -> Self {
+        Self { listener, permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+    }
+}
+
+impl Listener for AdminListener {
+    type Io = IdleTimeoutStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (IdleTimeoutStream, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                // Closed at once, so that the client does not wait for a connection that is not served.
+                Ok((stream, address)) => match Arc::clone(&self.permits).try_acquire_owned() {
+                    Ok(place) => {
+                        return (IdleTimeoutStream { stream, idle_timer: None, _permit: place }, address);
+                    }
+                    Err(_) => continue,
+                },
+                Err(why) => {
+                    tracing::warn!(%why, "admin listener: accepting a connection failed");
+                    sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that fails with a timeout when neither side sends anything for a while.
+pub(super) struct IdleTimeoutStream {
+    stream: TcpStream,
+    idle_timer: Option<Pin<Box<Sleep>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl IdleTimeoutStream {
+    /// Fails with a timeout once the connection was idle for too long; otherwise registers the wake-up.
+    fn poll_idle_timeout<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let silence = self.idle_timer.get_or_insert_with(|| Box::pin(sleep(IDLE_TIMEOUT)));
+        ready!(silence.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn restart_idle_timer<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if polled.is_pending() {
+            return self.poll_idle_timeout(context);
+        }
+        self.idle_timer = None;
+        polled
+    }
+}
+
+impl AsyncRead for IdleTimeoutStream {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(context, to);
+        self.restart_idle_timer(polled, context)
+    }
+}
+
+impl AsyncWrite for IdleTimeoutStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(context, from);
+        self.restart_idle_timer(polled, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Requires a loopback host name if the listener is on loopback: a web page whose own name was resolved to 127.0.0.1
+/// (DNS rebinding) still sends that name.
+pub(super) async fn require_loopback_host(State(loopback): State<bool>, request: Request, next: Next) -> Response {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let is_loopback_name = hosts.all(|host| host.to_str().is_ok_and(is_loopback_host))
+        && request.uri().authority().is_none_or(|name| is_loopback_host(name.as_str()));
+    if loopback && !is_loopback_name {
+        return error_response(&Fault::new(
+            Code::PermissionDenied,
+            "This listener only accepts the host names localhost, 127.0.0.1 and [::1]",
+        ));
+    }
+    next.run(request).await
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or("", |(address, _)| address),
+        None => host.split_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}

@@ -1,0 +1,52 @@
+//! The sources of agents: a page with their health, and the confirmation of an agent loss.
+
+use super::{
+    AdminContext,
+    admin_state::SourceRow,
+    local_registration::refuse_browser_page,
+    status_pages::{error_response, run_blocking},
+};
+use crate::fault::{Code, Fault};
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct SourcesPage {
+    feeds: Vec<SourceRow>,
+}
+
+/// Lists every source in the order of precedence.
+pub(super) async fn list_sources(State(source): State<AdminContext>) -> Response {
+    match run_blocking(move || source.state.list_sources()).await {
+        Some(feeds) => Json(SourcesPage { feeds }).into_response(),
+        None => error_response(&Fault::new(Code::Internal, "Listing the feeds failed")),
+    }
+}
+
+#[derive(Serialize)]
+struct ConfirmResponse {
+    confirmed: bool,
+}
+
+/// Confirms an agent loss that the loss guard holds back, which then takes effect.
+pub(super) async fn confirm_agent_loss(
+    State(source): State<AdminContext>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(refused) = refuse_browser_page(&headers) {
+        return refused;
+    }
+    match run_blocking(move || source.state.confirm_agent_loss(&name)).await {
+        Some(Some(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
+        Some(None) => {
+            error_response(&Fault::new(Code::NotFound, "There is no feed with this name (GET /feeds lists them)"))
+        }
+        None => error_response(&Fault::new(Code::Internal, "Confirming the loss failed")),
+    }
+}

@@ -1,0 +1,165 @@
+//! The pages. Those that take long with very many agents are built on blocking threads, not on those that serve calls.
+
+use super::{AdminContext, AgentRow, RejectedDocument, SourceRow, admin_state::GatewayHealth};
+use crate::fault::{Code, ErrorFormat, Fault};
+use axum::{
+    Json,
+    extract::{Query, Request, State, rejection::QueryRejection},
+    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+
+/// Maximum number of agents on a page.
+const MAX_PAGE_SIZE: usize = 1_000;
+const DEFAULT_PAGE_SIZE: usize = 100;
+
+/// Serves the metrics in Prometheus' text format.
+pub(super) async fn metrics(State(source): State<AdminContext>) -> Response {
+    match run_blocking(move || source.metrics.render()).await {
+        Some(Ok(page)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
+        Some(Err(why)) => error_response(&Fault::new(Code::Internal, "Writing the metrics failed").with_detail(why)),
+        None => error_response(&Fault::new(Code::Internal, "Writing the metrics failed")),
+    }
+}
+
+/// Answers the liveness probe.
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+#[derive(Serialize)]
+struct ReadinessReport {
+    ready: bool,
+    reasons: Vec<&'static str>,
+    config: String,
+    agents: usize,
+    refused: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    troubles: Vec<String>,
+    /// The feeds with a warning.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    feeds: Vec<SourceRow>,
+}
+
+/// Answers the readiness probe: 200 if the gateway accepts calls, 503 if not.
+pub(super) async fn readyz(State(source): State<AdminContext>) -> Response {
+    let health = source.state.health();
+    let reasons = health.not_ready_reasons();
+    let GatewayHealth {
+        agents, rejected_documents: refused, config_error: config_refused, problems: mut troubles, ..
+    } = health;
+    let feeds = source.state.list_sources().into_iter().filter(SourceRow::has_warning).collect();
+    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    troubles.truncate(DEFAULT_PAGE_SIZE);
+    let ready = ReadinessReport {
+        ready: reasons.is_empty(),
+        reasons,
+        config: config_refused.map_or_else(|| "ok".to_owned(), |why| format!("refused: {why}")),
+        agents: agents.unwrap_or_default(),
+        refused,
+        troubles,
+        feeds,
+    };
+    (status, Json(ready)).into_response()
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct AgentsQuery {
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+#[derive(Serialize)]
+struct AgentsPage {
+    total: usize,
+    agents: Vec<AgentRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    refused_total: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<RejectedDocument>,
+}
+
+/// Lists the agents, one page at a time; the first page also lists rejected documents.
+pub(super) async fn list_agents(
+    State(source): State<AdminContext>,
+    query: Result<Query<AgentsQuery>, QueryRejection>,
+) -> Response {
+    let invalid_query =
+        || Fault::new(Code::InvalidInput, "The query is not valid (use /agents?limit=1…1000&after=<id>)");
+    let Query(AgentsQuery { limit, after }) = match query {
+        Ok(asked) => asked,
+        Err(why) => return error_response(&invalid_query().with_detail(why)),
+    };
+    let limit = limit.unwrap_or(DEFAULT_PAGE_SIZE);
+    if !(1..=MAX_PAGE_SIZE).contains(&limit) {
+        return error_response(&invalid_query());
+    }
+    let page = run_blocking(move || {
+        let health = source.state.health();
+        // One agent more than requested tells whether there is a next page.
+        let mut agents = source.state.list_agents(after.as_deref(), limit + 1);
+        let more = agents.len() > limit;
+        agents.truncate(limit);
+        let next = agents.last().filter(|_| more).map(|last| last.id().to_owned());
+        let refused = if after.is_none() { source.state.list_rejected_documents(limit) } else { Vec::new() };
+        AgentsPage {
+            total: health.agents.unwrap_or_default(),
+            agents,
+            next,
+            refused_total: health.rejected_documents,
+            refused,
+        }
+    });
+    match page.await {
+        Some(page) => Json(page).into_response(),
+        None => error_response(&Fault::new(Code::Internal, "Listing the agents failed")),
+    }
+}
+
+/// Handles unknown paths.
+pub(super) async fn not_found() -> Response {
+    error_response(&Fault::new(Code::NotFound, "There are only /metrics, /healthz, /readyz, /agents and /feeds here"))
+}
+
+/// Handles methods that a page does not allow.
+pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
+    if uri.path().ends_with("/confirm") {
+        let why = format!("Confirming is not possible with {method} (use POST)");
+        return error_response(&Fault::new(Code::MethodNotAllowed, why).with_header("allow", "POST"));
+    }
+    error_response(
+        &Fault::new(Code::MethodNotAllowed, "This page is read-only (use GET)").with_header("allow", "GET, HEAD"),
+    )
+}
+
+/// Adds the headers that every page has.
+pub(super) async fn add_common_headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+pub(super) fn error_response(fault: &Fault) -> Response {
+    if fault.code() == Code::Internal {
+        tracing::error!(%fault, "admin page failed");
+    }
+    let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let kind = [(header::CONTENT_TYPE, ErrorFormat::Error.media_type())];
+    let mut response = (status, kind, fault.to_body(ErrorFormat::Error, "admin")).into_response();
+    for (name, value) in fault.headers() {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+/// Runs `make` on a blocking thread; `None` if it panicked.
+pub(super) async fn run_blocking<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(make).await.ok()
+}

@@ -1,0 +1,295 @@
+//! Parses AIDIP metadata documents into [`Agent`]s. Reports every problem of a document at once and keeps unknown
+//! fields (R15, R103).
+
+use super::{Agent, AgentId, AgentStatus, AgentVersions, Authentication, AuthenticationType, Deprecation, Operation};
+use crate::values::{Rate, json};
+use serde_json::{Map, Value};
+use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
+
+/// Maximum number of operations in one document.
+const MAX_OPERATIONS: usize = 256;
+
+/// Path segments under an agent that cannot name an operation.
+const RESERVED_OPERATION_NAMES: &[&str] =
+    &["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"];
+
+impl Agent {
+    /// Parses one metadata document.
+    ///
+    /// # Errors
+    /// Every reason why the document is refused, each prefixed with the field's name.
+    pub fn from_document(document: &Value, digest: [u8; 32]) -> Result<Self, Vec<String>> {
+        let Value::Object(fields) = document else {
+            return Err(vec![format!("an agent's document must be an object, not {}", json::type_name(document))]);
+        };
+        let mut read = DocumentReader { fields, problems: Vec::new() };
+        let id = read.parse_field::<AgentId>("id");
+        let name = read.parse_string("name", true);
+        let version = read.parse_version();
+        let endpoint = read.parse_field("endpoint");
+        let (capabilities, tags) = (read.parse_string_list("capabilities"), read.parse_string_list("tags"));
+        let authentication = read.parse_authentication();
+        let status = read.parse_status();
+        let operations = read.parse_operations();
+        let rates = read.parse_rate_limits();
+        let batch = read.parse_bool("batch");
+        let default_operation = read.find_default_operation(&operations);
+        let description = read.parse_string("description", false).unwrap_or_default().into();
+        let publisher = read.parse_string("publisher", false).map(Into::into);
+        let languages = read.parse_string_list("supported_languages");
+        let (Some(id), Some(endpoint), true) = (id, endpoint, read.problems.is_empty()) else {
+            return Err(read.problems);
+        };
+        let name = name.unwrap_or_else(|| id.to_string());
+        let versions = AgentVersions::from_document(version.as_deref(), fields);
+        Ok(Self {
+            id,
+            name,
+            description,
+            publisher,
+            languages,
+            version,
+            versions,
+            capabilities,
+            tags,
+            endpoint,
+            authentication,
+            status,
+            operations,
+            rate_limits: rates,
+            accepts_batch: batch,
+            default_operation,
+            digest,
+            document: document.to_string().into(),
+        })
+    }
+}
+
+struct DocumentReader<'a> {
+    fields: &'a Map<String, Value>,
+    problems: Vec<String>,
+}
+
+impl DocumentReader<'_> {
+    fn add_problem(&mut self, text: impl Into<String>) {
+        self.problems.push(text.into());
+    }
+
+    /// Returns `None` for a field that is absent or null; records a problem for a field of another type.
+    fn parse_string(&mut self, field: &str, required: bool) -> Option<String> {
+        match self.fields.get(field) {
+            Some(Value::String(text)) => return Some(text.clone()),
+            None | Some(Value::Null) if required => self.add_problem(format!("{field}: is required")),
+            None | Some(Value::Null) => {}
+            Some(other) => self.add_problem(format!("{field}: must be a string, not {}", json::type_name(other))),
+        }
+        None
+    }
+
+    fn parse_field<T: std::str::FromStr<Err = String>>(&mut self, field: &str) -> Option<T> {
+        let text = self.parse_string(field, true)?;
+        text.parse().map_err(|why| self.add_problem(format!("{field}: {why}"))).ok()
+    }
+
+    /// R74: an unquoted `3.1.4` is a number or invalid JSON. The problem says how to write the version instead.
+    fn parse_version(&mut self) -> Option<String> {
+        if let Some(Value::Number(number)) = self.fields.get("version") {
+            self.add_problem(format!("version: must be a string; write \"{number}\" in quotes"));
+            return None;
+        }
+        self.parse_string("version", false)
+    }
+
+    fn parse_string_list(&mut self, field: &str) -> Vec<Arc<str>> {
+        match self.fields.get(field) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+                items.iter().filter_map(Value::as_str).map(Arc::from).collect()
+            }
+            Some(_) => {
+                self.add_problem(format!("{field}: must be an array of strings"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn parse_bool(&mut self, field: &str) -> bool {
+        match self.fields.get(field) {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(flag)) => *flag,
+            Some(_) => {
+                self.add_problem(format!("{field}: must be true or false"));
+                false
+            }
+        }
+    }
+
+    /// R12. An unknown type refuses the document: guessing could expose the agent.
+    fn parse_authentication(&mut self) -> Authentication {
+        let fields = match self.fields.get("authentication") {
+            None | Some(Value::Null) => return Authentication::default(),
+            Some(Value::Object(fields)) => fields,
+            Some(_) => {
+                self.add_problem("authentication: must be an object");
+                return Authentication::default();
+            }
+        };
+        let kind = match fields.get("type") {
+            Some(Value::String(kind)) => match kind.as_str() {
+                "api_key" => AuthenticationType::ApiKey,
+                "oauth2_bearer" => AuthenticationType::Bearer,
+                "mtls" => AuthenticationType::Mtls,
+                "none" => AuthenticationType::Open,
+                other => {
+                    self.add_problem(format!(
+                        "authentication.type: '{other}' is unknown (api_key, oauth2_bearer, mtls, none)"
+                    ));
+                    AuthenticationType::Open
+                }
+            },
+            _ => {
+                self.add_problem("authentication.type: is required (api_key, oauth2_bearer, mtls, none)");
+                AuthenticationType::Open
+            }
+        };
+        let mut inner = DocumentReader { fields, problems: Vec::new() };
+        let scopes = inner.parse_string_list("scopes").iter().map(|scope| scope.to_string()).collect();
+        self.problems.extend(inner.problems.into_iter().map(|problem| format!("authentication.{problem}")));
+        let scopes: Vec<String> = scopes;
+        if !scopes.is_empty() && kind != AuthenticationType::Bearer {
+            // Only a token carries scopes; admitting another credential would silently ignore them.
+            self.add_problem("authentication.scopes: require authentication.type oauth2_bearer");
+        }
+        Authentication { kind, scopes }
+    }
+
+    fn parse_status(&mut self) -> AgentStatus {
+        match self.parse_string("status", false).as_deref() {
+            None | Some("active" | "available") => AgentStatus::Active,
+            Some("inactive" | "unavailable") => AgentStatus::Inactive,
+            Some("deprecated") => AgentStatus::Deprecated(self.parse_deprecation()),
+            Some(other) => {
+                self.add_problem(format!("status: '{other}' is unknown (active, inactive, deprecated)"));
+                AgentStatus::Inactive
+            }
+        }
+    }
+
+    fn parse_deprecation(&mut self) -> Deprecation {
+        let successor = self
+            .parse_string("successor", false)
+            .and_then(|id| id.parse().map_err(|why| self.add_problem(format!("successor: {why}"))).ok());
+        Deprecation {
+            deprecated_at: self.parse_date_time("deprecated_at"),
+            sunset: self.parse_date_time("sunset"),
+            successor,
+        }
+    }
+
+    fn parse_date_time(&mut self, field: &str) -> Option<i64> {
+        let text = self.parse_string(field, false)?;
+        let moment = time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339);
+        moment
+            .map_err(|_| self.add_problem(format!("{field}: must be an RFC 3339 date-time")))
+            .ok()
+            .map(|at| at.unix_timestamp())
+    }
+
+    /// R13, R14: accepts both styles. A document with neither has one operation that accepts any input.
+    fn parse_operations(&mut self) -> Vec<Operation> {
+        let listed = match self.fields.get("operations") {
+            None | Some(Value::Null) => &[],
+            Some(Value::Array(listed)) if listed.len() <= MAX_OPERATIONS => listed.as_slice(),
+            Some(_) => {
+                self.add_problem(format!("operations: must be an array of at most {MAX_OPERATIONS} objects"));
+                return Vec::new();
+            }
+        };
+        if listed.is_empty() {
+            let (inputs, outputs) = (self.parse_schema("inputs"), self.parse_schema("outputs"));
+            return vec![Operation { name: "".into(), description: "".into(), inputs, outputs }];
+        }
+        let mut names = HashSet::new();
+        let mut operations = Vec::with_capacity(listed.len());
+        for (at, fields) in listed.iter().enumerate() {
+            let Value::Object(fields) = fields else {
+                self.add_problem(format!("operations[{at}]: must be an object"));
+                continue;
+            };
+            let mut inner = DocumentReader { fields, problems: Vec::new() };
+            let name = inner.parse_operation_name();
+            if name.as_deref().is_some_and(|name| !names.insert(name.to_owned())) {
+                inner.add_problem("name: appears twice in this document");
+            }
+            let (inputs, outputs) = (inner.parse_schema("inputs"), inner.parse_schema("outputs"));
+            let description = inner.parse_string("description", false).unwrap_or_default().into();
+            self.problems.extend(inner.problems.into_iter().map(|problem| format!("operations[{at}].{problem}")));
+            operations.push(Operation { name: name.unwrap_or_default().into(), description, inputs, outputs });
+        }
+        operations
+    }
+
+    fn find_default_operation(&mut self, operations: &[Operation]) -> Option<usize> {
+        let name = self.parse_string("default_operation", false)?;
+        let found = operations.iter().position(|operation| *operation.name == *name);
+        if found.is_none() {
+            self.add_problem("default_operation: must be the name of one of the operations");
+        }
+        found
+    }
+
+    fn parse_operation_name(&mut self) -> Option<String> {
+        let name = self.parse_string("name", true)?;
+        if !AgentId::is_valid(&name) || RESERVED_OPERATION_NAMES.contains(&name.as_str()) {
+            self.add_problem(
+                "name: must be 1 to 128 characters of A-Z a-z 0-9 . _ - and not a reserved word (invoke, agent.json, agent-card.json, openapi.json, history, .well-known)",
+            );
+        }
+        Some(name)
+    }
+
+    fn parse_schema(&mut self, field: &str) -> Option<Arc<Value>> {
+        match self.fields.get(field) {
+            None | Some(Value::Null) => None,
+            Some(schema @ (Value::Object(_) | Value::Bool(_))) => Some(Arc::new(schema.clone())),
+            Some(other) => {
+                self.add_problem(format!("{field}: must be a JSON Schema object, not {}", json::type_name(other)));
+                None
+            }
+        }
+    }
+
+    /// Rate limits are not standardised (R15): accepts a rate string, a list of them, or members such as
+    /// `max_calls_per_minute: 60`. An unreadable form refuses the document, because ignoring it would drop a limit.
+    fn parse_rate_limits(&mut self) -> Vec<Rate> {
+        let Some(asked) = self.fields.get("rate_limits").or_else(|| self.fields.get("rate_limit")) else {
+            return Vec::new();
+        };
+        let rates: Option<Vec<Rate>> = match asked {
+            Value::Null => Some(Vec::new()),
+            Value::String(rate) => rate.parse().ok().map(|rate| vec![rate]),
+            Value::Array(items) => items.iter().map(|item| item.as_str()?.parse().ok()).collect(),
+            Value::Object(members) => members.iter().map(|(name, count)| rate_from_member(name, count)).collect(),
+            _ => None,
+        };
+        rates.unwrap_or_else(|| {
+            self.add_problem(
+                "rate_limits: write a rate (\"60/min\"), a list of rates, or members such as max_calls_per_minute: 60",
+            );
+            Vec::new()
+        })
+    }
+}
+
+fn rate_from_member(name: &str, count: &Value) -> Option<Rate> {
+    let (_, unit) = name.rsplit_once("per_")?;
+    let seconds = match unit {
+        "second" | "sec" => 1,
+        "minute" | "min" => 60,
+        "hour" => 3_600,
+        "day" => 86_400,
+        _ => return None,
+    };
+    let count = NonZeroU32::new(u32::try_from(count.as_u64()?).ok()?)?;
+    Some(Rate::new(count, Duration::from_secs(seconds)))
+}

@@ -1,0 +1,132 @@
+//! Wiring of the directory: search index, publishing, signing, and the task that updates the index.
+
+use super::config_checks::prefix_problems;
+use crate::{
+    agent::metadata_schema,
+    config::GatewayConfig,
+    directory::{AcceptedCredentials, AgentDirectory, IndexProgress},
+    gateway::{DelegationPolicy, Route},
+    registry::{Catalogue, EmbeddedRegistry},
+    resolver::UriResolver,
+    search::{self, SearchIndex},
+    signing::SigningKey,
+    values::SecretRef,
+};
+use std::{sync::Arc, time::Instant};
+use tokio::{sync::watch, task::JoinSet};
+
+/// Pause after an index update, as a multiple of the update's duration, so that bursts of changes are batched.
+const UPDATE_PAUSE_FACTOR: u32 = 2;
+
+/// The search index and the task that updates it; both survive reloads of the configuration.
+pub(super) struct SearchIndexer {
+    index: Arc<SearchIndex>,
+    config: search::SearchConfig,
+    indexed: IndexProgress,
+    _task: JoinSet<()>,
+}
+
+impl SearchIndexer {
+    /// Creates an index and starts the task that follows the catalogue.
+    ///
+    /// # Errors
+    /// Every problem of the configuration.
+    pub(super) fn new(config: &search::SearchConfig, catalogue: &Arc<Catalogue<Route>>) -> Result<Self, Vec<String>> {
+        let index = Arc::new(SearchIndex::new(config)?);
+        let (takes, taken) = watch::channel(0);
+        let mut task = JoinSet::new();
+        task.spawn(follow_catalogue(Arc::clone(catalogue), Arc::clone(&index), takes));
+        let indexed = IndexProgress { published: catalogue.subscribe(), indexed: taken };
+        Ok(Self { index, config: config.clone(), indexed, _task: task })
+    }
+
+    /// Returns a handle that tells how far the index has followed the catalogue.
+    pub(super) fn index_progress(&self) -> IndexProgress {
+        self.indexed.clone()
+    }
+
+    /// Whether the index was created with an equal configuration.
+    pub(super) fn has_config(&self, config: &search::SearchConfig) -> bool {
+        self.config == *config
+    }
+}
+
+/// Builds the directory of a configuration.
+///
+/// # Errors
+/// Every problem, by its path in the section `directory`.
+pub(super) fn build_directory(
+    file: &GatewayConfig,
+    search_indexer: &SearchIndexer,
+    registry: Option<Arc<EmbeddedRegistry>>,
+    names: &Arc<UriResolver>,
+) -> Result<Arc<AgentDirectory>, Vec<String>> {
+    let config = file.directory.clone();
+    let mut problems = config.problems();
+    let signer = config.signing_key.as_ref().map(load_signer).transpose();
+    let signer = signer.map_err(|why| problems.push(format!("signing_key: {why}"))).unwrap_or_default();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let keys = file.auth.api_keys.as_ref();
+    let credentials = AcceptedCredentials {
+        api_key_header: keys.and_then(|keys| keys.header.parse().ok()),
+        bearer: file.auth.bearer.is_some(),
+        certificate: file.auth.mtls.is_some(),
+    };
+    let index = Arc::clone(&search_indexer.index);
+    let metadata = Some(Arc::new(metadata_schema().clone()));
+    let (indexed, names) = (Some(search_indexer.index_progress()), Some(Arc::clone(names)));
+    Ok(Arc::new(AgentDirectory {
+        index,
+        index_progress: indexed,
+        registry,
+        signing_key: signer,
+        credentials,
+        metadata_schema: metadata,
+        resolver: names,
+        config,
+    }))
+}
+
+fn load_signer(key: &SecretRef) -> Result<Arc<SigningKey>, String> {
+    SigningKey::from_pem(key.load()?.expose()).map(Arc::new)
+}
+
+/// Builds the signer of delegation chains, which uses the directory's signing key.
+///
+/// # Errors
+/// Every problem, by its path in the file.
+pub(super) fn build_delegation(
+    file: &GatewayConfig,
+    directory: &AgentDirectory,
+) -> Result<Option<Arc<DelegationPolicy>>, Vec<String>> {
+    let Some(config) = &file.delegation else { return Ok(None) };
+    let made = DelegationPolicy::new(config, directory.signing_key.as_ref(), directory.config.external_url.as_deref());
+    made.map(|made| Some(Arc::new(made))).map_err(|whys| prefix_problems("delegation", whys))
+}
+
+/// Applies every change of the catalogue to the index, one after the other.
+async fn follow_catalogue(
+    catalogue: Arc<Catalogue<Route>>,
+    index: Arc<SearchIndex>,
+    indexed_generation: watch::Sender<u64>,
+) {
+    let mut changed = catalogue.subscribe();
+    loop {
+        let (began, now) = (Instant::now(), *changed.borrow_and_update());
+        let (catalogue, index) = (Arc::clone(&catalogue), Arc::clone(&index));
+        let update = move || {
+            let snapshot = catalogue.snapshot();
+            index.update(snapshot.iter().map(|(_, route)| Arc::clone(route.agent())).collect());
+        };
+        if tokio::task::spawn_blocking(update).await.is_err() {
+            tracing::error!("search index update failed: searches use the previous index");
+        }
+        indexed_generation.send_replace(now);
+        tokio::time::sleep(began.elapsed() * UPDATE_PAUSE_FACTOR).await;
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The gateway's state as the admin pages show it.
+
+use crate::{
+    admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page},
+    fault::Fault,
+    gateway::{Gateway, Route},
+};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// Implements the admin module's view of the gateway.
+pub(super) struct GatewayAdminState {
+    gateway: Arc<Gateway>,
+    draining: AtomicBool,
+    config_problems: Mutex<Option<String>>,
+}
+
+impl GatewayAdminState {
+    pub(super) fn new(gateway: &Arc<Gateway>) -> Self {
+        Self { gateway: Arc::clone(gateway), draining: AtomicBool::new(false), config_problems: Mutex::default() }
+    }
+
+    pub(super) fn set_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(super) fn clear_config_problems(&self) {
+        *self.config_problems.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(super) fn set_config_problems(&self, why: String) {
+        *self.config_problems.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+}
+
+impl AdminState for GatewayAdminState {
+    fn health(&self) -> GatewayHealth {
+        let snapshot = self.gateway.catalogue.snapshot();
+        GatewayHealth {
+            draining: self.draining.load(Relaxed),
+            agents: Some(snapshot.len()),
+            rejected_documents: snapshot.rejected.len(),
+            config_error: self.config_problems.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            problems: snapshot.unreadable_parts.iter().map(|(part, why)| format!("{part}: {why}")).collect(),
+        }
+    }
+
+    fn list_agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow> {
+        let snapshot = self.gateway.catalogue.snapshot();
+        let routes = select_page(snapshot.iter(), after, most);
+        let row = |route: &Route| {
+            let endpoints = route.endpoints().map(|(endpoint, standing)| (endpoint, standing.as_str()));
+            AgentRow::new(route.agent(), route.in_flight()).with_endpoints(endpoints)
+        };
+        routes.into_iter().map(|route| row(route)).collect()
+    }
+
+    fn list_rejected_documents(&self, most: usize) -> Vec<RejectedDocument> {
+        let snapshot = self.gateway.catalogue.snapshot();
+        let shown = snapshot.rejected.iter().take(most).map(|refusal| RejectedDocument {
+            source: refusal.part.to_string(),
+            index: refusal.index,
+            id: refusal.id.clone(),
+            reasons: refusal.reasons.clone(),
+        });
+        shown.collect()
+    }
+
+    fn list_sources(&self) -> Vec<SourceRow> {
+        self.gateway.catalogue.source_health().iter().map(SourceRow::new).collect()
+    }
+
+    fn confirm_agent_loss(&self, name: &str) -> Option<bool> {
+        self.gateway.catalogue.confirm_withheld_update(name)
+    }
+
+    fn register_runtime(&self, name: &str, wanted: &[u8]) -> Result<(Duration, bool), Fault> {
+        self.gateway.transport.register_local_runtime(name, wanted).map(|leased| (leased.ttl, leased.is_new))
+    }
+
+    fn remove_registration(&self, name: &str) -> bool {
+        self.gateway.transport.deregister_local_runtime(name)
+    }
+
+    fn create_pairing_code(&self) -> Option<(String, Duration)> {
+        self.gateway.create_pairing_code()
+    }
+}

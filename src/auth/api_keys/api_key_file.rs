@@ -1,0 +1,112 @@
+//! API key file: reloaded when it changes, and replaced as a whole. While a file is invalid, the previous keys stay in
+//! force; an invalid line does not affect the other lines.
+
+use super::api_key_table::ApiKeyTable;
+use crate::{
+    auth::grants::GrantIndex,
+    telemetry::{Event, Metrics},
+};
+use arc_swap::{ArcSwap, Guard};
+use std::{
+    fs::File,
+    io::Read,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Maximum size of a file: about three million keys.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// Maximum number of invalid lines that are logged one by one.
+const MAX_LOGGED_LINES: usize = 20;
+
+/// Identifies the version of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileStamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl FileStamp {
+    fn from_metadata(metadata: &std::fs::Metadata) -> Self {
+        Self { inode: metadata.ino(), size: metadata.size(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ApiKeyFile {
+    path: PathBuf,
+    table: ArcSwap<ApiKeyTable>,
+    /// Stamp of the last content that was read, valid or not; `None` while the file is missing.
+    stamp: Mutex<Option<FileStamp>>,
+}
+
+impl ApiKeyFile {
+    pub(super) fn open(path: &Path, grants: &GrantIndex, metrics: &Metrics) -> Result<Self, String> {
+        let (stamp, text) = read_with_stamp(path)?;
+        let table = parse_keys(path, &text, grants, metrics)?;
+        Ok(Self { path: path.to_owned(), table: ArcSwap::from_pointee(table), stamp: Mutex::new(Some(stamp)) })
+    }
+
+    pub(super) fn table(&self) -> Guard<Arc<ApiKeyTable>> {
+        self.table.load()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.load().len()
+    }
+
+    /// Reloads the file if it changed. Logs an invalid content once, not at every check.
+    pub(super) fn reload_if_changed(&self, grants: &GrantIndex, metrics: &Metrics) {
+        let mut last = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = std::fs::metadata(&self.path).ok().map(|metadata| FileStamp::from_metadata(&metadata));
+        if now == *last {
+            return;
+        }
+        let read = read_with_stamp(&self.path);
+        *last = read.as_ref().map_or(now, |(stamp, _)| Some(*stamp));
+        match read.and_then(|(_, text)| parse_keys(&self.path, &text, grants, metrics)) {
+            Ok(table) => {
+                tracing::info!(file = %self.path.display(), keys = table.len(), "API keys reloaded");
+                self.table.store(Arc::new(table));
+                metrics.record_event(Event::KeysLoaded);
+            }
+            Err(why) => {
+                tracing::error!(file = %self.path.display(), error = why, "API keys not reloaded: keeping the previous keys");
+                metrics.record_event(Event::KeysRefused);
+            }
+        }
+    }
+}
+
+/// Reads a file. The stamp is taken before the content, so that the next check detects a change in between.
+fn read_with_stamp(path: &Path) -> Result<(FileStamp, String), String> {
+    let refuse = |why: std::io::Error| format!("{} cannot be read ({why})", path.display());
+    let file = File::open(path).map_err(refuse)?;
+    let metadata = file.metadata().map_err(refuse)?;
+    if !metadata.is_file() || metadata.size() > MAX_FILE_BYTES {
+        return Err(format!("{} must be a file of at most 1GiB", path.display()));
+    }
+    let mut text = String::new();
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(refuse)?;
+    Ok((FileStamp::from_metadata(&metadata), text))
+}
+
+/// Parses a key file. A content without any valid line is an error, unless it is empty.
+fn parse_keys(path: &Path, text: &str, grants: &GrantIndex, metrics: &Metrics) -> Result<ApiKeyTable, String> {
+    let (table, invalid) = ApiKeyTable::from_lines(text, grants);
+    for (line, why) in invalid.iter().take(MAX_LOGGED_LINES) {
+        tracing::warn!(file = %path.display(), line, error = why, "invalid line in API key file ignored");
+    }
+    match invalid.first() {
+        Some((line, why)) if table.len() == 0 => Err(format!("{} has no key (line {line}: {why})", path.display())),
+        Some(_) => {
+            tracing::warn!(file = %path.display(), lines = invalid.len(), "API key file has invalid lines (fix them)");
+            metrics.record_event(Event::KeysRefused);
+            Ok(table)
+        }
+        None => Ok(table),
+    }
+}

@@ -1,0 +1,207 @@
+//! API keys by prefix: compact, because there may be a million, and immutable.
+
+use crate::auth::{
+    caller::{Caller, CallerKind, is_valid_name},
+    config::StoredApiKey,
+    grants::GrantIndex,
+};
+use serde::Deserialize;
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// Length of the public prefix.
+pub(super) const PREFIX_LENGTH: usize = 12;
+
+/// A key as it is compared.
+#[derive(Debug)]
+pub(super) struct ApiKeyEntry {
+    pub(super) hash: [u8; 32],
+    /// First second at which the key is no longer valid; a disabled key is never valid.
+    expires_at: i64,
+    pub(super) caller: Arc<Caller>,
+}
+
+impl ApiKeyEntry {
+    pub(super) fn is_valid_at(&self, now: i64) -> bool {
+        now < self.expires_at
+    }
+}
+
+/// Keys of one file, or of the configuration.
+#[derive(Debug, Default)]
+pub(super) struct ApiKeyTable {
+    by_prefix: HashMap<[u8; PREFIX_LENGTH], u32>,
+    keys: Vec<ApiKeyEntry>,
+}
+
+impl ApiKeyTable {
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn find(&self, prefix: [u8; PREFIX_LENGTH]) -> Option<&ApiKeyEntry> {
+        self.keys.get(*self.by_prefix.get(&prefix)? as usize)
+    }
+
+    /// Builds the table from the keys in the configuration; returns the invalid ones with their index, from 0.
+    pub(super) fn from_config(keys: &[StoredApiKey], grants: &GrantIndex) -> (Self, Vec<(usize, String)>) {
+        let mut builder = ApiKeyTableBuilder::new(grants);
+        for (at, key) in keys.iter().enumerate() {
+            builder.add(at, Ok(ApiKeyLine::from(key)));
+        }
+        builder.build()
+    }
+
+    /// Builds the table from the text of a file; returns the invalid lines with their number, from 1.
+    pub(super) fn from_lines(text: &str, grants: &GrantIndex) -> (Self, Vec<(usize, String)>) {
+        let mut builder = ApiKeyTableBuilder::new(grants);
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if !line.is_empty() {
+                // The error text of serde_json may quote the line, which may be a whole key.
+                let read = serde_json::from_str::<ApiKeyLine<'_>>(line);
+                builder.add(at + 1, read.map_err(|why| format!("is not a key in JSON (column {})", why.column())));
+            }
+        }
+        builder.build()
+    }
+}
+
+/// A line of a file: the members of `StoredApiKey`, borrowed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApiKeyLine<'a> {
+    #[serde(borrow)]
+    prefix: Cow<'a, str>,
+    #[serde(borrow)]
+    hash: Cow<'a, str>,
+    #[serde(borrow)]
+    caller: Cow<'a, str>,
+    #[serde(default, borrow)]
+    groups: Vec<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    tier: Option<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    expires: Option<Cow<'a, str>>,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default, borrow, rename = "created")]
+    _created: Option<Cow<'a, str>>,
+}
+
+impl<'a> From<&'a StoredApiKey> for ApiKeyLine<'a> {
+    fn from(key: &'a StoredApiKey) -> Self {
+        Self {
+            prefix: key.prefix.as_str().into(),
+            hash: key.hash.as_str().into(),
+            caller: key.caller.as_str().into(),
+            groups: key.groups.iter().map(|group| group.as_str().into()).collect(),
+            tier: key.tier.as_deref().map(Into::into),
+            expires: key.expires.as_deref().map(Into::into),
+            disabled: key.disabled,
+            _created: None,
+        }
+    }
+}
+
+/// Builds a table; callers and their groups are shared between keys.
+struct ApiKeyTableBuilder<'a> {
+    grants: &'a GrantIndex,
+    table: ApiKeyTable,
+    callers: HashMap<Arc<str>, Arc<Caller>>,
+    names: HashMap<Box<str>, Arc<str>>,
+    invalid: Vec<(usize, String)>,
+}
+
+impl<'a> ApiKeyTableBuilder<'a> {
+    fn new(grants: &'a GrantIndex) -> Self {
+        let (table, callers, groups, bad) = Default::default();
+        Self { grants, table, callers, names: groups, invalid: bad }
+    }
+
+    fn build(mut self) -> (ApiKeyTable, Vec<(usize, String)>) {
+        self.table.keys.shrink_to_fit();
+        (self.table, self.invalid)
+    }
+
+    fn add(&mut self, at: usize, line: Result<ApiKeyLine<'_>, String>) {
+        if let Err(why) = line.and_then(|line| self.insert(&line)) {
+            self.invalid.push((at, why));
+        }
+    }
+
+    fn insert(&mut self, line: &ApiKeyLine<'_>) -> Result<(), String> {
+        let is_alphanumeric = line.prefix.bytes().all(|b| b.is_ascii_alphanumeric());
+        let prefix: [u8; PREFIX_LENGTH] = line
+            .prefix
+            .as_bytes()
+            .try_into()
+            .ok()
+            .filter(|_| is_alphanumeric)
+            .ok_or_else(|| format!("prefix: must be {PREFIX_LENGTH} letters or digits"))?;
+        let hash = decode_hex(&line.hash).ok_or("hash: must be 64 hexadecimal digits")?;
+        let names = line.groups.iter().chain(&line.tier).chain([&line.caller]);
+        if !names.into_iter().all(|name| is_valid_name(name)) {
+            return Err("caller, groups and tier: must be 1 to 256 characters without control characters".to_owned());
+        }
+        let expires = line.expires.as_deref().map(|text| OffsetDateTime::parse(text, &Rfc3339)).transpose();
+        let expires = expires.map_err(|_| "expires: must be an RFC 3339 date-time")?;
+        let until = match (line.disabled, expires) {
+            (true, _) => i64::MIN,
+            (false, None) => i64::MAX,
+            (false, Some(at)) => at.unix_timestamp(),
+        };
+        if self.table.by_prefix.contains_key(&prefix) {
+            return Err(format!("prefix: {} is a duplicate", line.prefix));
+        }
+        let number = u32::try_from(self.table.keys.len()).map_err(|_| "there are too many keys")?;
+        let caller = self.intern_caller(line);
+        self.table.by_prefix.insert(prefix, number);
+        self.table.keys.push(ApiKeyEntry { hash, expires_at: until, caller });
+        Ok(())
+    }
+
+    fn intern_caller(&mut self, line: &ApiKeyLine<'_>) -> Arc<Caller> {
+        let id = format!("key:{}", line.caller);
+        let same = |known: &&Arc<Caller>| {
+            known.tier.as_deref() == line.tier.as_deref()
+                && known.groups.iter().map(|group| &**group).eq(line.groups.iter().map(|group| &**group))
+        };
+        if let Some(known) = self.callers.get(id.as_str()).filter(same) {
+            return Arc::clone(known);
+        }
+        let groups: Arc<[Arc<str>]> = line.groups.iter().map(|group| self.intern_name(group)).collect();
+        let tier = line.tier.as_deref().map(|tier| self.intern_name(tier));
+        let (id, grants): (Arc<str>, _) = (id.as_str().into(), self.grants.grants_for_caller(&id, &groups));
+        let caller = Arc::new(Caller {
+            id: Arc::clone(&id),
+            kind: CallerKind::ApiKey,
+            groups,
+            scopes: Arc::default(),
+            tier,
+            grants,
+        });
+        self.callers.insert(id, Arc::clone(&caller));
+        caller
+    }
+
+    fn intern_name(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(text) {
+            return Arc::clone(known);
+        }
+        let shared: Arc<str> = text.into();
+        self.names.insert(text.into(), Arc::clone(&shared));
+        shared
+    }
+}
+
+fn decode_hex(text: &str) -> Option<[u8; 32]> {
+    let digits: &[u8; 64] = text.as_bytes().try_into().ok()?;
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        for digit in pair {
+            *byte = *byte << 4 | char::from(*digit).to_digit(16)? as u8;
+        }
+    }
+    Some(bytes)
+}

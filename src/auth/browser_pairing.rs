@@ -1,0 +1,152 @@
+//! Browser pairing (R88): an operator creates a code, and a browser page redeems it once for a key that is valid for
+//! the page's origin and a limited time. All state is in memory: a restart ends every pairing.
+
+use super::{
+    caller::{AuthenticationResult, Caller, CallerKind, InvalidCredential},
+    client_certificate::encode_hex,
+    grants::GrantIndex,
+};
+use aws_lc_rs::{digest, rand};
+use http::{HeaderMap, HeaderName, header};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use subtle::ConstantTimeEq;
+
+/// Prefix of page keys; API keys start with `gp_`.
+const PAGE_KEY_PREFIX: &str = "gpb_";
+
+/// Lifetime of a code, and the number of wrong guesses that invalidates it.
+const CODE_LIFETIME: Duration = Duration::from_secs(120);
+const MAX_WRONG_GUESSES: u32 = 5;
+
+/// Alphabet of codes, without letters that are easily confused. 8 of 32 letters are 40 bits, for five guesses.
+const CODE_ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+
+/// Maximum number of paired pages; the oldest is dropped for a new one.
+const MAX_PAIRED_PAGES: usize = 1000;
+
+type Sha256Hash = [u8; 32];
+
+/// Pairing codes and paired pages. One instance per process.
+#[derive(Debug, Default)]
+pub struct BrowserPairings(Mutex<PairingState>);
+
+#[derive(Debug, Default)]
+struct PairingState {
+    code: Option<PairingCode>,
+    pages: Vec<PairedPage>,
+}
+
+#[derive(Debug)]
+struct PairingCode {
+    hash: Sha256Hash,
+    expires_at: Instant,
+    wrong_guesses: u32,
+}
+
+#[derive(Debug)]
+struct PairedPage {
+    hash: Sha256Hash,
+    origin: Box<str>,
+    expires_at: Instant,
+}
+
+impl BrowserPairings {
+    /// Creates a code and returns it with its lifetime; `None` without randomness. Invalidates the previous code.
+    pub fn create_code(&self) -> Option<(String, Duration)> {
+        let mut bytes = [0; 8];
+        rand::fill(&mut bytes).ok()?;
+        let letter = |byte: &u8| CODE_ALPHABET.get(usize::from(byte & 31)).copied().map(char::from);
+        let code: String = bytes.iter().filter_map(letter).collect();
+        let created = PairingCode { hash: sha256(&code), expires_at: Instant::now() + CODE_LIFETIME, wrong_guesses: 0 };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).code = Some(created);
+        let (first, last) = code.split_at(4);
+        Some((format!("{first}-{last}"), CODE_LIFETIME))
+    }
+
+    /// Redeems `code` once for a key that is valid for pages of `origin` during `span`.
+    pub fn redeem_code(&self, code: &str, origin: &str, lifetime: Duration) -> Option<String> {
+        let normalized: String =
+            code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_uppercase();
+        let mut bytes = [0; 32];
+        rand::fill(&mut bytes).ok()?;
+        let now = Instant::now();
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offered = state.code.take().filter(|offered| offered.expires_at > now)?;
+        if !bool::from(offered.hash.ct_eq(&sha256(&normalized))) {
+            offered.wrong_guesses += 1;
+            state.code = Some(offered).filter(|offered| offered.wrong_guesses < MAX_WRONG_GUESSES);
+            return None;
+        }
+        let key = format!("{PAGE_KEY_PREFIX}{}", encode_hex(&bytes));
+        state.pages.retain(|page| page.expires_at > now);
+        if state.pages.len() >= MAX_PAIRED_PAGES {
+            state.pages.remove(0);
+        }
+        state.pages.push(PairedPage { hash: sha256(&key), origin: origin.into(), expires_at: now + lifetime });
+        Some(key)
+    }
+
+    fn is_valid_key(&self, key: &str, origin: &str) -> bool {
+        let (hash, now) = (sha256(key), Instant::now());
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = state.pages.iter().find(|page| bool::from(page.hash.ct_eq(&hash)));
+        found.is_some_and(|page| page.expires_at > now && *page.origin == *origin)
+    }
+}
+
+fn sha256(text: &str) -> Sha256Hash {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
+    hash
+}
+
+/// Authenticator of paired pages for one configuration.
+#[derive(Debug)]
+pub(super) struct PageKeyAuthenticator {
+    pairings: Arc<BrowserPairings>,
+    /// Origins that the configuration allows.
+    origins: Vec<String>,
+    header: HeaderName,
+    grants: Arc<GrantIndex>,
+}
+
+impl PageKeyAuthenticator {
+    pub(super) fn new(
+        pairings: Arc<BrowserPairings>,
+        origins: Vec<String>,
+        header: HeaderName,
+        grants: Arc<GrantIndex>,
+    ) -> Self {
+        Self { pairings, origins, header, grants }
+    }
+
+    pub(super) fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
+    /// Checks a page key. The key is valid only for the origin it was issued to.
+    pub(super) fn authenticate(&self, headers: &HeaderMap) -> AuthenticationResult {
+        let key = headers.get(&self.header).and_then(|key| key.to_str().ok());
+        let Some(key) = key.filter(|key| key.starts_with(PAGE_KEY_PREFIX)) else {
+            return AuthenticationResult::NotPresented;
+        };
+        let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
+        let is_valid = self.origins.iter().any(|known| known == origin) && self.pairings.is_valid_key(key, origin);
+        if !is_valid {
+            return AuthenticationResult::Invalid(InvalidCredential::new("the page's key is not valid"));
+        }
+        let id = format!("browser:{origin}");
+        let grants = self.grants.grants_for_caller(&id, &[]);
+        AuthenticationResult::Authenticated(Arc::new(Caller {
+            id: id.into(),
+            kind: CallerKind::ApiKey,
+            groups: Arc::default(),
+            scopes: Arc::default(),
+            tier: None,
+            grants,
+        }))
+    }
+}

@@ -1,0 +1,156 @@
+//! Challenges and faults of authentication and authorisation (RFC 9110 §11.6.1, RFC 6750 §3). A 401 lists all
+//! configured kinds of credentials, whichever the agent requires: it must not reveal differences between agents.
+
+use super::{AuthenticationResult, Caller, InvalidCredential, UngrantedResponse};
+use crate::{
+    agent::{Authentication, AuthenticationType},
+    fault::{Code, Fault},
+};
+use http::HeaderName;
+
+const WWW_AUTHENTICATE: &str = "WWW-Authenticate";
+
+/// The challenges of one configuration, formatted once.
+#[derive(Debug)]
+pub(super) struct AuthChallenges {
+    api_key: Option<String>,
+    bearer: Option<String>,
+    missing_message: String,
+}
+
+impl AuthChallenges {
+    pub(super) fn new(realm: &str, key: Option<&HeaderName>, bearer: bool) -> Self {
+        let mut accepted = Vec::new();
+        if bearer {
+            accepted.push("a bearer token in Authorization".to_owned());
+        }
+        if let Some(header) = key {
+            accepted.push(format!("an API key in {}", display_header_name(header)));
+        }
+        let accepted = if accepted.is_empty() { "a client certificate".to_owned() } else { accepted.join(" or ") };
+        // RFC 9110 §15.5.2 wants a challenge with every 401, and certificates have none.
+        let bearer = (bearer || key.is_none()).then(|| format!("Bearer realm=\"{realm}\""));
+        let key = key.map(|header| format!("ApiKey realm=\"{realm}\", header=\"{}\"", display_header_name(header)));
+        Self { api_key: key, bearer, missing_message: format!("A credential is required ({accepted})") }
+    }
+
+    /// No credential was presented: no error attribute (RFC 6750 §3.1).
+    pub(super) fn missing_credential(&self) -> Fault {
+        self.unauthorized(self.missing_message.clone(), "")
+    }
+
+    /// A key or a certificate is not valid.
+    pub(super) fn invalid_credential(&self, bad: &InvalidCredential) -> Fault {
+        self.with_detail(self.unauthorized(capitalize(bad.reason), ""), bad)
+    }
+
+    /// A token is not valid.
+    pub(super) fn invalid_token(&self, bad: &InvalidCredential) -> Fault {
+        let error = format!(", error=\"invalid_token\", error_description=\"{}\"", bad.reason);
+        self.with_detail(self.unauthorized(capitalize(bad.reason), &error), bad)
+    }
+
+    /// A credential was presented twice.
+    pub(super) fn repeated_credential(&self) -> Fault {
+        Fault::new(Code::InvalidInput, "The request repeats a credential (send one value of its header)")
+    }
+
+    /// The credential does not suffice for the agent; for callers that may see the agent.
+    pub(super) fn insufficient_credential(&self, result: AuthenticationResult, kind: AuthenticationType) -> Fault {
+        match (result, kind) {
+            (AuthenticationResult::Unavailable(fault), _) => fault,
+            (AuthenticationResult::Invalid(bad), AuthenticationType::Bearer) => self.invalid_token(&bad),
+            (AuthenticationResult::Invalid(bad), _) => self.invalid_credential(&bad),
+            _ => self.unauthorized(
+                format!("This agent requires {} (another credential was sent)", credential_name(kind)),
+                "",
+            ),
+        }
+    }
+
+    fn with_detail(&self, fault: Fault, bad: &InvalidCredential) -> Fault {
+        match &bad.detail {
+            Some(detail) => fault.with_detail(detail),
+            None => fault,
+        }
+    }
+
+    fn unauthorized(&self, message: String, error: &str) -> Fault {
+        let mut fault = Fault::new(Code::Unauthorized, message);
+        if let Some(bearer) = &self.bearer {
+            fault = fault.with_header(WWW_AUTHENTICATE, format!("{bearer}{error}"));
+        }
+        match &self.api_key {
+            Some(key) => fault.with_header(WWW_AUTHENTICATE, key.as_str()),
+            None => fault,
+        }
+    }
+}
+
+/// Returns whether the caller has every scope that the agent requires. Scopes are required only of tokens: no other
+/// credential has scopes.
+pub(super) fn has_required_scopes(caller: &Caller, required: &Authentication) -> bool {
+    required.kind != AuthenticationType::Bearer
+        || required.scopes.iter().all(|scope| caller.scopes.iter().any(|held| **held == **scope))
+}
+
+/// Requires the agent's scopes, and names them to a caller that may see the agent (RFC 6750 §3.1).
+pub(super) fn require_scopes(
+    caller: &Caller,
+    required: &Authentication,
+    challenges: &AuthChallenges,
+) -> Result<(), Fault> {
+    if has_required_scopes(caller, required) {
+        return Ok(());
+    }
+    let fits =
+        |scope: &&String| scope.bytes().all(|b| b == 0x21 || (0x23..=0x5b).contains(&b) || (0x5d..=0x7e).contains(&b));
+    let scopes: Vec<&str> = required.scopes.iter().filter(fits).map(String::as_str).collect();
+    let scopes = scopes.join(" ");
+    let begin = challenges.bearer.as_deref().unwrap_or("Bearer");
+    let fault = Fault::new(Code::PermissionDenied, format!("The token lacks a scope (this agent requires: {scopes})"));
+    Err(fault.with_header(WWW_AUTHENTICATE, format!("{begin}, error=\"insufficient_scope\", scope=\"{scopes}\"")))
+}
+
+/// The agent exists, and the caller may not call it.
+pub(super) fn ungranted_agent(as_configured: UngrantedResponse) -> Fault {
+    match as_configured {
+        UngrantedResponse::NotFound => agent_not_found(),
+        UngrantedResponse::Forbidden => Fault::new(Code::PermissionDenied, "The caller may not call this agent"),
+    }
+}
+
+/// The agent does not exist.
+pub(super) fn agent_not_found() -> Fault {
+    Fault::new(Code::NotFound, "There is no such agent")
+}
+
+/// Returns whether `realm` is safe in a quoted string.
+pub(super) fn is_valid_realm(realm: &str) -> bool {
+    (1..=64).contains(&realm.len()) && realm.bytes().all(|b| b.is_ascii_alphanumeric() || b" .-".contains(&b))
+}
+
+fn credential_name(kind: AuthenticationType) -> &'static str {
+    match kind {
+        AuthenticationType::ApiKey => "an API key",
+        AuthenticationType::Bearer => "a bearer token",
+        AuthenticationType::Mtls => "a client certificate",
+        AuthenticationType::Open => "a credential",
+    }
+}
+
+/// Formats a header name in its usual case: `X-API-Key`.
+fn display_header_name(header: &HeaderName) -> String {
+    let word = |word: &str| match word {
+        "api" | "id" => word.to_ascii_uppercase(),
+        _ => {
+            word.char_indices().map(|(at, letter)| if at == 0 { letter.to_ascii_uppercase() } else { letter }).collect()
+        }
+    };
+    header.as_str().split('-').map(word).collect::<Vec<String>>().join("-")
+}
+
+fn capitalize(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}

@@ -1,0 +1,166 @@
+//! Configuration of bearer tokens: issuers, introspection, claims.
+
+use crate::values::{ConfigDuration, SecretRef};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Bearer tokens (RFC 6750).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BearerConfig {
+    /// Issuers whose JWTs are accepted. Default: none.
+    pub issuers: Vec<IssuerConfig>,
+    /// Endpoint that introspects tokens that are not JWTs (RFC 7662). Default: such tokens are refused.
+    pub introspection: Option<IntrospectionConfig>,
+    /// Maximum number of cached verified tokens; 1 to 10000000. Default: 100000.
+    pub max_cached_tokens: u64,
+    /// Maximum time a verified token is cached, and thereby how long a key that its issuer withdrew may remain valid;
+    /// 1s to 1h. Default: 5m.
+    pub token_cache_ttl: ConfigDuration,
+}
+
+impl Default for BearerConfig {
+    fn default() -> Self {
+        let (token_cache_size, token_cache_for) = (100_000, ConfigDuration::from_secs(300));
+        Self {
+            issuers: Vec::new(),
+            introspection: None,
+            max_cached_tokens: token_cache_size,
+            token_cache_ttl: token_cache_for,
+        }
+    }
+}
+
+/// An issuer of JWTs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerConfig {
+    /// Exact text of the `iss` claim.
+    pub issuer: String,
+    /// Label of this issuer in the ids of its callers: `oauth:LABEL/name`; 1 to 64 of A-Z a-z 0-9 . _ -. Required with
+    /// several issuers, because two of them may use the same name. Default: none, `oauth:name`.
+    #[serde(default)]
+    pub label: Option<String>,
+    /// Audiences of this gateway: `aud` must contain one of them. At least one.
+    pub audience: Vec<String>,
+    /// Accepted signature algorithms. At least one; the `alg` of the token alone is never trusted.
+    pub algorithms: Vec<SignatureAlgorithm>,
+    /// URL of the issuer's key set. Default: taken from its discovery document.
+    #[serde(default)]
+    pub jwks_url: Option<String>,
+    /// URL of the discovery document. Default: /.well-known/openid-configuration under the issuer.
+    #[serde(default)]
+    pub discovery_url: Option<String>,
+    /// Tolerated clock skew; at most 5m. Default: 30s.
+    #[serde(default = "leeway")]
+    pub leeway: ConfigDuration,
+    /// Accepted values of the header's `typ`; `JWT` also accepts a token without `typ`. Default: at+jwt, JWT.
+    #[serde(default = "types")]
+    pub token_types: Vec<String>,
+    /// How often the keys are fetched; 1s to 1d. Default: 10m.
+    #[serde(default = "keys_refresh")]
+    pub jwks_refresh_interval: ConfigDuration,
+    /// Minimum time between two fetches caused by unknown keys; 1s to 1h. Default: 30s.
+    #[serde(default = "refetch_after")]
+    pub min_jwks_refetch_interval: ConfigDuration,
+    /// How long keys stay valid after the last successful fetch; afterwards tokens get 503. At least `keys_refresh`.
+    /// Default: 1d.
+    #[serde(default = "keys_stale_after")]
+    pub max_jwks_staleness: ConfigDuration,
+    /// Mapping of the token's claims to callers.
+    #[serde(default)]
+    pub claims: ClaimMappingConfig,
+}
+
+/// Mapping of claims to callers. Each is a claim's name, or a JSON Pointer such as `/realm_access/roles`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClaimMappingConfig {
+    /// Claims with the caller's name; the first that is present is used. Default: client_id, azp, sub.
+    pub caller: Vec<String>,
+    /// Claim with the groups: an array of strings, or one string. Default: groups.
+    pub groups: String,
+    /// Claim with the tier. Default: none.
+    pub tier: Option<String>,
+}
+
+impl Default for ClaimMappingConfig {
+    fn default() -> Self {
+        let caller = ["client_id", "azp", "sub"].map(str::to_owned).to_vec();
+        Self { caller, groups: "groups".to_owned(), tier: None }
+    }
+}
+
+/// An introspection endpoint (RFC 7662).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IntrospectionConfig {
+    /// URL of the endpoint.
+    pub endpoint: String,
+    /// Client id of the gateway at the endpoint.
+    pub client_id: String,
+    /// Client secret of the gateway at the endpoint.
+    pub client_secret: SecretRef,
+    /// Label of this endpoint in the ids of its callers, as for issuers; equal to the label of a listed issuer if the
+    /// endpoint belongs to it. Default: none.
+    #[serde(default)]
+    pub label: Option<String>,
+    /// Only issuer that a response may name. Default: any, or none.
+    #[serde(default)]
+    pub issuer: Option<String>,
+    /// Audiences of this gateway: `aud` in the response must contain one of them. Default: none, the endpoint alone
+    /// decides whether a token is meant for this gateway (RFC 7662 §4).
+    #[serde(default)]
+    pub audience: Vec<String>,
+    /// Maximum time a response is cached, and thereby how long a revoked token may remain valid; at most 1h. Default:
+    /// 60s.
+    #[serde(default = "answer_for")]
+    pub cache_ttl: ConfigDuration,
+    /// Tolerated clock skew; at most 5m. Default: 30s.
+    #[serde(default = "leeway")]
+    pub leeway: ConfigDuration,
+    /// Mapping of the response's members to callers.
+    #[serde(default)]
+    pub claims: ClaimMappingConfig,
+}
+
+/// Signature algorithm (RFC 7518, RFC 8037, RFC 9864). Symmetric algorithms and `none` are never accepted; ES512 is not
+/// supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
+pub enum SignatureAlgorithm {
+    RS256,
+    RS384,
+    RS512,
+    PS256,
+    PS384,
+    PS512,
+    ES256,
+    ES384,
+    EdDSA,
+    Ed25519,
+}
+
+fn leeway() -> ConfigDuration {
+    ConfigDuration::from_secs(30)
+}
+
+fn types() -> Vec<String> {
+    vec!["at+jwt".to_owned(), "JWT".to_owned()]
+}
+
+fn keys_refresh() -> ConfigDuration {
+    ConfigDuration::from_secs(600)
+}
+
+fn refetch_after() -> ConfigDuration {
+    ConfigDuration::from_secs(30)
+}
+
+fn keys_stale_after() -> ConfigDuration {
+    ConfigDuration::from_secs(86_400)
+}
+
+fn answer_for() -> ConfigDuration {
+    ConfigDuration::from_secs(60)
+}

@@ -1,0 +1,256 @@
+//! Tests of API keys: generation, checks, and key files that change.
+
+use super::*;
+use crate::values::Secret;
+use std::{fmt::Write, os::unix::fs::PermissionsExt, path::Path};
+
+fn generate_key(caller: &str) -> (String, String) {
+    let (key, line) = generate_api_key(&NewApiKey { caller: caller.to_owned(), ..NewApiKey::default() }, None).unwrap();
+    (key.expose().to_owned(), line)
+}
+
+fn with_file(path: &Path) -> Authorizer {
+    build(json!({"api_keys": {"files": [path]}}))
+}
+
+async fn caller_of(auth: &Authorizer, key: &str) -> Option<String> {
+    let outcome = call(auth, &headers(&[("x-api-key", key)]), None, Some(&agent_with_auth("api_key"))).await;
+    match outcome {
+        Ok(caller) => Some(caller.id.to_string()),
+        Err(refusal) => {
+            assert_eq!(refusal.fault.http_status(), 401);
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn r28_a_generated_key_is_accepted_and_only_its_hash_is_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let (key, line) = generate_key("team-a");
+    assert!(key.starts_with("gp_") && key.len() == 3 + 12 + 1 + 32 && !line.contains(&key[16..]));
+    append_api_key(&path, &line).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let auth = with_file(&path);
+    assert_eq!(caller_of(&auth, &key).await.as_deref(), Some("key:team-a"));
+    assert_eq!(auth.api_key_count(), 1);
+    assert!(generate_key("team-a").0 != generate_key("team-a").0);
+}
+
+#[tokio::test]
+async fn r28_all_invalid_keys_get_the_same_refusal() {
+    let (key, line) = generate_key("team-a");
+    let auth = build(json!({"api_keys": {"keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
+    let (other, _) = generate_key("team-b");
+    let agent = agent_with_auth("api_key");
+    let expected = visible_refusal(call(&auth, &headers(&[("x-api-key", &other)]), None, Some(&agent)).await);
+    let mut wrong = vec![
+        String::new(),
+        "gp_".to_owned(),
+        "gp__".to_owned(),
+        format!("{}{}", &key[..16], &other[16..]),
+        format!("{key}0"),
+        key[..47].to_owned(),
+        format!("{key} x"),
+        format!("Bearer {key}"),
+        key.to_uppercase(),
+        key.replacen("gp_", "xx_", 1),
+        "x".repeat(10_000),
+        format!("{key},{key}"),
+    ];
+    for at in 0..key.len() {
+        let mut bytes = key.clone().into_bytes();
+        bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+        wrong.push(String::from_utf8(bytes).unwrap());
+    }
+    for key in wrong {
+        assert_eq!(
+            visible_refusal(call(&auth, &headers(&[("x-api-key", &key)]), None, Some(&agent)).await),
+            expected,
+            "{key}"
+        );
+    }
+    let mut bytes = HeaderMap::new();
+    bytes.insert("x-api-key", HeaderValue::from_bytes(b"gp_\xff\xfe").unwrap());
+    assert_eq!(visible_refusal(call(&auth, &bytes, None, Some(&agent)).await), expected);
+    assert_eq!(expected.0, 401);
+    assert_eq!(caller_of(&auth, &key).await.as_deref(), Some("key:team-a"));
+}
+
+#[tokio::test]
+async fn r28_expired_and_disabled_keys_are_refused_and_several_keys_may_be_valid_at_once() {
+    let keys: Vec<(String, Value)> =
+        (0..5).map(|_| generate_key("team-a")).map(|(key, line)| (key, serde_json::from_str(&line).unwrap())).collect();
+    let mut lines: Vec<Value> = keys.iter().map(|(_, line)| line.clone()).collect();
+    lines[1]["expires"] = "2001-01-01T00:00:00Z".into();
+    lines[2]["disabled"] = true.into();
+    lines[3]["expires"] = "4001-01-01T00:00:00+02:00".into();
+    let auth = build(json!({"api_keys": {"keys": lines}}));
+    for ((key, _), holds) in keys.iter().zip([true, false, false, true, true]) {
+        assert_eq!(caller_of(&auth, key).await.is_some(), holds);
+    }
+}
+
+#[tokio::test]
+async fn r28_the_key_is_read_from_the_configured_header() {
+    let (key, line) = generate_key("team-a");
+    let auth =
+        build(json!({"api_keys": {"header": "X-Team-Key", "keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
+    assert!(caller_of(&auth, &key).await.is_none());
+    assert!(call(&auth, &headers(&[("x-team-key", &key)]), None, Some(&agent_with_auth("api_key"))).await.is_ok());
+    let (_, message, challenges) = visible_refusal(call(&auth, &HeaderMap::new(), None, None).await);
+    assert!(message.contains("X-Team-Key"), "{message}");
+    assert_eq!(challenges, [("WWW-Authenticate", "ApiKey realm=\"gatepost\", header=\"X-Team-Key\"".to_owned())]);
+    assert!(auth.credential_headers().contains(&HeaderName::from_static("x-team-key")));
+    for header in ["Authorization", "", "a b", "Host", "Content-Length"] {
+        assert!(try_build(json!({"api_keys": {"header": header}}), grant_everything()).is_err(), "{header}");
+    }
+}
+
+#[tokio::test]
+async fn r28_a_pepper_makes_a_stolen_file_useless() {
+    let pepper = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(pepper.path(), "pepper").unwrap();
+    let asked = NewApiKey { caller: "team-a".to_owned(), ..NewApiKey::default() };
+    let (key, line) = generate_api_key(&asked, Some(&Secret::new("pepper"))).unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let reference = format!("file:{}", pepper.path().display());
+    let auth = build(json!({"api_keys": {"pepper": reference, "keys": [line]}}));
+    assert!(caller_of(&auth, key.expose()).await.is_some());
+    assert!(caller_of(&build(json!({"api_keys": {"keys": [line]}})), key.expose()).await.is_none());
+    assert!(
+        try_build(json!({"api_keys": {"pepper": "file:/nowhere"}}), grant_everything()).unwrap_err()[0]
+            .starts_with("auth.api_keys.pepper: ")
+    );
+}
+
+#[tokio::test]
+async fn r28_a_repeated_key_header_is_refused() {
+    let (key, line) = generate_key("team-a");
+    let auth = build(json!({"api_keys": {"keys": [serde_json::from_str::<Value>(&line).unwrap()]}}));
+    let twice = headers(&[("x-api-key", &key), ("x-api-key", &key)]);
+    assert_eq!(visible_refusal(call(&auth, &twice, None, Some(&agent_with_auth("api_key"))).await).0, 400);
+    assert_eq!(visible_refusal(call(&auth, &twice, None, None).await).0, 400);
+}
+
+#[tokio::test]
+async fn r28_an_invalid_line_is_ignored_and_the_others_are_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let ((first, one), (second, two)) = (generate_key("team-a"), generate_key("team-b"));
+    let value: Value = serde_json::from_str(&two).unwrap();
+    let with = |name: &str, to: Value| {
+        let mut value = value.clone();
+        value[name] = to;
+        value.to_string()
+    };
+    let bad = [
+        "garbage".to_owned(),
+        "{}".to_owned(),
+        "[]".to_owned(),
+        with("hash", json!("zz")),
+        with("prefix", json!("short")),
+        with("prefix", json!("aaaaaaaaaaa\u{e9}")),
+        with("caller", json!("")),
+        with("caller", json!("a\nb")),
+        with("expires", json!("soon")),
+        with("role", json!("admin")),
+        with("groups", json!([""])),
+        one.clone(),
+        two.replacen('{', "{\"caller\":\"root\",", 1),
+        two[..two.len() - 1].to_owned(),
+    ];
+    std::fs::write(&path, format!("{one}\r\n\n{}\n{two}", bad.join("\n"))).unwrap();
+    let auth = with_file(&path);
+    assert_eq!(auth.api_key_count(), 2);
+    assert_eq!(caller_of(&auth, &first).await.as_deref(), Some("key:team-a"));
+    assert_eq!(caller_of(&auth, &second).await.as_deref(), Some("key:team-b"));
+}
+
+#[tokio::test]
+async fn r28_a_changed_file_is_reloaded_and_an_invalid_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let ((first, one), (second, two)) = (generate_key("team-a"), generate_key("team-b"));
+    append_api_key(&path, &one).unwrap();
+    let auth = with_file(&path);
+    assert!(caller_of(&auth, &second).await.is_none());
+    append_api_key(&path, &two).unwrap();
+    auth.tick().await;
+    assert!(caller_of(&auth, &first).await.is_some() && caller_of(&auth, &second).await.is_some());
+    for broken in ["garbage\n", "{\"prefix\":1}\n", "\u{0}\u{0}\u{0}"] {
+        std::fs::write(&path, broken).unwrap();
+        auth.reload_key_files_if_changed().await;
+        assert!(caller_of(&auth, &first).await.is_some(), "{broken}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    auth.reload_key_files_if_changed().await;
+    assert!(caller_of(&auth, &first).await.is_some());
+    std::fs::write(&path, &two).unwrap();
+    auth.reload_key_files_if_changed().await;
+    assert!(caller_of(&auth, &first).await.is_none() && caller_of(&auth, &second).await.is_some());
+    std::fs::write(&path, "").unwrap();
+    auth.reload_key_files_if_changed().await;
+    assert!(caller_of(&auth, &second).await.is_none(), "an empty file revokes every key");
+}
+
+#[test]
+fn r28_an_unusable_file_at_startup_is_a_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let (garbage, binary) = (folder.path().join("garbage"), folder.path().join("binary"));
+    std::fs::write(&garbage, "garbage").unwrap();
+    std::fs::write(&binary, [0xff; 10]).unwrap();
+    let files = [folder.path().join("nothing"), folder.path().to_owned(), garbage, binary];
+    let problems = try_build(json!({"api_keys": {"files": files}}), grant_everything()).unwrap_err();
+    for at in 0..files.len() {
+        assert!(
+            problems.iter().any(|problem| problem.starts_with(&format!("auth.api_keys.files[{at}]: "))),
+            "{problems:?}"
+        );
+    }
+}
+
+#[test]
+fn key_lines_are_appended_completely() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    std::fs::write(&path, "{\"edited\":\"by hand\"}").unwrap();
+    append_api_key(&path, "{\"a\":1}").unwrap();
+    append_api_key(&path, "{\"b\":2}").unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"edited\":\"by hand\"}\n{\"a\":1}\n{\"b\":2}\n");
+    assert!(append_api_key(&folder.path().join("no/such/folder"), "{}").is_err());
+    for name in ["", "a\nb", &"a".repeat(300)] {
+        assert!(
+            generate_api_key(&NewApiKey { caller: name.to_owned(), ..NewApiKey::default() }, None).is_err(),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn r28_lookup_time_does_not_depend_on_the_number_of_keys() {
+    let count = std::env::var("GATEPOST_TEST_KEYS").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000u32);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let mut text = String::new();
+    for number in 0..count {
+        writeln!(text, r#"{{"prefix":"{number:012}","hash":"{number:064x}","caller":"team-{number}","created":"2026-01-01T00:00:00Z"}}"#).unwrap();
+    }
+    let (key, line) = generate_key("team-a");
+    writeln!(text, "{line}").unwrap();
+    std::fs::write(&path, text).unwrap();
+    let begun = Instant::now();
+    let auth = with_file(&path);
+    let loaded = begun.elapsed();
+    assert_eq!(auth.api_key_count(), count as usize + 1);
+    let begun = Instant::now();
+    for _ in 0..1_000 {
+        assert!(caller_of(&auth, &key).await.is_some());
+    }
+    let each = begun.elapsed() / 1_000;
+    let memory = std::fs::read_to_string("/proc/self/status").unwrap();
+    let memory = memory.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    println!("{count} keys: loaded in {loaded:?}, {each:?} a call, {memory}");
+    assert!(loaded < Duration::from_secs(60) && each < Duration::from_millis(5), "{loaded:?} {each:?}");
+}

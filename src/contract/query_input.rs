@@ -1,0 +1,184 @@
+//! Input of a `GET` invocation (R49): converts the query to the object that a body would hold, with the schema's types.
+//! A text that does not fit its type stays a string, so that the schema check reports what is wrong.
+//! Structures are not derived from a query: they need a `POST`.
+
+use super::compiled_schema::in_place_subschemas;
+use crate::{
+    fault::{Code, Fault, Violation},
+    values::json::{push_pointer_segment, truncate},
+};
+use serde_json::{Map, Value};
+
+/// Maximum number of parameters in one query.
+const MAX_PARAMETERS: usize = 256;
+/// Maximum length of one query, in bytes.
+const MAX_QUERY_BYTES: usize = 64 << 10;
+
+/// Converts `query` (without its `?`) to an object, with the types of the schema's `properties`.
+///
+/// # Errors
+/// 400 `InvalidInput` for invalid percent-encoding, a repeated parameter that is not an array, or too many parameters;
+/// 414 for a query longer than 64 KiB.
+pub fn input_from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fault> {
+    if query.len() > MAX_QUERY_BYTES {
+        return Err(Fault::new(Code::InvalidInput, "The query is too long (at most 64 KiB; use POST)").with_status(414));
+    }
+    let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
+    for (at, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
+        if at == MAX_PARAMETERS {
+            return Err(Fault::new(
+                Code::InvalidInput,
+                format!("The query has more than {MAX_PARAMETERS} parameters (use POST)"),
+            ));
+        }
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decode_component(name)?, decode_component(value)?);
+        if name.is_empty() {
+            return Err(Fault::new(Code::InvalidInput, "The query has a parameter without a name"));
+        }
+        match parameters.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(value),
+            None => parameters.push((name, vec![value])),
+        }
+    }
+    let mut members = Map::new();
+    for (name, values) in parameters {
+        let property = schema.and_then(|root| find_property(root, root, &name, 8));
+        let types =
+            property.zip(schema).map(|(property, root)| PropertyTypes::from_schema(property, root)).unwrap_or_default();
+        let value = types.convert_values(&name, values)?;
+        members.insert(name, value);
+    }
+    Ok(Value::Object(members))
+}
+
+fn decode_component(text: &str) -> Result<String, Fault> {
+    let malformed = || Fault::new(Code::InvalidInput, "The query is not percent-encoded UTF-8 (write %25 for %)");
+    percent_decode(text, true).ok_or_else(malformed)
+}
+
+/// Decodes percent-encoding; with `plus`, a `+` is a space, as in HTML forms.
+pub(super) fn percent_decode(text: &str, plus: bool) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' if plus => b' ',
+            b'%' => hex_digit(rest.next()?)? << 4 | hex_digit(rest.next()?)?,
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+fn find_property<'a>(schema: &'a Value, root: &'a Value, name: &str, depth_left: u8) -> Option<&'a Value> {
+    let own = schema.get("properties").and_then(|all| all.get(name));
+    own.or_else(|| {
+        let left = depth_left.checked_sub(1)?;
+        in_place_subschemas(schema, root).find_map(|schema| find_property(schema, root, name, left))
+    })
+}
+
+/// Types that a property may have, collected from references and alternatives.
+#[derive(Default)]
+struct PropertyTypes<'a> {
+    null: bool,
+    boolean: bool,
+    integer: bool,
+    number: bool,
+    string: bool,
+    object: bool,
+    array: Option<Box<PropertyTypes<'a>>>,
+    enum_values: Vec<&'a Value>,
+}
+
+impl<'a> PropertyTypes<'a> {
+    fn from_schema(schema: &'a Value, root: &'a Value) -> Self {
+        let mut types = Self::default();
+        types.add_schema(schema, root, 8);
+        types
+    }
+
+    fn add_schema(&mut self, schema: &'a Value, root: &'a Value, depth_left: u8) {
+        let Some(left) = depth_left.checked_sub(1) else {
+            return;
+        };
+        let names = match schema.get("type") {
+            Some(Value::Array(names)) => names.as_slice(),
+            Some(name) => std::slice::from_ref(name),
+            None => &[],
+        };
+        for name in names.iter().filter_map(Value::as_str) {
+            match name {
+                "null" => self.null = true,
+                "boolean" => self.boolean = true,
+                "integer" => self.integer = true,
+                "number" => self.number = true,
+                "string" => self.string = true,
+                "object" => self.object = true,
+                "array" => {
+                    let items = self.array.get_or_insert_default();
+                    if let Some(schema) = schema.get("items") {
+                        items.add_schema(schema, root, left);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.enum_values.extend(schema.get("enum").and_then(Value::as_array).into_iter().flatten());
+        self.enum_values.extend(schema.get("const"));
+        for schema in in_place_subschemas(schema, root) {
+            self.add_schema(schema, root, left);
+        }
+    }
+
+    fn convert_values(&self, name: &str, values: Vec<String>) -> Result<Value, Fault> {
+        if let Some(items) = &self.array {
+            return values
+                .into_iter()
+                .map(|text| items.convert_value(name, text))
+                .collect::<Result<_, _>>()
+                .map(Value::Array);
+        }
+        let mut values = values.into_iter();
+        match (values.next(), values.next()) {
+            (Some(text), None) => self.convert_value(name, text),
+            _ => Err(invalid_parameter(name, "is repeated, but is not an array")),
+        }
+    }
+
+    /// Converts to the narrowest type that the text fits; a string otherwise.
+    fn convert_value(&self, name: &str, text: String) -> Result<Value, Fault> {
+        let scalar = self.null || self.boolean || self.integer || self.number || self.string;
+        if (self.object || self.array.is_some()) && !scalar {
+            return Err(invalid_parameter(name, "is a structure (send JSON with POST)"));
+        }
+        if let Some(value) =
+            self.enum_values.iter().find(|value| value.as_str() == Some(&text) || value.to_string() == text)
+        {
+            return Ok((*value).clone());
+        }
+        Ok(match text.as_str() {
+            "true" if self.boolean => Value::Bool(true),
+            "false" if self.boolean => Value::Bool(false),
+            "" | "null" if self.null && !(self.string && text.is_empty()) => Value::Null,
+            // serde_json would accept whitespace around a number.
+            digits if (self.integer || self.number) && digits.trim() == digits => match serde_json::from_str(digits) {
+                Ok(Value::Number(number)) if self.number || !number.is_f64() => Value::Number(number),
+                _ => Value::String(text),
+            },
+            _ => Value::String(text),
+        })
+    }
+}
+
+fn invalid_parameter(name: &str, why: &str) -> Fault {
+    let mut pointer = String::new();
+    push_pointer_segment(&mut pointer, &truncate(name, 60));
+    let message = format!("The query parameter '{}' {why}", truncate(name, 60));
+    Fault::new(Code::InvalidInput, message.clone()).with_violations(vec![Violation { pointer, message }])
+}

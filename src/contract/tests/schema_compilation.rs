@@ -1,0 +1,143 @@
+//! Compilation of schemas: valid ones compile, invalid and unbounded ones are refused.
+
+use super::*;
+
+fn compile_error(schema: Value) -> String {
+    CompiledSchema::compile(&schema).unwrap_err()
+}
+
+#[test]
+fn r127_schema_keyword_selects_the_draft() {
+    for draft in [
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "http://json-schema.org/draft-07/schema#",
+        "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-04/schema#",
+    ] {
+        let schema = json!({"$schema": draft, "type": "object", "required": ["a"]});
+        assert_eq!(check(schema, json!({})).len(), 1, "{draft}");
+    }
+    let tuple = |schema: &str| json!({"$schema": schema, "items": [{"type": "integer"}]});
+    assert_eq!(check(tuple("http://json-schema.org/draft-07/schema#"), json!(["x"])).len(), 1);
+    assert!(CompiledSchema::compile(&tuple("https://json-schema.org/draft/2020-12/schema")).is_err());
+    assert!(check(json!({"prefixItems": [{"type": "integer"}]}), json!([1])).is_empty(), "2020-12 is the default");
+}
+
+#[test]
+fn r127_format_is_an_annotation_in_newer_drafts_and_unknown_keywords_are_ignored() {
+    assert!(check(json!({"format": "email", "x-ui": 1, "example": 2}), json!("no")).is_empty());
+    assert!(
+        check(json!({"$schema": "http://json-schema.org/draft-07/schema#", "format": "made-up"}), json!("no"))
+            .is_empty()
+    );
+    let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#", "format": "regex"});
+    assert!(check(schema, json!("(((a{999}){999}){999})")).is_empty(), "a caller's text is never compiled");
+}
+
+#[test]
+fn r127_references_within_the_document_are_followed() {
+    for schema in [
+        json!({"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}),
+        json!({"properties": {"a": {"$ref": "#/$defs/a%20b~1c"}}, "$defs": {"a b/c": {"type": "integer"}}}),
+        json!({"properties": {"a": {"$ref": "#n"}}, "$defs": {"n": {"$anchor": "n", "type": "integer"}}}),
+        json!({"$id": "https://a.example/root", "properties": {"a": {"$ref": "n"}}, "$defs": {"n": {"$id": "n", "type": "integer"}}}),
+        json!({"$id": "https://a.example/root", "properties": {"a": {"$ref": "https://a.example/n#/$defs/m"}},
+            "$defs": {"n": {"$id": "https://a.example/n", "$defs": {"m": {"type": "integer"}}}}}),
+        json!({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"$ref": "#/definitions/n"}}, "definitions": {"n": {"type": "integer"}}}),
+    ] {
+        assert_eq!(check(schema.clone(), json!({"a": "x"})).len(), 1, "{schema}");
+        assert_eq!(check(schema.clone(), json!({"a": 1})).len(), 0, "{schema}");
+    }
+}
+
+#[test]
+fn r127_references_that_leave_the_document_are_refused() {
+    for reference in [
+        "https://a.example/schema.json",
+        "http://127.0.0.1:1/x",
+        "file:///etc/passwd",
+        "other.json",
+        "//a.example/x",
+        "urn:x:y",
+        "https://json-schema.org/draft/2020-12/schema",
+    ] {
+        let why = compile_error(json!({"properties": {"a": {"$ref": reference}}}));
+        assert!(why.contains(reference) && why.contains("only references within"), "{why}");
+    }
+    for reference in ["#/nothing", "#nothing", "#/%zz", "#/$defs/~2"] {
+        assert!(
+            compile_error(json!({"properties": {"a": {"$ref": reference}}})).contains("has no target"),
+            "{reference}"
+        );
+    }
+    compile_error(json!({"$schema": "https://a.example/my-own-draft", "type": "object"}));
+}
+
+#[test]
+fn r127_invalid_schemas_are_refused_with_the_position_of_the_error() {
+    for (schema, place) in [
+        (json!({"type": "objekt"}), "/type"),
+        (json!({"properties": {"a": {"minimum": "3"}}}), "/properties/a/minimum"),
+        (json!({"required": "text"}), "/required"),
+        (json!({"properties": []}), "/properties"),
+        (json!({"enum": 1}), "/enum"),
+    ] {
+        let why = compile_error(schema);
+        assert!(why.contains(place), "{why}");
+    }
+    for schema in [json!(1), json!("object"), json!(null), json!([{}])] {
+        compile_error(schema);
+    }
+}
+
+#[test]
+fn r127_patterns_with_unbounded_cost_are_refused_at_compilation() {
+    for pattern in ["(?=a)b", "(?<!a)b", "(a)\\1", "(((a{999}){999}){999})", "(", "[z-a]"] {
+        let why = compile_error(json!({"properties": {"a": {"pattern": pattern}}}));
+        assert!(why.len() < 500, "{why}");
+    }
+    let why = compile_error(json!({"properties": {"a": {"pattern": "^(?!x)"}}}));
+    assert!(why.contains("look-around"), "{why}");
+    compile_error(json!({"patternProperties": {"(?=a)": {}}}));
+}
+
+#[test]
+fn r44_the_schema_decides_whether_an_array_is_one_input() {
+    for schema in [
+        json!({"type": "array"}),
+        json!({"type": ["object", "array"]}),
+        json!({"anyOf": [{"type": "object"}, {"type": "array"}]}),
+        json!({"$ref": "#/$defs/l", "$defs": {"l": {"type": "array"}}}),
+    ] {
+        assert!(CompiledSchema::compile(&schema).unwrap().accepts_array(), "{schema}");
+    }
+    for schema in [json!({}), json!(true), json!({"type": "object"}), json!({"items": {}})] {
+        assert!(!CompiledSchema::compile(&schema).unwrap().accepts_array(), "{schema}");
+    }
+    assert!(CompiledSchema::compile(&translator()).unwrap().declares_property("text"));
+    assert!(!CompiledSchema::compile(&translator()).unwrap().declares_property("operation"));
+}
+
+#[test]
+fn equal_schemas_are_compiled_once_and_dropped_with_their_last_user() {
+    let schema = json!({"type": "object", "properties": {"only-here": {"type": "string"}}});
+    let first = CompiledSchema::compile(&schema).unwrap();
+    let again = CompiledSchema::compile(&schema.clone()).unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    let weak = Arc::downgrade(&first);
+    drop((first, again));
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn an_invalid_schema_is_reported_even_if_checking_is_off() {
+    let config = ContractConfig { input: ContractMode::Off, output: ContractMode::Off, ..ContractConfig::default() };
+    let problems =
+        OperationContract::compile(&operation(json!({"type": 1}), json!({"$ref": "http://x.example/"})), &config)
+            .unwrap_err();
+    assert_eq!(problems.len(), 2);
+    assert!(
+        problems[0].starts_with("operation 'op': inputs: ") && problems[1].starts_with("operation 'op': outputs: ")
+    );
+}

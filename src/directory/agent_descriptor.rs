@@ -1,0 +1,237 @@
+//! `agent.json` (R57–R59, R65–R71): the descriptor of an agent in JSON-LD 1.1. It embeds its context, so that readers
+//! need not fetch one; schemas are JSON literals, because their keywords are not terms of the context.
+
+use super::{
+    AgentDirectory, DirectoryCall,
+    accepted_credentials::aidip_auth_type,
+    address_redaction::{AddressRedactor, invoke_url},
+    agent_document::RedactedDocument,
+    agent_summary::status_name,
+    conditional_response::Representation,
+    json_object_builder::JsonObjectBuilder,
+    media_types,
+};
+use crate::{
+    agent::{Agent, Operation},
+    fault::Result,
+    resolver::version_url,
+};
+use serde_json::{Map, Value, json};
+
+/// Media types of a descriptor; the first is the default.
+const DESCRIPTOR_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/ld+json", "application/agent+json"];
+
+/// Members about an agent's behaviour (R71), which each capability may override.
+const BEHAVIOUR_MEMBERS: &[&str] = &[
+    "isDeterministic",
+    "expectedOutputVariability",
+    "responseLatency",
+    "requiresContext",
+    "memoryEnabled",
+    "confidenceEstimation",
+];
+/// Members copied from the document if they are scalars (R72).
+const SCALAR_MEMBERS: &[&str] = &["documentationUrl", "interactionModel"];
+/// Members copied with any value (R72, R73): JSON literals in the context, so that no document can introduce a context
+/// of its own, which a reader would fetch.
+const LITERAL_MEMBERS: &[&str] = &["orchestration", "envelopeSchemas", "provider", "contact"];
+
+impl AgentDirectory {
+    /// `/agents/{id}/agent.json`: the descriptor of one agent.
+    pub(super) fn agent_descriptor(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, DESCRIPTOR_MEDIA_TYPES)?;
+        Representation::json(media, &self.render_descriptor(call.base_url, &*self.visible_agent(call)?))
+    }
+
+    /// `/.well-known/agent.json`: the descriptor of the only visible agent, or the gateway's own.
+    pub(super) fn well_known_descriptor(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, DESCRIPTOR_MEDIA_TYPES)?;
+        let found = self.listed_agents(call);
+        match found.hits.as_slice() {
+            [only] if !found.has_more => {
+                Representation::json(media, &self.render_descriptor(call.base_url, &only.agent))
+            }
+            _ => Representation::json(media, &self.gateway_descriptor(call.base_url, &found)),
+        }
+    }
+
+    fn render_descriptor(&self, base: &str, agent: &Agent) -> Value {
+        let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
+        let doc = RedactedDocument::new(agent, &redactor);
+        let mut fields = JsonObjectBuilder::default();
+        let id = agent.id.as_str();
+        fields.set("@context", jsonld_context());
+        fields.set("@id", format!("{base}/agents/{id}/agent.json").into());
+        fields.set("@type", "Agent".into());
+        fields.set("identifier", id.into());
+        fields.set("name", redactor.redact_text(&agent.name).into());
+        // JSON-LD readers require a version; "0.0.0" stands for an unknown one.
+        fields.set("version", agent.version.as_deref().unwrap_or("0.0.0").into());
+        fields.set("description", redactor.redact_text(&agent.description).into());
+        fields.set("url", redactor.public_endpoint().into());
+        fields.set("status", status_name(agent).into());
+        fields.set("tags", agent.tags.iter().map(|tag| &**tag).collect());
+        if let Some(publisher) = &agent.publisher {
+            fields.set("provider", json!({"organization": redactor.redact_text(publisher)}));
+        }
+        for name in SCALAR_MEMBERS.iter().chain(BEHAVIOUR_MEMBERS) {
+            fields.set_optional(name, doc.member(name).filter(|value| is_scalar(value)).cloned());
+        }
+        for name in LITERAL_MEMBERS {
+            fields.set_optional(name, doc.member(name).filter(|value| !value.is_null()).cloned());
+        }
+        fields.set("capabilities", capabilities(&redactor, agent, &doc));
+        fields.set("authentication", self.descriptor_authentication(agent, &doc));
+        fields.set("endpoints", json!({"https": redactor.public_endpoint()}));
+        fields.set("transport", json!({"protocol": "https", "method": "POST", "endpoint": redactor.public_endpoint()}));
+        fields.set("versionNegotiation", version_negotiation());
+        fields.set_optional("supportedVersions", supported_versions(base, agent));
+        fields.set("links", links(base, id));
+        fields.into_value()
+    }
+
+    /// Builds `authentication`: what the gateway requires from callers of the agent.
+    fn descriptor_authentication(&self, agent: &Agent, doc: &RedactedDocument) -> Value {
+        let schemes: Vec<&str> =
+            self.credentials.accepted_kinds(Some(agent)).iter().map(|kind| kind.descriptor_name()).collect();
+        let mut fields = JsonObjectBuilder::default();
+        fields.set("type", aidip_auth_type(agent.authentication.kind).into());
+        fields.set("schemes", schemes.into());
+        if !agent.authentication.scopes.is_empty() {
+            fields.set("scopes", agent.authentication.scopes.as_slice().into());
+        }
+        let instructions = doc.member("authentication").and_then(|given| given.get("instructions"));
+        fields.set_optional("instructions", instructions.and_then(Value::as_str));
+        fields.into_value()
+    }
+
+    fn gateway_descriptor(&self, base: &str, found: &crate::search::SearchResults) -> Value {
+        let entry = |agent: &Agent| {
+            let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
+            json!({
+                "@type": "Capability",
+                "name": agent.id.as_str(),
+                "description": redactor.redact_text(&agent.description),
+                "tags": agent.tags.iter().map(|tag| &**tag).collect::<Vec<_>>(),
+                "endpoint": redactor.public_endpoint(),
+                "descriptor": format!("{base}/agents/{}/agent.json", agent.id),
+            })
+        };
+        json!({
+            "@context": jsonld_context(),
+            "@id": format!("{base}/.well-known/agent.json"),
+            "@type": "Agent",
+            "name": self.config.name,
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": self.config.description,
+            "url": base,
+            "capabilities": found.hits.iter().map(|hit| entry(&hit.agent)).collect::<Vec<_>>(),
+            "versionNegotiation": version_negotiation(),
+            "links": {
+                "agents": format!("{base}/.well-known/agents.json"),
+                "openapi": format!("{base}/openapi.json"),
+            },
+        })
+    }
+}
+
+/// Returns the JSON-LD context. Common terms map to schema.org; the others have a vocabulary of their own.
+fn jsonld_context() -> Value {
+    let json = json!({"@type": "@json"});
+    json!({
+        "@version": 1.1,
+        "@vocab": "urn:agent-descriptor:",
+        "name": "https://schema.org/name",
+        "description": "https://schema.org/description",
+        "identifier": "https://schema.org/identifier",
+        "version": "https://schema.org/version",
+        "url": {"@id": "https://schema.org/url", "@type": "@id"},
+        "tags": "https://schema.org/keywords",
+        "endpoint": {"@type": "@id"},
+        "descriptor": {"@type": "@id"},
+        "input": json,
+        "output": json,
+        "examples": json,
+        "supportedVersions": json,
+        "envelopeSchemas": json,
+        "contact": json,
+        "provider": json,
+        "orchestration": json,
+    })
+}
+
+/// Whether `value` is a string, a number or a boolean.
+fn is_scalar(value: &Value) -> bool {
+    matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_))
+}
+
+/// Builds one capability for each operation, with its schemas; there is at least one (R65).
+fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, doc: &RedactedDocument) -> Value {
+    let one = |(at, operation): (usize, &Operation)| {
+        let declared = doc.operation_member(at);
+        let name = match operation.name.is_empty() {
+            true => agent.capabilities.first().map_or("invoke", |word| &**word),
+            false => &*operation.name,
+        };
+        let description = match operation.description.is_empty() {
+            true => &agent.description,
+            false => &operation.description,
+        };
+        let formats = json!(["application/json"]);
+        let mut fields = JsonObjectBuilder::default();
+        fields.set("@type", "Capability".into());
+        fields.set("name", name.into());
+        fields.set("description", redactor.redact_text(description).into());
+        fields.set("tags", agent.capabilities.iter().map(|word| &**word).collect());
+        fields.set("endpoint", redactor.operation_url(&operation.name).into());
+        fields.set("inputFormats", formats.clone());
+        fields.set("outputFormats", formats.clone());
+        fields.set("contentTypes", json!({"inputFormat": formats, "outputFormat": formats}));
+        let schemas = [("input", &operation.inputs), ("output", &operation.outputs)];
+        for (name, schema) in schemas.into_iter().filter_map(|(name, schema)| Some((name, schema.as_ref()?))) {
+            let mut schema = Value::clone(schema);
+            redactor.redact_value(&mut schema);
+            fields.set(name, schema);
+        }
+        let declared = |name: &str| declared?.get(name);
+        for name in BEHAVIOUR_MEMBERS.iter().chain(&["version"]) {
+            fields.set_optional(name, declared(name).filter(|value| is_scalar(value)).cloned());
+        }
+        fields.set_optional("examples", declared("examples").filter(|value| value.is_array()).cloned());
+        fields.into_value()
+    };
+    agent.operations.iter().enumerate().map(one).collect()
+}
+
+/// Describes how callers select a version (R69), in the header, the query or the path; the default is the latest.
+fn version_negotiation() -> Value {
+    json!({
+        "method": "header",
+        "methods": ["header", "query", "path"],
+        "header": "X-Agent-Version",
+        "query": "version",
+        "path": "/agents/{id}@{version}/invoke",
+        "ranges": true,
+        "default": "latest",
+        "description": "Send a SemVer version or range (1.2.3, ^1.2, 1.x) in the header X-Agent-Version, in the query \
+            parameter version, or after the agent's id in the path; the default is the latest version. Responses name \
+            the version in X-Agent-Version; an unknown version is answered 406.",
+    })
+}
+
+/// Returns the URL of every version that callers can select (R67).
+fn supported_versions(base: &str, agent: &Agent) -> Option<Value> {
+    let here = |at: &str| version_url(&agent.endpoint, at).is_some();
+    let versions = agent.versions.filtered(|served| served.location.as_deref().is_none_or(here));
+    let place = |label: &str| Value::from(invoke_url(base, &format!("{}@{label}", agent.id), ""));
+    let each: Map<_, _> = versions.iter().map(|served| (served.label.to_string(), place(&served.label))).collect();
+    (versions.iter().any(|served| served.location.is_some()) || each.len() > 1).then(|| each.into())
+}
+
+fn links(base: &str, id: &str) -> Value {
+    json!({
+        "metadata": format!("{base}/agents/{id}"),
+        "card": format!("{base}/agents/{id}/agent-card.json"),
+        "openapi": format!("{base}/agents/{id}/openapi.json"),
+    })
+}

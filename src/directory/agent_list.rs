@@ -1,0 +1,123 @@
+//! Lists of agents: `GET /agents` (R21), `POST /agents/search` (R22–R24) and the map of descriptors (R60). Each is
+//! paginated, and contains only agents visible to the caller (R3).
+
+use super::{
+    AgentDirectory, DirectoryCall, DirectoryResponse,
+    address_redaction::AddressRedactor,
+    agent_summary::AgentSummary,
+    conditional_response::Representation,
+    media_types,
+    query_params::{Pagination, QueryParams},
+    request_body::{self, BodyMembers, Violations},
+    search_filters,
+};
+use crate::{
+    fault::Result,
+    search::{SearchFilters, SearchQuery, SearchResults},
+};
+use http::StatusCode;
+use serde::ser::{SerializeMap, Serializer};
+
+/// Default and maximum number of agents on one page of `GET /agents`.
+const DEFAULT_PER_PAGE: usize = 100;
+const MAX_PER_PAGE: usize = 1_000;
+/// Maximum number of agents on one page of the map.
+const MAX_MAP_ENTRIES_PER_PAGE: usize = 10_000;
+/// Maximum number of characters of a query's text.
+pub(super) const MAX_QUERY_CHARS: usize = 2_000;
+
+impl AgentDirectory {
+    /// `GET /agents`: an array of summaries.
+    pub(super) fn list_agents(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
+        let params = QueryParams::parse(call.query)?;
+        let filters = search_filters::filters_from_query(&params)?;
+        let text = params.single(&["q", "query"])?.unwrap_or_default();
+        let mut pages = Pagination::from_params(&params, DEFAULT_PER_PAGE, MAX_PER_PAGE)?;
+        // `top` requests the best hits only, without further pages.
+        let top = params.number(&["top", "limit"], 1..=MAX_PER_PAGE)?;
+        pages.per_page = top.unwrap_or(pages.per_page);
+        let found = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
+        let next =
+            (found.has_more && top.is_none()).then(|| pages.next_link(&format!("{}/agents", call.base_url), &params));
+        Ok(Representation::json(media, &self.summaries(call, &found))?.with_next_link(next))
+    }
+
+    /// `POST /agents/search`.
+    pub(super) fn search_agents(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
+        media_types::negotiate(call.headers, &[media_types::JSON])?;
+        let body = request_body::parse_json_body(call, &[media_types::JSON], 64 << 10, 16)?;
+        let mut violations = Violations::default();
+        let members = BodyMembers::new(&body, &mut violations);
+        let filters = members.object(&["filters", "filter"], &mut violations);
+        let filters =
+            filters.map(|within| search_filters::filters_from_body(&within, &mut violations)).unwrap_or_default();
+        let text = members.text(&["query", "q"], MAX_QUERY_CHARS, &mut violations).unwrap_or_default();
+        let top = members.number(&["top", "limit"], 1..=100, &mut violations).unwrap_or(10);
+        let skip = members.number(&["skip", "offset"], 0..=10_000, &mut violations).unwrap_or(0);
+        violations.into_result("The search is not valid")?;
+        let found = self.find_agents(call, filters, text, (skip, top));
+        let page = Representation::json(media_types::JSON, &self.summaries(call, &found))?;
+        Ok(DirectoryResponse::uncacheable(StatusCode::OK, page.into_body()))
+    }
+
+    /// `/.well-known/agents.json`: the map from each agent to its descriptor.
+    pub(super) fn well_known_agents(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
+        let params = QueryParams::parse(call.query)?;
+        let pages = Pagination::from_params(&params, MAX_MAP_ENTRIES_PER_PAGE, MAX_MAP_ENTRIES_PER_PAGE)?;
+        let found = self.find_agents(call, SearchFilters::default(), "", (pages.offset(), pages.per_page));
+        let next =
+            found.has_more.then(|| pages.next_link(&format!("{}/.well-known/agents.json", call.base_url), &params));
+        Ok(Representation::json(
+            media,
+            &DescriptorMap { agents: DescriptorMapEntries { found: &found, base: call.base_url } },
+        )?
+        .with_next_link(next))
+    }
+
+    /// Searches the visible agents; `range` is the number of hits to skip and to return.
+    pub(super) fn find_agents(
+        &self,
+        call: &DirectoryCall<'_>,
+        filters: SearchFilters,
+        text: &str,
+        range: (usize, usize),
+    ) -> SearchResults {
+        let query = SearchQuery { filters, text: text.to_owned(), skip: range.0, top: range.1 };
+        self.index.search(&query, &|agent| call.visibility.is_visible(agent))
+    }
+
+    fn summaries<'a>(&self, call: &DirectoryCall<'_>, found: &'a SearchResults) -> Vec<AgentSummary<'a>> {
+        let each = found.hits.iter().map(|hit| {
+            AgentSummary::new(
+                &hit.agent,
+                &AddressRedactor::new(&hit.agent, call.base_url, self.config.advertised_endpoints),
+                hit.score,
+            )
+        });
+        each.collect()
+    }
+}
+
+#[derive(serde::Serialize)]
+struct DescriptorMap<'a> {
+    agents: DescriptorMapEntries<'a>,
+}
+
+/// Serialized entry by entry: ten thousand entries must not become a tree in memory.
+struct DescriptorMapEntries<'a> {
+    found: &'a SearchResults,
+    base: &'a str,
+}
+
+impl serde::Serialize for DescriptorMapEntries<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(self.found.hits.len()))?;
+        for hit in &self.found.hits {
+            let id = hit.agent.id.as_str();
+            map.serialize_entry(id, &format_args!("{}/agents/{id}/agent.json", self.base))?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,76 @@
+//! Summary of an agent in lists: enough to choose by, without the whole document (R22).
+
+use super::address_redaction::AddressRedactor;
+use crate::agent::{Agent, AgentStatus};
+use serde::Serialize;
+use std::{borrow::Cow, sync::Arc};
+
+/// An agent in a list.
+#[derive(Debug, Serialize)]
+pub(super) struct AgentSummary<'a> {
+    id: &'a str,
+    name: Cow<'a, str>,
+    description: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    publisher: Option<Cow<'a, str>>,
+    endpoint: String,
+    capabilities: &'a [Arc<str>],
+    tags: &'a [Arc<str>],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    supported_languages: &'a [Arc<str>],
+    status: &'static str,
+    /// Present in ranked results only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+}
+
+impl<'a> AgentSummary<'a> {
+    pub(super) fn new(agent: &'a Agent, redactor: &AddressRedactor<'_>, score: Option<f32>) -> Self {
+        Self {
+            id: agent.id.as_str(),
+            name: redactor.redact_text(&agent.name),
+            description: redactor.redact_text(truncate_chars(&agent.description, MAX_DESCRIPTION_CHARS)),
+            version: agent.version.as_deref(),
+            publisher: agent.publisher.as_deref().map(|publisher| redactor.redact_text(publisher)),
+            endpoint: redactor.public_endpoint().into_owned(),
+            capabilities: &agent.capabilities,
+            tags: &agent.tags,
+            supported_languages: &agent.languages,
+            status: status_name(agent),
+            score: score.map(round_score),
+        }
+    }
+}
+
+/// Maximum number of characters of a description in a summary.
+const MAX_DESCRIPTION_CHARS: usize = 2_000;
+
+fn truncate_chars(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
+}
+
+/// Rounds a score to four digits.
+pub(super) fn round_score(score: f32) -> f64 {
+    (f64::from(score) * 10_000.0).round() / 10_000.0
+}
+
+/// Returns the status as in documents.
+pub(super) fn status_name(agent: &Agent) -> &'static str {
+    match agent.status {
+        AgentStatus::Active => "active",
+        AgentStatus::Inactive => "inactive",
+        AgentStatus::Deprecated(_) => "deprecated",
+    }
+}
+
+/// Returns the first sentence of a description, up to a maximum length.
+pub(super) fn first_sentence(text: &str) -> &str {
+    const LONGEST: usize = 200;
+    let line = text.trim().lines().next().unwrap_or_default().trim();
+    let ends = [". ", "! ", "? ", "。", "！", "？"];
+    let end = ends.iter().filter_map(|end| line.find(end).map(|at| at + end.trim_end().len())).min();
+    let sentence = line.get(..end.unwrap_or(line.len())).unwrap_or(line);
+    sentence.char_indices().nth(LONGEST).and_then(|(at, _)| sentence.get(..at)).unwrap_or(sentence)
+}

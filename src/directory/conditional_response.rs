@@ -1,0 +1,159 @@
+//! Cacheable responses and conditional requests: strong entity tags, `Last-Modified`, 304, and `Vary` over everything
+//! that determines what a caller sees (R62, R149; RFC 9110 §13, RFC 9111).
+
+use super::{AgentDirectory, DirectoryCall, DirectoryResponse};
+use crate::{
+    fault::{Code, Fault, Result},
+    values::etag,
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use serde::Serialize;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use time::{OffsetDateTime, PrimitiveDateTime, format_description::BorrowedFormatItem, macros::format_description};
+
+const HTTP_DATE: &[BorrowedFormatItem<'_>] =
+    format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
+
+/// The header in which an A2A client states its version.
+pub(super) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
+
+/// A representation to respond with, unless the caller has it already.
+#[derive(Debug)]
+pub(super) struct Representation {
+    media_type: &'static str,
+    body: Bytes,
+    next_link: Option<String>,
+    last_modified: Option<SystemTime>,
+}
+
+impl Representation {
+    /// Creates a representation of type `media`.
+    pub(super) fn new(media: &'static str, body: impl Into<Bytes>) -> Self {
+        Self { media_type: media, body: body.into(), next_link: None, last_modified: None }
+    }
+
+    /// Serializes `value` as JSON of type `media`.
+    ///
+    /// # Errors
+    /// `Internal` if serialization fails; none of our values does.
+    pub(super) fn json(media: &'static str, value: &impl Serialize) -> Result<Self> {
+        let body = serde_json::to_vec(value);
+        let body =
+            body.map_err(|why| Fault::new(Code::Internal, "The response could not be serialized").with_detail(why))?;
+        Ok(Self::new(media, body))
+    }
+
+    /// Adds a `Link` to the next page.
+    pub(super) fn with_next_link(mut self, next_link: Option<String>) -> Self {
+        self.next_link = next_link;
+        self
+    }
+
+    /// Returns the body.
+    pub(super) fn into_body(self) -> Bytes {
+        self.body
+    }
+
+    /// Sets the time of the last change; the default is the last change of any agent.
+    pub(super) fn with_last_modified(mut self, at: SystemTime) -> Self {
+        self.last_modified = Some(at);
+        self
+    }
+}
+
+impl AgentDirectory {
+    /// Responds to a `GET` or `HEAD` with the representation, or with 304 if the caller has it.
+    pub(super) fn respond_conditionally(
+        &self,
+        call: &DirectoryCall<'_>,
+        representation: Representation,
+    ) -> DirectoryResponse {
+        let last_modified = last_modified_second(
+            representation.last_modified.unwrap_or_else(|| call.visibility.last_changed()),
+            SystemTime::now(),
+        );
+        let tag = etag(&representation.body);
+        let mut headers = HeaderMap::new();
+        let mut set = |name: HeaderName, text: &str| {
+            if let Ok(value) = HeaderValue::from_str(text) {
+                headers.insert(name, value);
+            }
+        };
+        set(header::ETAG, &tag);
+        set(header::CACHE_CONTROL, &format!("private, max-age={}", self.config.max_age.get().as_secs()));
+        set(
+            header::VARY,
+            &format!("Accept, Authorization, {}, {}", self.credentials.api_key_header_name(), A2A_VERSION),
+        );
+        if let Some(date) = http_date(last_modified) {
+            set(header::LAST_MODIFIED, &date);
+        }
+        if let Some(next) = &representation.next_link {
+            set(header::LINK, next);
+        }
+        if is_not_modified(call.headers, &tag, last_modified) {
+            return DirectoryResponse { status: StatusCode::NOT_MODIFIED, headers, body: Bytes::new() };
+        }
+        set(header::CONTENT_TYPE, representation.media_type);
+        DirectoryResponse { status: StatusCode::OK, headers, body: representation.body }
+    }
+}
+
+impl DirectoryResponse {
+    /// Builds an uncacheable response, as to a write.
+    pub(super) fn uncacheable(status: StatusCode, body: impl Into<Bytes>) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let body = body.into();
+        if !body.is_empty() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(super::media_types::JSON));
+        }
+        Self { status, headers, body }
+    }
+
+    /// Adds a header; an invalid value is ignored.
+    pub(super) fn with_header(mut self, name: HeaderName, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.insert(name, value);
+        }
+        self
+    }
+}
+
+/// Returns the second of the last modification. A date has no fractions: a resource that changed in the current second
+/// may change in it again, so it is dated one second earlier, and no caller keeps the first state for good.
+fn last_modified_second(changed: SystemTime, now: SystemTime) -> u64 {
+    let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    match seconds(now) {
+        now if seconds(changed) >= now => now.saturating_sub(1),
+        _ => seconds(changed),
+    }
+}
+
+fn http_date(seconds: u64) -> Option<String> {
+    OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()?.format(HTTP_DATE).ok()
+}
+
+/// Whether the caller has the representation: tags take precedence over dates (RFC 9110 §13.2.2).
+fn is_not_modified(headers: &HeaderMap, tag: &str, changed: u64) -> bool {
+    let mut tags = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).peekable();
+    if tags.peek().is_some() {
+        return tags.flat_map(|list| list.split(',')).map(strip_weak_prefix).any(|known| known == "*" || known == tag);
+    }
+    let since = headers.get(header::IF_MODIFIED_SINCE).and_then(|date| date.to_str().ok());
+    let since = since.and_then(|date| PrimitiveDateTime::parse(date.trim(), HTTP_DATE).ok());
+    since
+        .is_some_and(|since| i64::try_from(changed).is_ok_and(|changed| changed <= since.assume_utc().unix_timestamp()))
+}
+
+/// Strips the weak prefix of a tag, which is irrelevant for reading (RFC 9110 §8.8.3.2).
+fn strip_weak_prefix(tag: &str) -> &str {
+    let tag = tag.trim();
+    tag.strip_prefix("W/").unwrap_or(tag)
+}
+
+/// Whether `method` is safe.
+pub(super) fn is_read_method(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
+}

@@ -1,0 +1,134 @@
+//! Directory requests and their paths: the one table from which the gateway routes, and from which its own OpenAPI
+//! document is built.
+
+use super::query_params::QueryParams;
+use http::Method;
+
+/// A request that the directory serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DirectoryRequest {
+    /// The list of agents; publishing an agent.
+    Agents,
+    /// A structured search.
+    Search,
+    /// The agents that fit an intent.
+    ResolveIntent,
+    /// Resolution of an `agent://` name.
+    ResolveName,
+    /// The document of one agent; changing and removing it.
+    Agent,
+    /// The history of a document.
+    History,
+    /// The descriptor of one agent in JSON-LD.
+    Descriptor,
+    /// The A2A card of one agent.
+    Card,
+    /// The OpenAPI document of one agent.
+    AgentOpenApi,
+    /// The list of Agent Framework.
+    FrameworkList,
+    /// The document of one agent in Agent Framework.
+    FrameworkAgent,
+    /// The former path of Agent Framework's list.
+    FrameworkListRedirect,
+    /// The former path of Agent Framework's document of one agent.
+    FrameworkAgentRedirect,
+    /// The map from agents to their descriptors, `agents.json`.
+    WellKnownAgents,
+    /// The gateway's own descriptor, or that of the only visible agent.
+    WellKnownDescriptor,
+    /// The gateway's own card, or that of the only visible agent.
+    WellKnownCard,
+    /// The keys that sign cards.
+    Jwks,
+    /// The gateway's own OpenAPI document.
+    GatewayOpenApi,
+    /// The JSON Schema of agents' documents.
+    MetadataSchema,
+}
+
+/// The path of each request, in the syntax of `matchit`. Aliases follow the path that links use.
+pub const DIRECTORY_PATHS: &[(&str, DirectoryRequest)] = &[
+    ("/agents", DirectoryRequest::Agents),
+    ("/agents/search", DirectoryRequest::Search),
+    ("/agents/resolve", DirectoryRequest::ResolveIntent),
+    ("/resolve", DirectoryRequest::ResolveName),
+    ("/agents/{id}", DirectoryRequest::Agent),
+    ("/agents/{id}/history", DirectoryRequest::History),
+    ("/agents/{id}/agent.json", DirectoryRequest::Descriptor),
+    ("/agents/{id}/.well-known/agent.json", DirectoryRequest::Descriptor),
+    ("/agents/{id}/agent-card.json", DirectoryRequest::Card),
+    ("/agents/{id}/.well-known/agent-card.json", DirectoryRequest::Card),
+    ("/agents/{id}/openapi.json", DirectoryRequest::AgentOpenApi),
+    ("/.well-known/agentframework/v1/agents", DirectoryRequest::FrameworkList),
+    ("/.agent-framework/v1/agents", DirectoryRequest::FrameworkList),
+    ("/.well-known/agentframework/v1/agents/{id}", DirectoryRequest::FrameworkAgent),
+    ("/.agent-framework/v1/agents/{id}", DirectoryRequest::FrameworkAgent),
+    ("/v1/agents", DirectoryRequest::FrameworkListRedirect),
+    ("/v1/agents/{id}", DirectoryRequest::FrameworkAgentRedirect),
+    ("/.well-known/agents.json", DirectoryRequest::WellKnownAgents),
+    ("/.well-known/agent.json", DirectoryRequest::WellKnownDescriptor),
+    ("/.well-known/agent-card.json", DirectoryRequest::WellKnownCard),
+    ("/.well-known/agent-card", DirectoryRequest::WellKnownCard),
+    ("/v1/card", DirectoryRequest::WellKnownCard),
+    ("/.well-known/jwks.json", DirectoryRequest::Jwks),
+    ("/openapi.json", DirectoryRequest::GatewayOpenApi),
+    ("/schemas/agent-metadata.json", DirectoryRequest::MetadataSchema),
+];
+
+/// Paths that invoke agents. The directory does not serve them: it only describes them.
+pub const INVOKE_PATHS: &[&str] = &[
+    "/agents/{id}/invoke",
+    "/agents/{id}/invoke/{operation}",
+    "/agents/{id}/{operation}",
+    // For clients that append to the URL of the descriptor.
+    "/agents/{id}/agent.json/{operation}",
+];
+
+/// Path that invokes several agents in sequence. The directory only describes it.
+pub const PIPELINE_PATH: &str = "/pipelines/invoke";
+
+/// Paths of tasks, and their methods. The directory only describes them.
+pub const TASK_PATHS: &[(&str, &[Method])] =
+    &[("/tasks/{task}", &[Method::GET, Method::HEAD, Method::DELETE]), ("/tasks/{task}/events", &[Method::GET])];
+
+const READ_METHODS: &[Method] = &[Method::GET, Method::HEAD];
+
+impl DirectoryRequest {
+    /// Returns the allowed methods.
+    pub fn allowed_methods(self) -> &'static [Method] {
+        match self {
+            Self::Agents => &[Method::GET, Method::HEAD, Method::POST],
+            Self::Search | Self::ResolveIntent | Self::ResolveName => &[Method::POST],
+            Self::Agent => &[Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::DELETE],
+            _ => READ_METHODS,
+        }
+    }
+
+    /// Returns the allowed methods as the value of `Allow`.
+    pub fn allow_header(self) -> String {
+        let names: Vec<&str> = self.allowed_methods().iter().map(Method::as_str).collect();
+        names.join(", ")
+    }
+
+    /// Whether the request changes published documents.
+    pub fn is_write(self, method: &Method) -> bool {
+        matches!(self, Self::Agents | Self::Agent) && !READ_METHODS.contains(method)
+    }
+
+    /// Whether the response may need fetches from hosts that the caller chooses, which anonymous callers may not cause.
+    pub fn may_fetch_remotely(self) -> bool {
+        self == Self::ResolveName
+    }
+
+    /// Whether the request is a search, which costs more than reading and has a rate limit of its own (R5).
+    pub fn is_search(self, query: Option<&str>) -> bool {
+        match self {
+            Self::Search | Self::ResolveIntent | Self::ResolveName => true,
+            Self::Agents | Self::FrameworkList => {
+                QueryParams::parse(query).is_ok_and(|params| params.has_any(&["q", "query"]))
+            }
+            _ => false,
+        }
+    }
+}

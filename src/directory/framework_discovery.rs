@@ -1,0 +1,169 @@
+//! Discovery API of Agent Framework (R135–R150): the list and the document of one agent, under the well-known prefix
+//! and its alias, and redirects from the former paths.
+
+use super::{
+    AgentDirectory, DirectoryCall, DirectoryRequest, DirectoryResponse,
+    address_redaction::AddressRedactor,
+    agent_document::{DOCUMENT_MEDIA_TYPES, RedactedDocument},
+    agent_summary::{first_sentence, status_name},
+    conditional_response::Representation,
+    json_object_builder::JsonObjectBuilder,
+    media_types,
+    query_params::{Pagination, QueryParams},
+    search_filters,
+};
+use crate::{
+    agent::Agent,
+    fault::{Code, Fault, Result},
+    search::SearchFilters,
+};
+use http::{StatusCode, header};
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+const LIST_PATH: &str = "/.well-known/agentframework/v1/agents";
+const DEFAULT_PER_PAGE: usize = 100;
+const MAX_PER_PAGE: usize = 1_000;
+/// Maximum number of full documents on one page.
+const MAX_FULL_PER_PAGE: usize = 50;
+
+/// The parts of an agent that the caller requests.
+#[derive(Clone, Copy, Debug)]
+struct FrameworkView {
+    full: bool,
+    capabilities: bool,
+    endpoints: bool,
+}
+
+impl FrameworkView {
+    /// Parses `view` and `include`; unknown groups are ignored, because later versions may add some.
+    fn from_params(params: &QueryParams, default_full: bool) -> Result<Self> {
+        let full = match params.single(&["view"])? {
+            None => default_full,
+            Some("full") => true,
+            Some("summary") => false,
+            Some(_) => return Err(Fault::new(Code::InvalidInput, "The parameter view must be summary or full")),
+        };
+        let groups = params.list(&["include"])?;
+        let includes = |group: &str| groups.iter().any(|asked| asked == group);
+        Ok(Self { full, capabilities: full || includes("capabilities"), endpoints: full || includes("endpoints") })
+    }
+}
+
+impl AgentDirectory {
+    /// The list.
+    pub(super) fn framework_list(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
+        let params = QueryParams::parse(call.query)?;
+        let view = FrameworkView::from_params(&params, false)?;
+        let filters = SearchFilters { tags: params.list(search_filters::TAG_NAMES)?, ..SearchFilters::default() };
+        let text = params.single(&["q", "query"])?.unwrap_or_default();
+        let mut pages = Pagination::from_params(&params, DEFAULT_PER_PAGE, MAX_PER_PAGE)?;
+        if view.full {
+            // Full documents are large: a page has fewer of them, whatever the caller requests.
+            pages.per_page = pages.per_page.min(MAX_FULL_PER_PAGE);
+        }
+        let found = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
+        let agents: Vec<Value> = found.hits.iter().map(|hit| self.framework_entry(call, &hit.agent, view)).collect();
+        let next = found.has_more.then(|| pages.next_link(&format!("{}{LIST_PATH}", call.base_url), &params));
+        Ok(Representation::json(media, &json!({"agents": agents}))?.with_next_link(next))
+    }
+
+    /// The document of one agent.
+    pub(super) fn framework_agent(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
+        let view = FrameworkView::from_params(&QueryParams::parse(call.query)?, true)?;
+        let agent = self.visible_agent(call)?;
+        Representation::json(media, &self.framework_entry(call, &agent, view))
+    }
+
+    /// Redirects a former path to the current one (R137), without checking that the agent exists.
+    pub(super) fn framework_redirect(&self, call: &DirectoryCall<'_>) -> DirectoryResponse {
+        let mut location = format!("{}{LIST_PATH}", call.base_url);
+        if call.request == DirectoryRequest::FrameworkAgentRedirect {
+            location.push('/');
+            location.push_str(call.id);
+        }
+        if let Some(query) = call.query {
+            location.push('?');
+            location.push_str(query);
+        }
+        DirectoryResponse::uncacheable(StatusCode::PERMANENT_REDIRECT, Vec::new())
+            .with_header(header::LOCATION, &location)
+    }
+
+    fn framework_entry(&self, call: &DirectoryCall<'_>, agent: &Agent, view: FrameworkView) -> Value {
+        let redactor = AddressRedactor::new(agent, call.base_url, self.config.advertised_endpoints);
+        let description = redactor.redact_text(&agent.description);
+        let mut fields = JsonObjectBuilder::default();
+        fields.set("id", agent.id.as_str().into());
+        fields.set("name", redactor.redact_text(&agent.name).into());
+        fields.set("summary", first_sentence(&description).into());
+        if let Some(version) = &agent.version {
+            fields.set("version", version.as_str().into());
+        }
+        fields.set("tags", agent.tags.iter().map(|tag| &**tag).collect());
+        if view.capabilities {
+            // Empty in this version of the format (R142): the agent's capabilities are in its metadata.
+            fields.set("capabilities", json!({}));
+        }
+        if view.endpoints {
+            fields.set("endpoints", entry_endpoints(agent, &redactor));
+        }
+        if view.full {
+            let doc = RedactedDocument::new(agent, &redactor);
+            fields.set("description", description.into());
+            for (name, value) in
+                [("owner", entry_owner(agent, &doc, &redactor)), ("metadata", Some(metadata(agent, &doc)))]
+            {
+                fields.set_optional(name, value);
+            }
+            for name in ["created_at", "updated_at"] {
+                fields.set_optional(name, doc.text_member(name).filter(|text| is_timestamp(text)));
+            }
+        }
+        fields.into_value()
+    }
+}
+
+/// Builds the endpoints, as paths on the gateway (R143): the agent's first, then those of named operations.
+fn entry_endpoints(agent: &Agent, redactor: &AddressRedactor<'_>) -> Value {
+    let entry = |path: String, description: &str| match description.is_empty() {
+        true => json!({"method": "POST", "path": path}),
+        false => json!({"method": "POST", "path": path, "description": redactor.redact_text(description)}),
+    };
+    let whole = entry(format!("/agents/{}/invoke", agent.id), first_sentence(&agent.description));
+    let named = agent.operations.iter().filter(|operation| !operation.name.is_empty());
+    let each = named.map(|operation| {
+        entry(format!("/agents/{}/invoke/{}", agent.id, operation.name), first_sentence(&operation.description))
+    });
+    std::iter::once(whole).chain(each).collect()
+}
+
+/// Returns `owner` of the document, else one with the publisher's name.
+fn entry_owner(agent: &Agent, doc: &RedactedDocument, redactor: &AddressRedactor<'_>) -> Option<Value> {
+    let given = doc.member("owner").and_then(Value::as_object);
+    let text = |name: &str| given?.get(name)?.as_str().map(str::to_owned);
+    let publisher = || agent.publisher.as_deref().map(|name| redactor.redact_text(name).into_owned());
+    let mut owner = JsonObjectBuilder::default();
+    owner.set("name", text("name").or_else(publisher)?.into());
+    for name in ["email", "url"] {
+        owner.set_optional(name, text(name));
+    }
+    Some(owner.into_value())
+}
+
+/// Builds `metadata`, for what the format has no member for. It excludes authentication (R141).
+fn metadata(agent: &Agent, doc: &RedactedDocument) -> Value {
+    let mut metadata = doc.member("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    metadata.insert("capabilities".to_owned(), agent.capabilities.iter().map(|word| &**word).collect());
+    metadata.insert("status".to_owned(), status_name(agent).into());
+    if !agent.languages.is_empty() {
+        metadata.insert("supported_languages".to_owned(), agent.languages.iter().map(|word| &**word).collect());
+    }
+    metadata.into()
+}
+
+fn is_timestamp(text: &str) -> bool {
+    OffsetDateTime::parse(text, &Rfc3339).is_ok()
+}

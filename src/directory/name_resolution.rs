@@ -1,0 +1,136 @@
+//! `POST /resolve` (R52–R64): resolution of `agent://` names. Names under the gateway's own host are its visible
+//! agents; the resolver handles all others.
+
+use super::{
+    AgentDirectory, DirectoryCall, DirectoryResponse,
+    address_redaction::invoke_url,
+    agent_document::no_agent_fault,
+    conditional_response::Representation,
+    media_types,
+    request_body::{self, BodyMembers, Violations},
+};
+use crate::{
+    agent::{
+        AgentUri, AgentUriAuthority, AgentVersions, LONGEST_URI, Operation, VersionSelectionError, decode_segment,
+    },
+    fault::{Code, Fault, Result, Violation},
+    resolver::{ResolvedAgent, StepOutcome, TraceStep, version_url},
+};
+use http::{StatusCode, Uri};
+
+/// Maximum size of a body in bytes.
+const MAX_BODY_BYTES: usize = 32 << 10;
+/// Path segments under an agent that are not operations.
+const NON_OPERATION_SEGMENTS: &[&str] = &["invoke", "agent.json", ".well-known", "agent-card.json"];
+
+impl AgentDirectory {
+    /// `POST /resolve`.
+    pub(super) async fn resolve_name(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
+        media_types::negotiate(call.headers, &[media_types::JSON])?;
+        let (uri, version) = parse_name_request(call)?;
+        let resolved = match is_gateway_name(&uri, call.base_url) {
+            true => resolve_gateway_name(call, &uri, version.as_deref())?,
+            false => {
+                let resolver = self.resolver.as_ref();
+                let names =
+                    resolver.ok_or_else(|| Fault::new(Code::NotFound, "Name resolution is not enabled here"))?;
+                names.resolve(&uri, version.as_deref(), &call.caller.id).await?
+            }
+        };
+        let page = Representation::json(media_types::JSON, &resolved.to_public_json())?;
+        Ok(DirectoryResponse::uncacheable(StatusCode::OK, page.into_body()))
+    }
+}
+
+/// Parses the name and the requested version.
+fn parse_name_request(call: &DirectoryCall<'_>) -> Result<(AgentUri, Option<String>)> {
+    let body = request_body::parse_json_body(call, &[media_types::JSON], MAX_BODY_BYTES, 8)?;
+    let mut violations = Violations::default();
+    let members = BodyMembers::new(&body, &mut violations);
+    let uri = members.text(&["uri", "url", "name"], LONGEST_URI, &mut violations);
+    let version = members.text(&["version"], 64, &mut violations).filter(|version| !version.trim().is_empty());
+    violations.into_result("The request is not valid")?;
+    let missing = || Fault::new(Code::InvalidInput, "The body has no member 'uri' (an agent:// name)");
+    let uri = AgentUri::parse(uri.ok_or_else(missing)?).map_err(|why| {
+        let violation = Violation { pointer: "/uri".to_owned(), message: why.to_string() };
+        Fault::new(Code::InvalidInput, format!("The uri is not an agent:// name ({why})"))
+            .with_violations(vec![violation])
+    })?;
+    let broken = |why| {
+        let violation = Violation { pointer: "/uri".to_owned(), message: why };
+        Fault::new(Code::InvalidInput, "The query of the uri is not valid").with_violations(vec![violation])
+    };
+    uri.query_input().map_err(|why| broken(why.to_owned()))?;
+    Ok((uri, version.map(str::to_owned)))
+}
+
+/// Whether a name is under the gateway's own host, as the caller addressed it.
+fn is_gateway_name(uri: &AgentUri, base: &str) -> bool {
+    let (None, AgentUriAuthority::Host { host, port }) = (uri.transport(), uri.authority()) else { return false };
+    let Ok(base) = base.parse::<Uri>() else { return false };
+    let default_port = if base.scheme_str() == Some("http") { 80 } else { 443 };
+    let same = base.host().is_some_and(|own| own.eq_ignore_ascii_case(host));
+    same && port.is_none_or(|port| port == base.port_u16().unwrap_or(default_port))
+}
+
+/// Resolves `agent://{gateway}/[agents/]{id}[@version][/operation]`; unknown and invisible agents give the same fault.
+fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Option<&str>) -> Result<ResolvedAgent> {
+    let mut segments = uri.segments().filter(|part| !NON_OPERATION_SEGMENTS.contains(part)).peekable();
+    segments.next_if_eq(&"agents");
+    let named = segments.next().ok_or_else(no_agent_fault)?;
+    let (id, version_in_path) = named.split_once('@').map_or((named, None), |(id, version)| (id, Some(version)));
+    let agent = call.visibility.visible_agent(id).ok_or_else(no_agent_fault)?;
+    let operation = segments.next();
+    if segments.next().is_some() || operation.is_some_and(|name| agent.operation(name).is_none()) {
+        return Err(Fault::new(Code::CapabilityNotFound, "The agent has no such operation"));
+    }
+    let declared = match operation.and_then(|name| agent.operation(name)) {
+        Some((_, operation)) => operation.takes_version(),
+        None => agent.operations.iter().any(Operation::takes_version),
+    };
+    // Only versions that calls can reach.
+    let reached = |place: &str| version_url(&agent.endpoint, place).is_some();
+    let versions = agent.versions.filtered(|served| served.location.as_deref().is_none_or(reached));
+    // As for calls: a version parameter that the agent declares as its input is passed through.
+    let ours = !declared && !versions.is_empty();
+    let in_query = || ours.then(|| uri.query_parameter("version")).flatten();
+    let requested = version.map(str::to_owned).or_else(|| version_in_path.and_then(decode_segment)).or_else(in_query);
+    let chosen = match &requested {
+        None => versions.default_version().map(|(at, _)| at),
+        Some(asked) => Some(versions.select(asked).map_err(|why| version_fault(why, &versions))?),
+    };
+    let label = chosen.and_then(|at| versions.iter().nth(at)).map(|served| served.label.to_string());
+    let addressed = match label.as_ref().filter(|_| requested.is_some()) {
+        Some(label) => format!("{id}@{label}"),
+        None => id.to_owned(),
+    };
+    // The version is in the path only: a second parameter would have to agree with it.
+    let kept = |pair: &&str| !(ours && requested.is_some() && pair.starts_with("version="));
+    let query: Vec<&str> = uri.query().into_iter().flat_map(|query| query.split('&')).filter(kept).collect();
+    let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+    let descriptor = format!("{}/agents/{id}/agent.json", call.base_url);
+    Ok(ResolvedAgent {
+        uri: uri.clone(),
+        endpoint: format!("{}{query}", invoke_url(call.base_url, &addressed, operation.unwrap_or_default())),
+        version: label,
+        versions: versions.iter().map(|served| served.label.to_string()).collect(),
+        operation: None,
+        has_signature: false,
+        trace: vec![TraceStep { kind: "own", location: descriptor.clone(), outcome: StepOutcome::Found, reason: None }],
+        descriptor: Some(descriptor),
+        expires: None,
+    })
+}
+
+/// Builds the fault for a version that is malformed or unknown.
+fn version_fault(why: VersionSelectionError, versions: &AgentVersions) -> Fault {
+    match why {
+        VersionSelectionError::Malformed => {
+            Fault::new(Code::InvalidInput, "The version is not valid (write 1.2.3, or a range such as ^1.2 or 1.x)")
+        }
+        VersionSelectionError::Unknown => {
+            let message = format!("The agent has no such version (it has: {})", versions.labels());
+            Fault::new(Code::NotAcceptable, message)
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! OpenAPI document of one agent: how callers invoke its operations through the gateway, with the schemas that the
+//! gateway enforces.
+
+use super::{
+    super::{
+        AgentDirectory, DirectoryCall, address_redaction::AddressRedactor, agent_document::RedactedDocument,
+        conditional_response::Representation, json_object_builder::JsonObjectBuilder, media_types,
+    },
+    OPENAPI_MEDIA_TYPES, schema_relocation, shared_components,
+};
+use crate::{
+    agent::{Agent, AgentStatus, Operation},
+    fault::Result,
+};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Statuses with which a call may fail.
+const FAILURE_STATUSES: &[u16] = &[400, 401, 403, 404, 406, 413, 415, 429, 502, 503, 504];
+
+impl AgentDirectory {
+    /// `/agents/{id}/openapi.json`.
+    pub(in super::super) fn agent_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
+        let agent = self.visible_agent(call)?;
+        let redactor = AddressRedactor::new(&agent, call.base_url, self.config.advertised_endpoints);
+        let api = AgentOpenApi { agent: &agent, doc: RedactedDocument::new(&agent, &redactor), redactor };
+        let kinds = self.credentials.accepted_kinds(Some(&agent));
+        let (schemes, security) =
+            shared_components::security_components(&self.credentials, &kinds, &agent.authentication.scopes);
+        let (mut components, mut document) = (JsonObjectBuilder::default(), JsonObjectBuilder::default());
+        components.set("schemas", api.schemas().into());
+        components.set("responses", shared_components::failure_responses().into());
+        document.set("openapi", "3.1.0".into());
+        document.set("info", api.info());
+        document.set("servers", json!([{"url": call.base_url}]));
+        document.set("paths", api.paths().into());
+        if !kinds.is_empty() {
+            components.set("securitySchemes", schemes);
+            document.set("security", security);
+        }
+        document.set("components", components.into_value());
+        Representation::json(media, &document.into_value())
+    }
+}
+
+/// Builder of an agent's document.
+struct AgentOpenApi<'a> {
+    agent: &'a Agent,
+    doc: RedactedDocument,
+    redactor: AddressRedactor<'a>,
+}
+
+impl AgentOpenApi<'_> {
+    fn info(&self) -> Value {
+        json!({
+            "title": self.redactor.redact_text(&self.agent.name),
+            // OpenAPI requires a version; "0.0.0" stands for an unknown one.
+            "version": self.agent.version.as_deref().unwrap_or("0.0.0"),
+            "description": self.redactor.redact_text(&self.agent.description),
+        })
+    }
+
+    fn schemas(&self) -> Map<String, Value> {
+        let mut schemas = shared_components::failure_schemas();
+        for operation in &self.agent.operations {
+            for (side, schema) in [("Input", &operation.inputs), ("Output", &operation.outputs)] {
+                let Some(schema) = schema else { continue };
+                let name = schema_name(operation, side);
+                let mut schema = Value::clone(schema);
+                self.redactor.redact_value(&mut schema);
+                let place = format!("#/components/schemas/{name}");
+                let identity = format!("urn:agent:{}:{name}", self.agent.id);
+                schemas.insert(name, schema_relocation::relocate_schema(schema, &place, &identity));
+            }
+        }
+        schemas
+    }
+
+    fn paths(&self) -> Map<String, Value> {
+        let whole = format!("/agents/{}/invoke", self.agent.id);
+        let mut paths = Map::new();
+        for (at, operation) in self.agent.operations.iter().enumerate().filter(|(_, one)| !one.name.is_empty()) {
+            let call = self.invoke_operation(&format!("invoke_{}", operation.name), &[(at, operation)]);
+            paths.insert(format!("{whole}/{}", operation.name), json!({"post": call}));
+        }
+        let all: Vec<(usize, &Operation)> = self.agent.operations.iter().enumerate().collect();
+        paths.insert(whole, json!({"post": self.invoke_operation("invoke", &all)}));
+        paths
+    }
+
+    /// Describes a call of one of these operations.
+    fn invoke_operation(&self, id: &str, operations: &[(usize, &Operation)]) -> Value {
+        let description = match operations {
+            [(_, only)] if !only.description.is_empty() => &only.description,
+            _ => &self.agent.description,
+        };
+        let mut body = Map::from_iter([("schema".to_owned(), any_schema(operations, "Input", |one| &one.inputs))]);
+        let examples = self.examples(operations);
+        if !examples.is_empty() {
+            body.insert("examples".to_owned(), examples.into());
+        }
+        let output = any_schema(operations, "Output", |one| &one.outputs);
+        let good = json!({"description": "The agent's response.", "content": {"application/json": {"schema": output}}});
+        let mut call = JsonObjectBuilder::default();
+        call.set("operationId", id.into());
+        call.set("description", self.redactor.redact_text(description).into());
+        if let [_, _, ..] = operations {
+            let names: Vec<&str> = operations.iter().map(|(_, operation)| &*operation.name).collect();
+            call.set(
+                "parameters",
+                json!([{
+                    "name": "X-Operation",
+                    "in": "header",
+                    "description": "The operation to invoke; the member `operation` of the body may name it instead.",
+                    "schema": {"type": "string", "enum": names},
+                }]),
+            );
+        }
+        call.set("requestBody", json!({"required": true, "content": {"application/json": body}}));
+        call.set(
+            "responses",
+            shared_components::with_failures(Map::from_iter([("200".to_owned(), good)]), FAILURE_STATUSES),
+        );
+        if matches!(self.agent.status, AgentStatus::Deprecated(_)) {
+            call.set("deprecated", true.into());
+        }
+        call.into_value()
+    }
+
+    fn examples(&self, operations: &[(usize, &Operation)]) -> Map<String, Value> {
+        let listed =
+            operations.iter().filter_map(|(at, _)| self.doc.operation_member(*at)?.get("examples")?.as_array());
+        let inputs = listed.flatten().take(10).filter_map(|example| example.get("input"));
+        (1..).zip(inputs).map(|(number, input)| (format!("example{number}"), json!({"value": input}))).collect()
+    }
+}
+
+/// Returns the name of a schema in `components/schemas`.
+pub(in super::super) fn schema_name(operation: &Operation, side: &str) -> String {
+    match operation.name.is_empty() {
+        true => side.to_owned(),
+        false => format!("{}.{side}", operation.name),
+    }
+}
+
+/// Returns a schema that any of the operations accepts; the empty schema if one of them declares none.
+fn any_schema(operations: &[(usize, &Operation)], side: &str, of: fn(&Operation) -> &Option<Arc<Value>>) -> Value {
+    let place = |one: &Operation| json!({"$ref": format!("#/components/schemas/{}", schema_name(one, side))});
+    match operations {
+        [(_, only)] => of(only).as_ref().map_or(json!({}), |_| place(only)),
+        several if several.iter().any(|(_, one)| of(one).is_none()) => json!({}),
+        several => json!({"anyOf": several.iter().map(|(_, one)| place(one)).collect::<Vec<_>>()}),
+    }
+}

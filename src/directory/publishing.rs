@@ -1,0 +1,187 @@
+//! Publishing: `POST /agents`, `PUT`, `PATCH` and `DELETE /agents/{id}`, and the history of a document (R17–R19). The
+//! registry decides who may write what; this file converts requests and responses.
+
+use super::{
+    AgentDirectory, DirectoryCall, DirectoryResponse,
+    agent_document::{no_agent_fault, publisher_of},
+    conditional_response::Representation,
+    media_types,
+    query_params::QueryParams,
+    request_body,
+};
+use crate::{
+    agent::AgentId,
+    auth::CallerKind,
+    fault::{Code, Fault, Result},
+    registry::{DocumentRevision, EmbeddedRegistry, PublishOutcome, PublishedDocument, WritePrecondition},
+    values::etag,
+};
+use http::{HeaderMap, Method, StatusCode, header};
+use serde_json::{Value, json};
+use time::format_description::well_known::Rfc3339;
+
+/// Maximum size of a document in bytes.
+const MAX_DOCUMENT_BYTES: usize = 1 << 20;
+/// Media types of a document in a request.
+const WRITE_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/agent-metadata+json"];
+/// Maximum number of entity tags in one precondition.
+const MAX_ENTITY_TAGS: usize = 20;
+
+impl AgentDirectory {
+    /// `POST /agents`.
+    pub(super) async fn publish_agent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
+        let registry = self.registry_for_publisher(call)?;
+        if call.headers.contains_key(header::IF_MATCH) || call.headers.contains_key(header::IF_NONE_MATCH) {
+            // Ignoring a precondition would perform a write that the caller wanted to prevent.
+            return Err(invalid_input(
+                "POST /agents supports neither If-Match nor If-None-Match (PUT /agents/{id} does)",
+            ));
+        }
+        let document = read_document(call, WRITE_MEDIA_TYPES)?;
+        Ok(saved_response(call.base_url, registry.publish(publisher_of(call), document).await?))
+    }
+
+    /// `PUT`, `PATCH` and `DELETE /agents/{id}`.
+    pub(super) async fn change_agent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
+        let registry = self.registry_for_publisher(call)?;
+        let id: AgentId = call.id.parse().map_err(|why: String| Fault::new(Code::InvalidInput, why))?;
+        let (by, when) = (publisher_of(call), write_condition(call.headers)?);
+        match *call.method {
+            Method::PUT => {
+                let document = read_document(call, WRITE_MEDIA_TYPES)?;
+                Ok(saved_response(call.base_url, registry.put(by, &id, document, &when).await?))
+            }
+            Method::PATCH => {
+                let patch = read_document(call, &[media_types::MERGE_PATCH, media_types::JSON]);
+                let patch = patch.map_err(|fault| fault.with_header("Accept-Patch", media_types::MERGE_PATCH))?;
+                let patched = registry.patch(by, &id, patch, &when).await;
+                Ok(stored_response(StatusCode::OK, &patched.map_err(|fault| hide_invisible_agent(call, fault))?))
+            }
+            _ => {
+                registry.remove(by, &id, &when).await.map_err(|fault| hide_invisible_agent(call, fault))?;
+                Ok(DirectoryResponse::uncacheable(StatusCode::NO_CONTENT, Vec::new()))
+            }
+        }
+    }
+
+    /// `GET /agents/{id}/history`.
+    pub(super) async fn document_history(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
+        let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
+        let limit = QueryParams::parse(call.query)?.number(&["top", "limit"], 1..=100)?.unwrap_or(20);
+        let (Some(registry), Ok(id)) = (&self.registry, call.id.parse::<AgentId>()) else {
+            return Err(no_agent_fault());
+        };
+        if !registry.may_publish(publisher_of(call)) {
+            return Err(no_agent_fault());
+        }
+        let past = registry.history(publisher_of(call), &id, limit).await?;
+        let changes: Vec<Value> = past.iter().map(change).collect();
+        let changed = past.first().map(|newest| newest.at);
+        let page = Representation::json(media, &json!({"id": id.as_str(), "changes": changes}))?;
+        Ok(self.respond_conditionally(
+            call,
+            changed.map(Into::into).into_iter().fold(page, Representation::with_last_modified),
+        ))
+    }
+
+    /// Returns the registry if the caller may publish at all; called before the body is read.
+    fn registry_for_publisher(&self, call: &DirectoryCall<'_>) -> Result<&EmbeddedRegistry> {
+        let Some(registry) = &self.registry else {
+            let message = "Publishing is disabled (the gateway has no registry of its own)";
+            return Err(Fault::new(Code::MethodNotAllowed, message).with_header("Allow", "GET, HEAD"));
+        };
+        match call.caller.kind {
+            CallerKind::Anonymous => Err(Fault::new(Code::Unauthorized, "Publishing requires a credential")),
+            _ if !registry.may_publish(publisher_of(call)) => {
+                Err(Fault::new(Code::PermissionDenied, "This caller may not publish agents"))
+            }
+            _ => Ok(registry),
+        }
+    }
+}
+
+/// Parses the document or patch through the registry, whose errors explain common mistakes (R74).
+fn read_document(call: &DirectoryCall<'_>, media_types: &[&'static str]) -> Result<Value> {
+    request_body::check_body(call, media_types, MAX_DOCUMENT_BYTES)?;
+    EmbeddedRegistry::parse_document(call.body.clone())
+}
+
+pub(super) fn saved_response(base: &str, saved: PublishOutcome) -> DirectoryResponse {
+    match saved {
+        PublishOutcome::Created(new) => stored_response(StatusCode::CREATED, &new)
+            .with_header(header::LOCATION, &format!("{base}/agents/{}", new.id)),
+        PublishOutcome::Updated(changed) => stored_response(StatusCode::OK, &changed),
+    }
+}
+
+/// Responds with the stored document, and with the tag that guards the next write.
+fn stored_response(status: StatusCode, stored: &PublishedDocument) -> DirectoryResponse {
+    let document = stored.document.as_bytes();
+    DirectoryResponse::uncacheable(status, document.to_vec()).with_header(header::ETAG, &etag(document))
+}
+
+pub(super) fn change(past: &DocumentRevision) -> Value {
+    let document = past.document.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    json!({
+        "at": past.at.format(&Rfc3339).ok(),
+        "by": past.by,
+        "removed": past.document.is_none(),
+        "document": document,
+    })
+}
+
+/// Parses the preconditions of a write.
+///
+/// # Errors
+/// `InvalidInput` for an invalid or unsupported precondition, which must never be ignored.
+pub(super) fn write_condition(headers: &HeaderMap) -> Result<WritePrecondition> {
+    let matches = entity_tags(headers, &header::IF_MATCH)?;
+    let absent = entity_tags(headers, &header::IF_NONE_MATCH)?;
+    match (matches, absent) {
+        (None, None) => Ok(WritePrecondition::Always),
+        (Some(_), Some(_)) => Err(invalid_input("If-Match and If-None-Match exclude each other")),
+        (None, Some(tags)) if tags == ["*"] => Ok(WritePrecondition::Absent),
+        (None, Some(_)) => Err(invalid_input("If-None-Match of a write must be '*' (the document must not exist yet)")),
+        // A weak tag never guards a write (RFC 9110 §13.1.1).
+        (Some(tags), None) => {
+            Ok(WritePrecondition::Matches(tags.into_iter().filter(|tag| !tag.starts_with("W/")).collect()))
+        }
+    }
+}
+
+fn entity_tags(headers: &HeaderMap, name: &header::HeaderName) -> Result<Option<Vec<String>>> {
+    if !headers.contains_key(name) {
+        return Ok(None);
+    }
+    let broken =
+        || invalid_input(&format!("{name} must be * or a list of at most {MAX_ENTITY_TAGS} quoted entity tags"));
+    let mut tags = Vec::new();
+    for value in headers.get_all(name) {
+        let list = value.to_str().map_err(|_| broken())?;
+        for tag in list.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
+            let opaque = tag.strip_prefix("W/").unwrap_or(tag);
+            let quoted = opaque.len() > 1 && opaque.starts_with('"') && opaque.ends_with('"');
+            if tags.len() == MAX_ENTITY_TAGS || !(quoted || tag == "*") {
+                return Err(broken());
+            }
+            tags.push(tag.to_owned());
+        }
+    }
+    match tags.is_empty() || tags.len() > 1 && tags.iter().any(|tag| tag == "*") {
+        true => Err(broken()),
+        false => Ok(Some(tags)),
+    }
+}
+
+#[cold]
+fn invalid_input(why: &str) -> Fault {
+    Fault::new(Code::InvalidInput, why.to_owned())
+}
+
+/// Hides an agent that the caller may neither change nor see: it is reported as unknown.
+fn hide_invisible_agent(call: &DirectoryCall<'_>, fault: Fault) -> Fault {
+    match fault.code() {
+        Code::PermissionDenied if call.visibility.visible_agent(call.id).is_none() => no_agent_fault(),
+        _ => fault,
+    }
+}

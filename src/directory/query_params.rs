@@ -1,0 +1,176 @@
+//! Query parameters: strict decoding, bounds, and access by name. Unknown parameters are ignored (R103).
+
+use crate::{
+    fault::{Code, Fault, Result},
+    values::json::truncate,
+};
+use std::{fmt::Write, ops::RangeInclusive};
+
+/// Maximum size of a query in bytes.
+const MAX_QUERY_BYTES: usize = 8 << 10;
+/// Maximum number of parameters in a query.
+const MAX_PARAMS: usize = 64;
+/// Maximum number of values in a list.
+pub(super) const MAX_LIST_VALUES: usize = 64;
+/// Maximum number of characters of a value in a list.
+pub(super) const MAX_VALUE_CHARS: usize = 200;
+
+/// Parameters of a query, in order.
+#[derive(Debug, Default)]
+pub(super) struct QueryParams(Vec<(String, String)>);
+
+impl QueryParams {
+    /// Parses a query without its question mark.
+    ///
+    /// # Errors
+    /// `InvalidInput` that names the invalid parameter.
+    pub(super) fn parse(query: Option<&str>) -> Result<Self> {
+        let query = query.unwrap_or_default();
+        if query.len() > MAX_QUERY_BYTES {
+            let why =
+                format!("The query is too long (at most {MAX_QUERY_BYTES} bytes; POST /agents/search accepts more)");
+            return Err(Fault::new(Code::InvalidInput, why).with_status(414));
+        }
+        let mut params = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            if params.len() == MAX_PARAMS {
+                return Err(invalid_input(format!("The query has more than {MAX_PARAMS} parameters")));
+            }
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let broken =
+                || invalid_input(format!("The parameter '{}' is not percent-encoded UTF-8", truncate(name, 60)));
+            params.push((percent_decode(name).ok_or_else(broken)?, percent_decode(value).ok_or_else(broken)?));
+        }
+        Ok(Self(params))
+    }
+
+    /// Whether one of these parameters is present.
+    pub(super) fn has_any(&self, names: &[&str]) -> bool {
+        self.0.iter().any(|(name, _)| names.contains(&name.as_str()))
+    }
+
+    /// Returns the value of a parameter with any of `names`; `None` if it is absent or empty.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it appears twice: two readers could use different values.
+    pub(super) fn single(&self, names: &[&str]) -> Result<Option<&str>> {
+        let mut values = self.0.iter().filter(|(name, _)| names.contains(&name.as_str()));
+        match (values.next(), values.next()) {
+            (Some((name, _)), Some(_)) => Err(invalid_input(format!("The parameter '{name}' appears twice"))),
+            (first, _) => Ok(first.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())),
+        }
+    }
+
+    /// Returns all values of a parameter with any of `names`, which may be repeated or a comma-separated list.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there are too many values, or one is too long.
+    pub(super) fn list(&self, names: &[&str]) -> Result<Vec<String>> {
+        let mut list = Vec::new();
+        for (name, value) in self.0.iter().filter(|(name, _)| names.contains(&name.as_str())) {
+            for value in value.split(',').map(str::trim).filter(|value| !value.is_empty()) {
+                if list.len() == MAX_LIST_VALUES || value.chars().count() > MAX_VALUE_CHARS {
+                    return Err(invalid_input(format!(
+                        "The parameter '{name}' is too long (at most {MAX_LIST_VALUES} values of {MAX_VALUE_CHARS} characters)"
+                    )));
+                }
+                list.push(value.to_owned());
+            }
+        }
+        Ok(list)
+    }
+
+    /// Returns a whole number within `bounds`.
+    ///
+    /// # Errors
+    /// `InvalidInput` that states the bounds.
+    pub(super) fn number(&self, names: &[&str], bounds: RangeInclusive<usize>) -> Result<Option<usize>> {
+        let Some(text) = self.single(names)? else { return Ok(None) };
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| plain && bounds.contains(number));
+        let name = names.first().copied().unwrap_or_default();
+        let why = || {
+            invalid_input(format!(
+                "The parameter {name} must be a whole number from {} to {}",
+                bounds.start(),
+                bounds.end()
+            ))
+        };
+        number.map(Some).ok_or_else(why)
+    }
+
+    /// Returns the query for another page.
+    fn query_for_page(&self, page: usize) -> String {
+        let mut query = String::new();
+        for (name, value) in self.0.iter().filter(|(name, _)| name != "page") {
+            percent_encode(name, &mut query);
+            query.push('=');
+            percent_encode(value, &mut query);
+            query.push('&');
+        }
+        let _ = write!(query, "page={page}");
+        query
+    }
+}
+
+/// The requested page of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pagination {
+    page: usize,
+    /// Number of entries on a page.
+    pub(super) per_page: usize,
+}
+
+impl Pagination {
+    /// Parses `page` (from 1) and `per_page`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if one is not a whole number within its bounds.
+    pub(super) fn from_params(params: &QueryParams, default_per_page: usize, max_per_page: usize) -> Result<Self> {
+        let page = params.number(&["page"], 1..=1_000_000)?.unwrap_or(1);
+        let per_page = params.number(&["per_page"], 1..=max_per_page)?.unwrap_or(default_per_page);
+        Ok(Self { page, per_page })
+    }
+
+    /// Returns the number of entries before this page.
+    pub(super) fn offset(&self) -> usize {
+        self.page.saturating_sub(1).saturating_mul(self.per_page)
+    }
+
+    /// Builds the `Link` to the next page (RFC 8288); `url` is the list's URL without a query.
+    pub(super) fn next_link(&self, url: &str, params: &QueryParams) -> String {
+        format!("<{url}?{}>; rel=\"next\"", params.query_for_page(self.page + 1))
+    }
+}
+
+/// Decodes percent-encoding, with `+` as a space; `None` for an invalid escape or invalid UTF-8.
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16).and_then(|d| u8::try_from(d).ok());
+                digit(rest.next())? << 4 | digit(rest.next())?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn percent_encode(text: &str, to: &mut String) {
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            true => to.push(char::from(byte)),
+            false => {
+                let _ = write!(to, "%{byte:02X}");
+            }
+        }
+    }
+}
+
+fn invalid_input(why: String) -> Fault {
+    Fault::new(Code::InvalidInput, why)
+}

@@ -1,0 +1,36 @@
+//! JSON-RPC 2.0 error responses, for callers that sent JSON-RPC (R92, R94).
+
+use super::Fault;
+use serde_json::{Value, json};
+
+/// Maximum length in bytes of a request id that is echoed.
+const MAX_ID_LEN: usize = 256;
+
+/// Returns the id of the JSON-RPC request in `body`: null if the id is absent or unusable. Returns `None` if `body` is
+/// not a JSON-RPC 2.0 request.
+pub fn json_rpc_request_id(body: &[u8]) -> Option<Value> {
+    #[derive(serde::Deserialize)]
+    struct JsonRpcRequestId {
+        jsonrpc: String,
+        #[serde(default)]
+        id: Value,
+    }
+    // Most bodies are not JSON-RPC; this check avoids parsing them.
+    if body.trim_ascii_start().first() != Some(&b'{') || !body.windows(9).any(|seen| seen == b"\"jsonrpc\"") {
+        return None;
+    }
+    let JsonRpcRequestId { jsonrpc, id } = serde_json::from_slice(body).ok()?;
+    let fits = match &id {
+        Value::String(id) => id.len() <= MAX_ID_LEN,
+        id => id.is_number(),
+    };
+    let id = if fits { id } else { Value::Null };
+    (jsonrpc == "2.0").then_some(id)
+}
+
+impl Fault {
+    /// Returns `{"jsonrpc":"2.0","id":…,"error":{…}}`, the response to the request `id`.
+    pub fn to_json_rpc_response(&self, id: &Value, request_id: &str) -> Value {
+        json!({"jsonrpc": "2.0", "id": id, "error": self.to_json_rpc_error(request_id)})
+    }
+}

@@ -1,0 +1,136 @@
+//! One accepted connection: its addresses, TLS session and limits; and the counters of active connections and calls.
+
+use super::ConnectionLimits;
+use crate::{auth::ClientCertificate, gateway::request_validation::HeadLimits, transport};
+use http::HeaderValue;
+use rustls_pki_types::CertificateDer;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+use tokio::sync::{Notify, watch};
+
+/// One caller connection, shared by all of its requests.
+#[derive(Debug)]
+pub struct CallerConnection {
+    /// The address of the caller.
+    pub peer_address: SocketAddr,
+    /// The local address.
+    pub local_address: SocketAddr,
+    /// The TLS session; `None` on plain connections.
+    pub tls: Option<TlsInfo>,
+    /// The limits that were in force when the connection was accepted.
+    pub limits: Arc<ConnectionLimits>,
+    /// Credentials hash and priority of the last caller, for load shedding: see [`crate::limit::Limits::turn_away`].
+    pub last_caller: AtomicU64,
+    pub(super) client_identity: OnceLock<Option<ClientCertificate>>,
+    pub(super) forwarded_cache: OnceLock<(Option<Box<str>>, HeaderValue)>,
+    pub(super) shutdown: watch::Receiver<bool>,
+    pub(super) active: Arc<ActiveCounts>,
+}
+
+/// What a TLS handshake established.
+#[derive(Debug)]
+pub struct TlsInfo {
+    /// The client's certificate and its intermediates, leaf first, verified against `client_ca`; empty if the client
+    /// sent none. Sessions that could carry one are never resumed, so it was presented on this connection.
+    pub client_certificates: Vec<CertificateDer<'static>>,
+    /// The server name that the client requested (SNI).
+    pub server_name: Option<String>,
+    /// The protocol version, such as `TLSv1.3`.
+    pub version: &'static str,
+    /// Whether ALPN selected HTTP/2.
+    pub is_http2: bool,
+}
+
+impl CallerConnection {
+    /// Returns the identity in the client certificate, parsed once for all requests of the connection. `None` if there
+    /// is no certificate or it cannot be parsed.
+    pub fn client_identity(&self) -> Option<&ClientCertificate> {
+        let leaf = self.tls.as_ref()?.client_certificates.first()?;
+        self.client_identity.get_or_init(|| ClientCertificate::from_der(leaf).ok()).as_ref()
+    }
+
+    /// Returns the `Forwarded` header for a request for `host`. Nearly all requests of a connection are for one host,
+    /// so the value for the first host is cached.
+    pub fn forwarded_header(&self, host: Option<&str>) -> HeaderValue {
+        let write = || transport::build_forwarded(self.peer_address.ip(), self.tls.is_some(), host);
+        let (first, forwarded) = self.forwarded_cache.get_or_init(|| (host.map(Box::from), write()));
+        if first.as_deref() == host { forwarded.clone() } else { write() }
+    }
+
+    /// Whether the gateway is shutting down; responses should then announce that the connection closes.
+    pub fn is_draining(&self) -> bool {
+        *self.shutdown.borrow()
+    }
+
+    /// Resolves when the gateway shuts down.
+    pub async fn wait_for_shutdown(&self) {
+        // A server that was dropped sends no further notifications; the error means shutdown as well.
+        let _ = self.shutdown.clone().wait_for(|stop| *stop).await;
+    }
+
+    pub(super) fn head_limits(&self) -> HeadLimits {
+        HeadLimits { max_bytes: self.limits.max_header_size.get(), max_fields: self.limits.max_headers }
+    }
+}
+
+/// Numbers of active connections and requests of a server.
+#[derive(Debug, Default)]
+pub(super) struct ActiveCounts {
+    connections: AtomicUsize,
+    calls: AtomicUsize,
+    became_idle: Notify,
+}
+
+/// Counts one connection or request until it is dropped.
+#[derive(Debug)]
+pub(super) struct ActiveCountGuard {
+    counts: Arc<ActiveCounts>,
+    is_call: bool,
+}
+
+impl ActiveCounts {
+    pub(super) fn count_connection(self: &Arc<Self>) -> ActiveCountGuard {
+        self.connections.fetch_add(1, Ordering::AcqRel);
+        ActiveCountGuard { counts: Arc::clone(self), is_call: false }
+    }
+
+    pub(super) fn count_call(self: &Arc<Self>) -> ActiveCountGuard {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        ActiveCountGuard { counts: Arc::clone(self), is_call: true }
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
+    }
+
+    pub(super) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Acquire)
+    }
+
+    /// Resolves when no connection or request is active. An HTTP/2 request may outlive its connection briefly.
+    pub(super) async fn wait_until_idle(&self) {
+        loop {
+            let changed = self.became_idle.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.connections() == 0 && self.calls() == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for ActiveCountGuard {
+    fn drop(&mut self) {
+        let count = if self.is_call { &self.counts.calls } else { &self.counts.connections };
+        if count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.counts.became_idle.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Configuration of listeners and of connection limits. Validated here without access to the network or to files.
+
+use crate::values::{ByteSize, ConfigDuration, ConfigPath};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// One address on which the gateway accepts callers.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Listener")]
+#[serde(deny_unknown_fields)]
+pub struct ListenerConfig {
+    /// Address and port, such as `0.0.0.0:8443` or `[::]:8443`. With port 0 the system chooses a port. Required.
+    pub address: SocketAddr,
+    /// TLS settings. Default: none; the listener then serves plain HTTP, on loopback addresses only.
+    #[serde(default)]
+    pub tls: Option<ListenerTlsConfig>,
+    /// Whether to serve plain HTTP on an address other than loopback. Credentials are then sent unencrypted: use it
+    /// only behind a proxy that terminates TLS. Default false.
+    #[serde(default)]
+    pub allow_plaintext: bool,
+}
+
+/// The certificate of a listener, and whether callers are asked for client certificates.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "ListenerTls")]
+#[serde(deny_unknown_fields)]
+pub struct ListenerTlsConfig {
+    /// File with the certificate chain (PEM, leaf first). Reloaded when it changes. Required.
+    pub certificate: ConfigPath,
+    /// File with the private key (PEM). Reloaded when it changes. Required.
+    pub key: ConfigPath,
+    /// File with the certificate authorities (PEM) whose client certificates are accepted. If set, callers are asked
+    /// for a certificate; each agent's `authentication` decides whether one is required. Reloaded when it changes.
+    /// Default: none; callers are not asked.
+    #[serde(default)]
+    pub client_ca: Option<ConfigPath>,
+    /// Minimum TLS version: `1.2` or `1.3`. Default 1.2.
+    #[serde(default)]
+    pub min_version: TlsVersion,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum TlsVersion {
+    /// TLS 1.2 (RFC 5246).
+    #[default]
+    #[serde(rename = "1.2")]
+    Tls12,
+    /// TLS 1.3 (RFC 8446).
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// Limits of connections and of reading requests; they apply to every listener.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Connections")]
+#[serde(deny_unknown_fields, default)]
+pub struct ConnectionLimits {
+    /// Maximum open connections per listener; further connections are closed at once. At least 1. Default 10000.
+    pub max_connections: usize,
+    /// Maximum time to complete a TLS handshake. Longer than 0s. Default 10s.
+    pub tls_handshake_timeout: ConfigDuration,
+    /// Maximum time to receive a complete request head, from its first byte; then 408. Longer than 0s. Default 10s.
+    pub header_timeout: ConfigDuration,
+    /// Time after which a connection without a request is closed. Longer than 0s. Default 60s.
+    pub idle_timeout: ConfigDuration,
+    /// Maximum pause while the request body is read, and while the caller reads the response. Longer than 0s.
+    /// Default 30s.
+    pub body_idle_timeout: ConfigDuration,
+    /// Maximum size of a request head, including the request line; beyond it 431. 1KiB to 1MiB. Default 64KiB.
+    pub max_header_size: ByteSize,
+    /// Maximum number of header lines; beyond it 431. 1 to 256. Default 100.
+    pub max_headers: usize,
+    /// Number of requests after which an HTTP/1 connection is closed. At least 1. Default: unlimited.
+    pub max_requests_per_connection: Option<u32>,
+    /// Maximum concurrent requests on one HTTP/2 connection. At least 1. Default 128.
+    pub max_http2_streams: u32,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: 10_000,
+            tls_handshake_timeout: ConfigDuration::from_secs(10),
+            header_timeout: ConfigDuration::from_secs(10),
+            idle_timeout: ConfigDuration::from_secs(60),
+            body_idle_timeout: ConfigDuration::from_secs(30),
+            max_header_size: ByteSize::from_kib(64),
+            max_headers: 100,
+            max_requests_per_connection: None,
+            max_http2_streams: 128,
+        }
+    }
+}
+
+impl ListenerConfig {
+    /// Returns what is wrong with this listener, as far as that is known without opening sockets or files.
+    pub fn problems(&self) -> Vec<String> {
+        let open = self.tls.is_none() && !self.allow_plaintext && !self.address.ip().is_loopback();
+        let text = "address: plain HTTP is allowed on loopback addresses only (add `tls`, or set `insecure_plaintext: true` behind a proxy that terminates TLS)";
+        if open { vec![text.to_owned()] } else { Vec::new() }
+    }
+}
+
+impl ConnectionLimits {
+    /// Returns what is wrong with these limits.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut require = |holds: bool, text: &str| {
+            if !holds {
+                problems.push(text.to_owned());
+            }
+        };
+        require(self.max_connections > 0, "connections: must be at least 1");
+        require(self.max_http2_streams > 0, "h2_streams: must be at least 1");
+        require((1..=256).contains(&self.max_headers), "max_headers: must be between 1 and 256");
+        require((1 << 10..=1 << 20).contains(&self.max_header_size.get()), "max_head: must be between 1KiB and 1MiB");
+        require(self.max_requests_per_connection != Some(0), "requests_per_connection: must be at least 1");
+        let spans = [
+            (self.tls_handshake_timeout, "tls_handshake: must be longer than 0s"),
+            (self.header_timeout, "header_deadline: must be longer than 0s"),
+            (self.idle_timeout, "idle: must be longer than 0s"),
+            (self.body_idle_timeout, "body_idle: must be longer than 0s"),
+        ];
+        for (span, text) in spans {
+            require(!span.get().is_zero(), text);
+        }
+        problems
+    }
+}

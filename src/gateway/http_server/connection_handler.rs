@@ -1,0 +1,109 @@
+//! Handler of one accepted connection: TLS handshake with its timeout, then HTTP/2 or HTTP/1.
+
+use super::{
+    CallerConnection, ConnectionLimits, HttpService, TlsInfo, caller_connection::ActiveCounts,
+    connection_stream::ConnectionStream, head_reader, http1_connection, http2_connection, listening_socket,
+    tls_certificates::ReloadableTlsConfig,
+};
+use crate::telemetry::{self, Metrics};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock, atomic::AtomicU64},
+};
+use tokio::{net::TcpStream, sync::watch, time::timeout};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+/// State shared by the connections of one listener, and the handling of each.
+pub(super) struct ConnectionHandler<S> {
+    pub(super) request_handler: Arc<S>,
+    pub(super) limits: Arc<ConnectionLimits>,
+    pub(super) certificates: Option<Arc<ReloadableTlsConfig>>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) shutdown: watch::Receiver<bool>,
+    pub(super) active: Arc<ActiveCounts>,
+}
+
+impl<S: HttpService> ConnectionHandler<S> {
+    /// Serves one connection until it ends.
+    pub(super) async fn handle_connection(&self, tcp: TcpStream, peer: SocketAddr) {
+        // If the socket cannot be configured or queried, the peer has already closed it.
+        let (Ok(()), Ok(local)) = (listening_socket::configure_accepted_socket(&tcp, &self.limits), tcp.local_addr())
+        else {
+            return;
+        };
+        let (wire, secured) = match &self.certificates {
+            None => (ConnectionStream::from_tcp(tcp), None),
+            Some(certificates) => match self.accept_tls(tcp, certificates).await {
+                Some((wire, secured)) => (wire, Some(secured)),
+                None => return self.metrics.record_connection(telemetry::Connection::HandshakeFailed),
+            },
+        };
+        let connection = Arc::new(CallerConnection {
+            peer_address: canonical_address(peer),
+            local_address: canonical_address(local),
+            tls: secured,
+            client_identity: OnceLock::new(),
+            forwarded_cache: OnceLock::new(),
+            last_caller: AtomicU64::new(0),
+            limits: Arc::clone(&self.limits),
+            shutdown: self.shutdown.clone(),
+            active: Arc::clone(&self.active),
+        });
+        self.serve_protocol(wire, &connection).await;
+    }
+
+    async fn serve_protocol(&self, mut stream: ConnectionStream, connection: &Arc<CallerConnection>) {
+        // ALPN selects the protocol on TLS. The HTTP/2 preface is read here nevertheless, because Pingora would wait
+        // for it without a timeout.
+        if stream.is_http2() || connection.tls.is_none() {
+            match head_reader::detect_http2_preface(&mut stream, connection).await {
+                Some(true) => stream.set_http2(),
+                Some(false) if stream.is_http2() => return,
+                Some(false) => {}
+                None => return,
+            }
+        }
+        if stream.is_http2() {
+            http2_connection::serve_http2(&self.request_handler, connection, stream).await;
+        } else {
+            http1_connection::serve_http1(&self.request_handler, connection, stream).await;
+        }
+    }
+
+    async fn accept_tls(
+        &self,
+        tcp: TcpStream,
+        certificates: &ReloadableTlsConfig,
+    ) -> Option<(ConnectionStream, TlsInfo)> {
+        let acceptor = TlsAcceptor::from(certificates.current());
+        let tls = timeout(self.limits.tls_handshake_timeout.get(), acceptor.accept(tcp)).await;
+        match tls {
+            Ok(Ok(tls)) => {
+                let secured = tls_info(&tls);
+                let h2 = secured.is_http2;
+                Some((ConnectionStream::from_tls(tls, h2), secured))
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "TLS handshake failed");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+fn tls_info(tls: &TlsStream<TcpStream>) -> TlsInfo {
+    let session = tls.get_ref().1;
+    let chain = session.peer_certificates().unwrap_or_default();
+    TlsInfo {
+        client_certificates: chain.iter().map(|certificate| certificate.clone().into_owned()).collect(),
+        server_name: session.server_name().map(str::to_owned),
+        version: session.protocol_version().and_then(|version| version.as_str()).unwrap_or("unknown"),
+        is_http2: session.alpn_protocol() == Some(b"h2"),
+    }
+}
+
+/// Maps an IPv4-mapped IPv6 address to IPv4: limits and logs use one form for peers of dual-stack listeners.
+fn canonical_address(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,101 @@
+//! The request body: counted, bounded in size and time, and not read before it is needed.
+
+use super::http_server::{self, CallerConnection};
+use crate::fault::{Code, Fault, Result};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header};
+use pingora_core::protocols::http::ServerSession;
+use std::time::Instant;
+
+/// The time bounds of a body: the connection's idle timeout between two reads, and a deadline for the whole body.
+#[derive(Clone, Copy)]
+pub(super) struct BodyTimeout<'a> {
+    pub(super) connection: &'a CallerConnection,
+    pub(super) deadline: Instant,
+}
+
+/// A request body that is being read.
+pub(super) struct IncomingBody<'a> {
+    session: &'a mut ServerSession,
+    timeout: BodyTimeout<'a>,
+    unread: Option<Bytes>,
+    continue_sent: bool,
+}
+
+impl<'a> IncomingBody<'a> {
+    pub(super) fn new(session: &'a mut ServerSession, pace: BodyTimeout<'a>) -> Self {
+        Self { session, timeout: pace, unread: None, continue_sent: false }
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.session.req_header().headers
+    }
+
+    /// Returns whether the request has no body.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.unread.is_none() && self.session.is_body_empty()
+    }
+
+    /// Returns `Content-Length`, which `hygiene` has validated.
+    pub(super) fn content_length(&self) -> Option<u64> {
+        let length = self.headers().get(header::CONTENT_LENGTH)?;
+        length.to_str().ok()?.parse().ok()
+    }
+
+    /// Reads the next chunk; `None` at the end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        if let Some(bytes) = self.unread.take() {
+            return Ok(Some(bytes));
+        }
+        if !std::mem::replace(&mut self.continue_sent, true) {
+            http_server::send_continue_if_expected(self.session).await;
+        }
+        let chunk =
+            http_server::read_body_chunk(self.session, self.timeout.connection, Some(self.timeout.deadline.into()))
+                .await?;
+        Ok(chunk)
+    }
+
+    /// Reads the first chunk that is not empty; returns an empty one if the body is empty.
+    pub(super) async fn first_chunk(&mut self) -> Result<Bytes> {
+        while let Some(bytes) = self.chunk().await? {
+            if !bytes.is_empty() {
+                return Ok(bytes);
+            }
+        }
+        Ok(Bytes::new())
+    }
+
+    pub(super) fn unread(&mut self, bytes: Bytes) {
+        self.unread = Some(bytes);
+    }
+
+    /// Reads the whole body, at most `most` bytes.
+    ///
+    /// # Errors
+    /// `PayloadTooLarge`, before reading if `Content-Length` says so; `Timeout` with 408.
+    pub(super) async fn read_complete(&mut self, max_bytes: usize) -> Result<Bytes> {
+        let length = self.content_length().unwrap_or_default();
+        if length > max_bytes as u64 {
+            return Err(body_too_large(max_bytes));
+        }
+        let first = self.first_chunk().await?;
+        if first.len() as u64 == length && length > 0 {
+            return Ok(first);
+        }
+        let mut whole = BytesMut::with_capacity((length as usize).max(first.len()));
+        whole.extend_from_slice(&first);
+        while let Some(bytes) = self.chunk().await? {
+            if whole.len() + bytes.len() > max_bytes {
+                return Err(body_too_large(max_bytes));
+            }
+            whole.extend_from_slice(&bytes);
+        }
+        if whole.len() > max_bytes { Err(body_too_large(max_bytes)) } else { Ok(whole.freeze()) }
+    }
+}
+
+/// The fault for a body of more than `most` bytes.
+pub(super) fn body_too_large(max_bytes: usize) -> Fault {
+    Fault::new(Code::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)"))
+}

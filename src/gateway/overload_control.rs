@@ -1,0 +1,92 @@
+//! Load shedding before and after authentication, and the latency samples from which adaptive concurrency learns. A
+//! part of an admitted call, such as a pipeline step, is never shed.
+
+use super::{ConfigSnapshot, Gateway, admission::Admitted, call::Call};
+use crate::{
+    auth::Caller,
+    fault::{CallProgress, Code, Fault, Result},
+    limit::{LatencySample, SampleOutcome},
+    transport::{Admission as _, UpstreamReply},
+};
+use http::{HeaderName, HeaderValue, StatusCode, header::AUTHORIZATION};
+use pingora_http::RequestHeader;
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+impl Gateway {
+    /// Checks a call of this caller against load shedding, before it is counted or its body is read.
+    ///
+    /// # Errors
+    /// 503 when the call is shed.
+    pub(super) fn check_load(&self, call: &Call, caller: &Caller) -> Result<()> {
+        if call.exempt_from_shedding { Ok(()) } else { self.limits.shed_by_tier(caller.tier.as_deref()) }
+    }
+
+    /// Sheds load before authentication when a request carries the same credentials as the previous request on this
+    /// connection.
+    ///
+    /// # Errors
+    /// As [`Gateway::check_load`].
+    pub(super) fn shed_before_authentication(
+        &self,
+        call: &mut Call,
+        (head, last): (&RequestHeader, &AtomicU64),
+    ) -> Result<()> {
+        if self.limits.is_shedding() {
+            call.exempt_from_shedding =
+                self.limits.shed_before_authentication(last, credential_headers(head, &self.config.load()))?;
+        }
+        Ok(())
+    }
+
+    /// Stores the tier of this connection's caller while load is shed.
+    pub(super) fn remember_caller_tier(&self, call: &Call, (head, last): (&RequestHeader, &AtomicU64)) {
+        if let Some(caller) = call.caller().filter(|_| self.limits.is_shedding()) {
+            self.limits.remember_connection_caller(
+                last,
+                credential_headers(head, &self.config.load()),
+                caller.tier.as_deref(),
+            );
+        }
+    }
+}
+
+/// Returns the credential headers, which tell apart the callers on one connection; a certificate is the connection's.
+fn credential_headers<'a>(head: &'a RequestHeader, config: &ConfigSnapshot) -> [Option<&'a [u8]>; 2] {
+    let of = |name: &HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
+    [of(&AUTHORIZATION), config.api_key_header.as_ref().and_then(of)]
+}
+
+/// Records the latency sample of an upstream call. A `streamed` request body gives no sample, because a slow sender
+/// makes every agent slow; nor does a call that ends while the gateway itself is late.
+pub(super) fn record_latency_sample(
+    gateway: &Gateway,
+    admitted: &Admitted,
+    (sample, streamed): (LatencySample<'_>, bool),
+    result: &Result<UpstreamReply>,
+) {
+    let signal = match result {
+        Ok(_) if streamed || gateway.limits.is_runtime_delayed() => SampleOutcome::Ignored,
+        Ok(reply) => match reply.status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => SampleOutcome::Overloaded,
+            // An error response may be fast.
+            status if status.is_server_error() => SampleOutcome::Ignored,
+            _ => SampleOutcome::Responded,
+        },
+        Err(fault) if !streamed && is_upstream_timeout(fault) => {
+            let bounds = admitted.upstream_set().timeouts();
+            let patience = bounds.first_byte.min(bounds.total).mul_f32(0.9);
+            // A timeout that the caller shortened (`X-Request-Timeout`) says nothing about the agent.
+            if sample.elapsed().unwrap_or(Duration::ZERO) >= patience {
+                SampleOutcome::Overloaded
+            } else {
+                SampleOutcome::Ignored
+            }
+        }
+        Err(_) => SampleOutcome::Ignored,
+    };
+    sample.finish(signal);
+}
+
+fn is_upstream_timeout(fault: &Fault) -> bool {
+    fault.code() == Code::Timeout && fault.progress() != Some(CallProgress::NotSent)
+}

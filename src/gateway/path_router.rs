@@ -1,0 +1,214 @@
+//! The path router: what a request asks for, by its method and path alone (R11, R30). It looks up no agent.
+
+use crate::{
+    agent::AgentId,
+    directory::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS},
+    fault::{Code, Fault, Result},
+};
+use http::Method;
+use matchit::Router;
+use std::sync::LazyLock;
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum RequestKind<'a> {
+    /// A call to an agent.
+    Invoke(InvokeTarget<'a>),
+    /// A directory request, with the id in the path; empty if the path has none.
+    Directory(DirectoryRequest, &'a str),
+    /// A pipeline: several agents, called one after the other.
+    Pipeline,
+    /// A request about a task or its events.
+    Task(TaskRequest, &'a str),
+    /// A web page that sends its pairing code.
+    Pair,
+}
+
+/// What a request asks of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskRequest {
+    /// Its state.
+    State,
+    /// Its events.
+    Events,
+    /// Its cancellation.
+    Cancel,
+}
+
+/// A call to an agent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct InvokeTarget<'a> {
+    /// The agent's id; well-formed, not looked up.
+    pub(super) agent: &'a str,
+    /// The version after the id's `@`, as written.
+    pub(super) version: Option<&'a str>,
+    /// The operation in the path.
+    pub(super) operation: Option<&'a str>,
+    /// Whether the input is the query and not a body.
+    pub(super) from_query: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PathEntry {
+    Invoke,
+    Directory(DirectoryRequest),
+    Pipeline,
+    Task(&'static [Method]),
+    Pair,
+}
+
+/// The path at which a web page is paired.
+pub(super) const PAIR_PATH: &str = "/pair";
+
+static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
+    let mut places = Router::new();
+    let faces = DIRECTORY_PATHS.iter().map(|(path, face)| (*path, PathEntry::Directory(*face)));
+    let tasks = TASK_PATHS.iter().map(|(path, methods)| (*path, PathEntry::Task(methods)));
+    for (path, place) in INVOKE_PATHS.iter().map(|path| (*path, PathEntry::Invoke)).chain(faces).chain(tasks) {
+        // A duplicate path would be a defect; a test compares every path with the table.
+        let _ = places.insert(path, place);
+    }
+    let _ = places.insert(PIPELINE_PATH, PathEntry::Pipeline);
+    let _ = places.insert(PAIR_PATH, PathEntry::Pair);
+    places
+});
+
+/// Returns what a request with this method and path asks for; a trailing slash is ignored.
+///
+/// # Errors
+/// `NotFound` for an unknown path, `MethodNotAllowed` for a method that the path does not support.
+pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<RequestKind<'a>> {
+    let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
+    let found = PATH_ROUTER.at(path).map_err(|_| path_not_found())?;
+    let (id, operation) = (found.params.get("id"), found.params.get("operation"));
+    // R68: `/agents/{id}@{version}/invoke`; an id never contains `@`.
+    let (id, version) = match id.and_then(|id| id.split_once('@')) {
+        Some((id, version)) if matches!(found.value, PathEntry::Invoke) => (Some(id), Some(version)),
+        _ => (id, None),
+    };
+    if let PathEntry::Task(methods) = found.value {
+        // A malformed task id is answered like an unknown one, so it is not checked here.
+        let id = found.params.get("task").unwrap_or_default();
+        return task_request(method, methods, path).map(|asked| RequestKind::Task(asked, id));
+    }
+    if !id.is_none_or(AgentId::is_valid) || !operation.is_none_or(AgentId::is_valid) {
+        return Err(path_not_found());
+    }
+    let id = id.unwrap_or_default();
+    match found.value {
+        PathEntry::Invoke => Ok(RequestKind::Invoke(InvokeTarget {
+            agent: id,
+            version,
+            operation,
+            from_query: is_input_in_query(method)?,
+        })),
+        PathEntry::Pair if *method == Method::POST => Ok(RequestKind::Pair),
+        PathEntry::Pair => {
+            Err(Fault::new(Code::MethodNotAllowed, "This path accepts POST").with_header("Allow", "POST"))
+        }
+        PathEntry::Directory(face) if face.allowed_methods().contains(method) => Ok(RequestKind::Directory(*face, id)),
+        PathEntry::Directory(face) => {
+            let fault = Fault::new(Code::MethodNotAllowed, format!("This path accepts {}", face.allow_header()));
+            Err(fault.with_header("Allow", face.allow_header()))
+        }
+        PathEntry::Pipeline if *method == Method::POST => Ok(RequestKind::Pipeline),
+        PathEntry::Pipeline => {
+            Err(Fault::new(Code::MethodNotAllowed, "Pipelines are invoked with POST").with_header("Allow", "POST"))
+        }
+        PathEntry::Task(_) => Err(path_not_found()),
+    }
+}
+
+fn task_request(method: &Method, methods: &[Method], path: &str) -> Result<TaskRequest> {
+    if !methods.contains(method) {
+        let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
+        let allow = names.join(", ");
+        return Err(
+            Fault::new(Code::MethodNotAllowed, format!("This path accepts {allow}")).with_header("Allow", allow)
+        );
+    }
+    Ok(match *method {
+        Method::DELETE => TaskRequest::Cancel,
+        _ if path.ends_with("/events") => TaskRequest::Events,
+        _ => TaskRequest::State,
+    })
+}
+
+fn is_input_in_query(method: &Method) -> Result<bool> {
+    match *method {
+        Method::POST => Ok(false),
+        Method::GET => Ok(true),
+        _ => {
+            Err(Fault::new(Code::MethodNotAllowed, "Agents are invoked with POST or GET")
+                .with_header("Allow", "GET, POST"))
+        }
+    }
+}
+
+/// The fault for an unknown path.
+pub(super) fn path_not_found() -> Fault {
+    Fault::new(Code::NotFound, "There is nothing at this path (agents are called at /agents/{id}/invoke)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r11_r30_every_path_matches_what_the_table_says() {
+        for (path, face) in DIRECTORY_PATHS {
+            let asked = path.replace("{id}", "some-agent");
+            let method = face.allowed_methods().first().unwrap();
+            let id = if path.contains("{id}") { "some-agent" } else { "" };
+            assert_eq!(match_request(method, &asked).unwrap(), RequestKind::Directory(*face, id), "{path}");
+            assert_eq!(
+                match_request(method, &format!("{asked}/")).unwrap(),
+                RequestKind::Directory(*face, id),
+                "{path}/"
+            );
+        }
+        for (path, operation) in [
+            ("/agents/a@1.x/invoke", None),
+            ("/agents/a@1.x/op", Some("op")),
+            ("/agents/a/invoke", None),
+            ("/agents/a/invoke/", None),
+            ("/agents/a/invoke/op", Some("op")),
+            ("/agents/a/op", Some("op")),
+            ("/agents/a/agent.json/op", Some("op")),
+        ] {
+            let version = path.contains('@').then_some("1.x");
+            let invoke = InvokeTarget { agent: "a", version, operation, from_query: false };
+            assert_eq!(match_request(&Method::POST, path).unwrap(), RequestKind::Invoke(invoke), "{path}");
+        }
+    }
+
+    #[test]
+    fn pipelines_accept_only_post() {
+        assert_eq!(match_request(&Method::POST, "/pipelines/invoke").unwrap(), RequestKind::Pipeline);
+        assert_eq!(match_request(&Method::GET, "/pipelines/invoke").unwrap_err().code(), Code::MethodNotAllowed);
+    }
+
+    #[test]
+    fn unknown_paths_and_unsupported_methods_get_different_faults() {
+        for path in [
+            "",
+            "/",
+            "//",
+            "/nothing",
+            "/agents/@1/invoke",
+            "/agents/a@1",
+            "/agents/a@1/agent.json",
+            "/agents/a/b/c",
+            "/agents/a%2fb/invoke",
+            "/agents/../invoke",
+            "/agents//invoke",
+        ] {
+            assert_eq!(match_request(&Method::POST, path).unwrap_err().code(), Code::NotFound, "{path}");
+        }
+        for path in ["/agents/a/invoke", "/agents"] {
+            let fault = match_request(&Method::OPTIONS, path).unwrap_err();
+            assert_eq!(fault.code(), Code::MethodNotAllowed, "{path}");
+            assert!(fault.headers().iter().any(|(name, _)| *name == "Allow"), "{path}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Version selection (R66–R69): the version of an agent that a call is for is in the path
+//! (`/agents/{id}@{version}/invoke`), in the query (`?version=`) or in `X-Agent-Version`; the default is the latest.
+//! The versions and their paths are computed when the agent's record is read.
+
+use super::route::Route;
+use crate::{
+    agent::{Agent, AgentVersions, Operation, VersionSelectionError},
+    fault::{Code, Fault, Result},
+    resolver::version_url,
+    values::json::truncate,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, uri::PathAndQuery};
+use std::sync::Arc;
+
+/// The header that requests a version, and names the version in responses.
+pub(super) const AGENT_VERSION_HEADER: HeaderName = HeaderName::from_static("x-agent-version");
+
+/// The versions of one agent.
+#[derive(Debug, Default)]
+pub(super) struct VersionTable {
+    versions: AgentVersions,
+    ready: Box<[Arc<CompiledVersion>]>,
+    latest: Option<Arc<CompiledVersion>>,
+}
+
+/// A version, compiled for calls.
+#[derive(Debug)]
+pub(super) struct CompiledVersion {
+    pub(super) label: Option<HeaderValue>,
+    /// Path and query, if they differ from the agent's endpoint.
+    pub(super) path: Option<PathAndQuery>,
+}
+
+impl VersionTable {
+    /// Builds the table from an agent's record. Versions on another origin than the agent are left out, so that a
+    /// record cannot direct calls to another host.
+    pub(super) fn from_agent(agent: &Agent) -> Self {
+        let path_of = |reference: &str| {
+            let url = version_url(&agent.endpoint, reference)?;
+            let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+            format!("{}{query}", url.path()).parse::<PathAndQuery>().ok()
+        };
+        let versions =
+            agent.versions.filtered(|served| served.location.as_deref().is_none_or(|at| path_of(at).is_some()));
+        let ready = |label: &str, path| Arc::new(CompiledVersion { label: HeaderValue::from_str(label).ok(), path });
+        let each = versions.iter().map(|served| ready(&served.label, served.location.as_deref().and_then(path_of)));
+        let each: Box<[Arc<CompiledVersion>]> = each.collect();
+        let usual = versions.default_version().and_then(|(at, itself)| {
+            let latest = each.get(at)?;
+            // The agent's own version is served at its endpoint, even if the record also names another path.
+            Some(if itself {
+                Arc::new(CompiledVersion { label: latest.label.clone(), path: None })
+            } else {
+                Arc::clone(latest)
+            })
+        });
+        Self { versions, ready: each, latest: usual }
+    }
+
+    /// Selects the requested version, or the latest. If the record of the agent lists no versions, the agent interprets
+    /// the query and the header itself; a version in the path is always the gateway's to interpret.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a malformed version or two different ones; `NotAcceptable` for a version that does not exist.
+    pub(super) fn select(&self, requested: &RequestedVersion<'_>) -> Result<Option<Arc<CompiledVersion>>> {
+        let stated = [requested.path.as_deref(), requested.query.as_deref(), requested.header];
+        let mut stated = stated.into_iter().flatten();
+        let Some(version) = stated.next() else { return Ok(self.latest.clone()) };
+        if self.versions.is_empty() && requested.path.is_none() {
+            return Ok(None);
+        }
+        let at = self.versions.select(version).map_err(|why| self.unmet_fault(why, &truncate(version, 64)))?;
+        // A range and the exact version that it selects do not differ.
+        if stated.any(|other| other != version && self.versions.select(other) != Ok(at)) {
+            let message = "Two different versions are requested (state one: in the path, the query or X-Agent-Version)";
+            return Err(Fault::new(Code::InvalidInput, message));
+        }
+        Ok(self.ready.get(at).cloned())
+    }
+
+    fn unmet_fault(&self, why: VersionSelectionError, requested: &str) -> Fault {
+        match why {
+            VersionSelectionError::Malformed => Fault::new(
+                Code::InvalidInput,
+                format!("'{requested}' is not a version (write one as 1.2.3, or a range such as ^1.2 or 1.x)"),
+            ),
+            VersionSelectionError::Unknown if self.versions.is_empty() => {
+                Fault::new(Code::NotAcceptable, "The agent does not list its versions (leave the version out)")
+            }
+            VersionSelectionError::Unknown => Fault::new(
+                Code::NotAcceptable,
+                format!("The agent has no version '{requested}' (it has: {})", self.versions.labels()),
+            ),
+        }
+    }
+}
+
+/// The version that a call requests.
+#[derive(Debug)]
+pub(super) struct RequestedVersion<'a> {
+    path: Option<String>,
+    query: Option<String>,
+    header: Option<&'a str>,
+}
+
+impl<'a> RequestedVersion<'a> {
+    /// Reads the version from path, query and headers. A `version` in the query is the agent's input if its schema
+    /// declares it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a version that is not text.
+    pub(super) fn from_request(
+        path: Option<&str>,
+        query: Option<&str>,
+        headers: &'a HeaderMap,
+        declared: bool,
+    ) -> Result<Self> {
+        let not_text = || Fault::new(Code::InvalidInput, "The version is not text");
+        let path = path.map(|path| crate::agent::decode_segment(path).ok_or_else(not_text)).transpose()?;
+        let query = query
+            .filter(|_| !declared)
+            .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("version=")));
+        let plain = |query: &str| crate::agent::decode_segment(&query.replace('+', "%20")).ok_or_else(not_text);
+        let query = query.map(plain).transpose()?;
+        let mut fields = headers.get_all(&AGENT_VERSION_HEADER).into_iter();
+        let field = fields.next().map(|value| value.to_str().map_err(|_| not_text())).transpose()?;
+        match fields.next() {
+            None => Ok(Self { path, query, header: field.map(str::trim) }),
+            Some(_) => Err(Fault::new(Code::InvalidInput, "X-Agent-Version appears twice")),
+        }
+    }
+
+    /// Returns whether a version is requested.
+    pub(super) fn is_stated(&self) -> bool {
+        self.path.is_some() || self.query.is_some() || self.header.is_some()
+    }
+}
+
+/// Returns whether an operation of the agent declares `version` as input.
+pub(super) fn declares_version_input(route: &Route, named: Option<usize>) -> bool {
+    let operations = match named {
+        Some(at) => route.agent.operations.get(at..=at).unwrap_or_default(),
+        None => route.agent.operations.as_slice(),
+    };
+    operations.iter().any(Operation::takes_version)
+}

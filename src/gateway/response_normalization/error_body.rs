@@ -1,0 +1,174 @@
+//! Parser of agents' error bodies in their common formats: AIDIP's object, problem+json, FastAPI's `detail`, GraphQL's
+//! `errors`, a plain string. Redacts messages and pointers that reveal the agent's internals.
+
+use crate::fault::{Code, Violation, public_message};
+use serde_json::{Map, Value};
+
+/// Maximum violations that are passed on to the caller.
+const MAX_VIOLATIONS: usize = 20;
+
+/// Format of an error body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ErrorBodyFormat {
+    /// Not a known format: HTML, an empty body, another JSON document.
+    #[default]
+    Unknown,
+    /// `{"error": {"code", "message"}}` (R36).
+    AidipError,
+    /// `application/problem+json` (R90).
+    Problem,
+    /// `{"detail": …}`
+    Detail,
+    /// `{"error": "…"}`, `{"message": "…"}`, `{"errors": […]}`: also sent by API gateways and routers in front of an
+    /// agent.
+    PlainMessage,
+}
+
+/// A parsed error body.
+#[derive(Debug, Default)]
+pub(super) struct ParsedErrorBody {
+    pub(super) format: ErrorBodyFormat,
+    /// The gateway's code, if the agent names one.
+    pub(super) code: Option<Code>,
+    message: Option<String>,
+    pub(super) violations: Vec<Violation>,
+}
+
+impl ParsedErrorBody {
+    /// Parses an error body; the result is empty if the format is unknown.
+    pub(super) fn parse(body: &Map<String, Value>) -> Self {
+        let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        if let Some(error) = body.get("error").or_else(|| body.get("__error__")) {
+            match error {
+                Value::Object(error) => return Self::parse_error_object(error),
+                Value::String(words) if !words.is_empty() => {
+                    let words = text("message").or_else(|| text("error_description")).unwrap_or(words);
+                    let code = text("code").and_then(parse_code);
+                    return Self {
+                        format: ErrorBodyFormat::PlainMessage,
+                        code,
+                        message: Some(words.to_owned()),
+                        ..Self::default()
+                    };
+                }
+                _ => {}
+            }
+        }
+        if let Some(told) = Self::parse_detail(body) {
+            return told;
+        }
+        let errors = body.get("errors").and_then(Value::as_array);
+        if let Some(title) = text("title") {
+            let words = Some(text("detail").unwrap_or(title).to_owned());
+            let violations = errors.map(|errors| parse_violations(errors)).unwrap_or_default();
+            return Self {
+                format: ErrorBodyFormat::Problem,
+                code: text("code").and_then(parse_code),
+                message: words,
+                violations,
+            };
+        }
+        let first = errors.and_then(|errors| errors.first()?.get("message")?.as_str());
+        match first.or_else(|| text("message")) {
+            Some(words) => {
+                Self { format: ErrorBodyFormat::PlainMessage, message: Some(words.to_owned()), ..Self::default() }
+            }
+            None => Self::default(),
+        }
+    }
+
+    /// Parses FastAPI's `detail`: a sentence, a list of violations, or an object that the agent's author defined.
+    fn parse_detail(body: &Map<String, Value>) -> Option<Self> {
+        let shape = ErrorBodyFormat::Detail;
+        match body.get("detail")? {
+            Value::Array(items) => Some(Self { format: shape, violations: parse_violations(items), ..Self::default() }),
+            // With a title it is the detail of a problem document.
+            Value::String(words) if !body.contains_key("title") => {
+                Some(Self { format: shape, message: Some(words.clone()), ..Self::default() })
+            }
+            Value::Object(detail) => Some(Self { format: shape, ..Self::parse_error_object(detail) }),
+            _ => None,
+        }
+    }
+
+    fn parse_error_object(error: &Map<String, Value>) -> Self {
+        let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let words = text("message").or_else(|| text("detail")).or_else(|| text("error")).map(str::to_owned);
+        let code = text("code").or_else(|| text("type")).and_then(parse_code);
+        let details = error.get("details").and_then(Value::as_array);
+        let violations = details.map(|details| parse_violations(details)).unwrap_or_default();
+        let told = words.is_some() || text("code").is_some();
+        Self {
+            format: if told { ErrorBodyFormat::AidipError } else { ErrorBodyFormat::Unknown },
+            code,
+            message: words,
+            violations,
+        }
+    }
+
+    /// Returns the agent's message, unless it reveals internals that a caller must not read.
+    pub(super) fn public_message(&self) -> Option<&str> {
+        public_message(self.message.as_deref()?)
+    }
+}
+
+/// Parses one of the gateway's codes, in any spelling: `InvalidInput`, `invalid_input`, `INVALID-INPUT`.
+fn parse_code(text: &str) -> Option<Code> {
+    let letters =
+        |text: &str| text.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase()).collect::<Vec<_>>();
+    let wanted = letters(text);
+    Code::ALL.iter().copied().find(|code| letters(code.row().name) == wanted)
+}
+
+/// Parses a list of violations: FastAPI's `{loc, msg}`, problem+json's `{pointer, detail}`, or AIDIP's.
+fn parse_violations(items: &[Value]) -> Vec<Violation> {
+    items.iter().filter_map(Value::as_object).take(MAX_VIOLATIONS).filter_map(parse_violation).collect()
+}
+
+fn parse_violation(item: &Map<String, Value>) -> Option<Violation> {
+    let text = |names: &[&str]| names.iter().find_map(|name| item.get(*name)?.as_str());
+    let pointer = match item.get("loc") {
+        Some(Value::Array(parts)) => pointer_from_loc(parts),
+        _ => {
+            let place = text(&["pointer", "path", "field", "instancePath"]).unwrap_or_default();
+            let place = place.strip_prefix('#').unwrap_or(place);
+            if place.is_empty() || place.starts_with('/') {
+                place.to_owned()
+            } else {
+                format!("/{}", escape_pointer_token(place))
+            }
+        }
+    };
+    let words = text(&["msg", "message", "detail", "reason"])?;
+    if pointer.len() > 256 || pointer.chars().any(char::is_control) {
+        return None;
+    }
+    // A pointer that reveals internals is dropped; the message is kept.
+    let inside = pointer.split('/').skip(1).any(|step| !step.is_empty() && public_message(step).is_none());
+    let pointer = if inside { String::new() } else { pointer };
+    Some(Violation { pointer, message: public_message(words).unwrap_or("is not valid").to_owned() })
+}
+
+/// Converts FastAPI's `["body", "items", 0]` to `/items/0`; the first element names the part of the request.
+fn pointer_from_loc(parts: &[Value]) -> String {
+    let place = |part: &Value| matches!(part.as_str(), Some("body" | "query" | "path" | "header" | "cookie"));
+    let parts = match parts {
+        [first, rest @ ..] if place(first) => rest,
+        all => all,
+    };
+    let mut pointer = String::new();
+    for part in parts {
+        pointer.push('/');
+        match part {
+            Value::String(name) => pointer.push_str(&escape_pointer_token(name)),
+            Value::Number(at) => pointer.push_str(&at.to_string()),
+            _ => {}
+        }
+    }
+    pointer
+}
+
+/// Escapes a JSON Pointer token (RFC 6901 §3).
+fn escape_pointer_token(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}

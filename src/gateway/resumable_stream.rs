@@ -1,0 +1,238 @@
+//! Resumable streams: the agent's event stream is read independently of its caller, who follows the buffered events and
+//! may resume after a disconnect (R80).
+
+use super::{
+    CallError, ConfigSnapshot,
+    admission::Admitted,
+    background_call::publish_events,
+    call::{Call, CallState},
+    http_server::{self, CallerConnection, ServeOutcome},
+    respond_async::owner_id,
+    responder::Responder,
+    upstream_request::BodyPump,
+};
+use crate::{
+    fault::{Code, Fault},
+    task::{self, EventReader, NewTask, NextEvent, RunningTask, TaskManager},
+    transport::UpstreamReply,
+};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, header};
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::ResponseHeader;
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+
+/// The most bytes of buffered events that one write takes.
+const MAX_WRITE: usize = 16 << 10;
+
+const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
+
+impl Responder<'_> {
+    /// Detaches the reply from the caller if streams are resumable and the stream buffer has space; otherwise returns
+    /// the reply.
+    pub(super) fn detach_stream(
+        &self,
+        call: &Call,
+        head: &mut ResponseHeader,
+        reply: UpstreamReply,
+    ) -> Result<EventReader, Box<UpstreamReply>> {
+        let Some(desk) = &self.config.tasks else { return Err(Box::new(reply)) };
+        let new = NewTask {
+            owner: owner_id(self.caller, self.connection.peer_address.ip()),
+            agent: self.admitted.agent_route().agent.id.as_str(),
+            operation: &self.admitted.operation().name,
+            request_id: call.id(),
+            time_limit: Duration::ZERO,
+            callback_url: None,
+        };
+        let Some(live) = desk.start_stream(&new) else { return Err(Box::new(reply)) };
+        let Some(follower) = live.read_after(0) else { return Err(Box::new(reply)) };
+        let id = live.id();
+        // An agent that sets a task id of its own keeps it.
+        if !head.headers.contains_key(&TASK_ID) {
+            insert(head, TASK_ID, &id);
+        }
+        if let Ok(link) = HeaderValue::try_from(format!("</tasks/{id}/events>; rel=\"monitor\"")) {
+            let _ = head.append_header(header::LINK, link);
+        }
+        head.remove_header(&header::CONTENT_LENGTH);
+        let stream = DetachedStream {
+            desk: Arc::clone(desk),
+            live,
+            admitted: Arc::clone(self.admitted),
+            json_rpc_id: call.json_rpc_id(),
+        };
+        tokio::spawn(stream.read_to_end(reply));
+        Ok(follower)
+    }
+}
+
+/// An event stream that is read independently of its caller.
+struct DetachedStream {
+    desk: Arc<TaskManager>,
+    live: Arc<RunningTask>,
+    admitted: Arc<Admitted>,
+    /// The id of the JSON-RPC request that the stream answers, if it answers one.
+    json_rpc_id: Option<Value>,
+}
+
+impl DetachedStream {
+    /// Reads the reply until it ends, is cancelled, or has had no follower for the resume window.
+    async fn read_to_end(self, mut reply: UpstreamReply) {
+        let Self { desk, live, admitted, json_rpc_id } = self;
+        let resume_window = desk.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
+        let outcome = tokio::select! {
+            biased;
+            () = live.wait_until_canceled() => task::TaskOutcome::Canceled,
+            () = live.wait_until_abandoned(resume_window) => task::TaskOutcome::Canceled,
+            published = publish_events(&mut reply, &live, 0) => match published {
+                Ok(_) => {
+                    let body = Bytes::new();
+                    let media_type = "text/event-stream".into();
+                    task::TaskOutcome::Completed(task::AgentReply { status: reply.status.as_u16(), media_type, body, truncated: true })
+                }
+                Err(fault) => task::TaskOutcome::Failed(fault),
+            },
+        };
+        // Release the concurrency permit before followers see the end.
+        drop((reply, admitted));
+        desk.end_stream(&live, &outcome, json_rpc_id.as_ref());
+    }
+}
+
+fn insert(head: &mut ResponseHeader, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        let _ = head.insert_header(name, value);
+    }
+}
+
+/// A response that follows buffered events.
+pub(super) struct FollowerResponse<'a> {
+    pub(super) config: &'a ConfigSnapshot,
+    pub(super) connection: &'a CallerConnection,
+    pub(super) follower: EventReader,
+    /// Whether this is the original call, whose access-log entry records how the stream ended.
+    pub(super) is_original_caller: bool,
+}
+
+impl FollowerResponse<'_> {
+    /// Writes the head, then events until the stream ends.
+    pub(super) async fn run(
+        mut self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        mut head: ResponseHeader,
+    ) -> ServeOutcome {
+        let status = head.status.as_u16();
+        if session.req_header().version == http::Version::HTTP_11 {
+            let _ = head.insert_header(header::TRANSFER_ENCODING, "chunked");
+        }
+        http_server::prepare_keep_alive(session, self.connection).await;
+        http_server::disable_write_buffering(session);
+        session.set_write_timeout(Some(self.connection.limits.body_idle_timeout.get()));
+        if session.write_response_header(Box::new(head)).await.is_err() {
+            call.state = CallState::CallerGone(status);
+            return ServeOutcome::Aborted;
+        }
+        let (mut between_events, mut pump) = (true, BodyPump::without_body());
+        loop {
+            let next = match self.next_event(session, &mut pump, between_events).await {
+                Ok(next) => next,
+                Err(_) => {
+                    call.state = CallState::CallerGone(status);
+                    return ServeOutcome::Aborted;
+                }
+            };
+            let bytes = match next {
+                Some(NextEvent::Bytes(bytes, ends)) => {
+                    let (bytes, ends) = self.follower.coalesce((bytes, ends), MAX_WRITE);
+                    between_events = ends;
+                    bytes
+                }
+                None => Bytes::from_static(b": keep-alive\n\n"),
+                Some(NextEvent::End) => return self.finish(session, call, status, between_events).await,
+                Some(NextEvent::Evicted) => return end_lagging_follower(session, call, status, between_events).await,
+            };
+            call.stats.bytes_out += bytes.len() as u64;
+            if session.write_response_body(bytes, false).await.is_err() {
+                call.state = CallState::CallerGone(status);
+                return ServeOutcome::Aborted;
+            }
+        }
+    }
+
+    /// Returns what comes next; `None` when a keep-alive comment is due.
+    async fn next_event(
+        &mut self,
+        session: &mut ServerSession,
+        pump: &mut BodyPump<'_>,
+        between_events: bool,
+    ) -> Result<Option<NextEvent>, CallError> {
+        let keep_alive = self.config.sse_keep_alive_interval;
+        let comments = between_events && !keep_alive.is_zero();
+        let idle = tokio::time::sleep(if comments { keep_alive } else { Duration::from_secs(86_400) });
+        tokio::pin!(idle);
+        loop {
+            tokio::select! {
+                biased;
+                next = self.follower.next() => return Ok(Some(next)),
+                () = &mut idle, if comments => return Ok(None),
+                moved = pump.advance(session) => {
+                    moved?;
+                    // Writing a comment finds out whether a silent caller is still connected.
+                    if comments && pump.is_caller_half_closed() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn finish(
+        &self,
+        session: &mut ServerSession,
+        call: &mut Call,
+        status: u16,
+        between_events: bool,
+    ) -> ServeOutcome {
+        call.state = match self.follower.task().outcome() {
+            Some(task::TaskOutcome::Failed(fault)) if self.is_original_caller => {
+                CallState::FailedMidResponse(status, fault)
+            }
+            _ => CallState::Answered(status),
+        };
+        // Abort inside an event, so that the client does not take half an event for the end of the stream.
+        if !between_events {
+            return ServeOutcome::Aborted;
+        }
+        match session.write_response_body(Bytes::new(), true).await {
+            Ok(()) => ServeOutcome::Complete,
+            Err(_) => {
+                call.state = CallState::CallerGone(status);
+                ServeOutcome::Aborted
+            }
+        }
+    }
+}
+
+/// Ends the response of a follower that was too slow with a `Gone` event.
+async fn end_lagging_follower(
+    session: &mut ServerSession,
+    call: &mut Call,
+    status: u16,
+    between_events: bool,
+) -> ServeOutcome {
+    let fault = events_expired();
+    let event = Bytes::from(fault.to_event(call.id(), call.json_rpc_id().as_ref()));
+    call.state = CallState::FailedMidResponse(status, fault);
+    match between_events && session.write_response_body(event, true).await.is_ok() {
+        true => ServeOutcome::Complete,
+        false => ServeOutcome::Aborted,
+    }
+}
+
+/// The fault for events that are no longer buffered.
+pub(super) fn events_expired() -> Fault {
+    Fault::new(Code::Gone, "The events after this one are no longer stored (start again, or poll the task)")
+}

@@ -1,0 +1,68 @@
+//! Server-sent events: cuts an event stream at event boundaries, so that a comment or an error can be inserted between
+//! two events and never inside one (R43, R80).
+
+use bytes::{Bytes, BytesMut};
+
+/// The longest event that is buffered. A longer one is passed on in parts, and nothing can be inserted inside it.
+const MAX_BUFFERED_EVENT: usize = 256 << 10;
+
+/// Cuts a byte stream after the empty line that ends an event.
+#[derive(Debug, Default)]
+pub(super) struct EventSplitter {
+    buffer: BytesMut,
+    inside_long_event: bool,
+}
+
+impl EventSplitter {
+    /// Adds a chunk; returns the bytes that may be sent now.
+    pub(super) fn push(&mut self, chunk: Bytes) -> Bytes {
+        // The common case: the chunk consists of complete events and passes unchanged.
+        if self.buffer.is_empty() && last_event_end(&chunk) == Some(chunk.len()) {
+            self.inside_long_event = false;
+            return chunk;
+        }
+        let from = self.buffer.len().saturating_sub(3);
+        self.buffer.extend_from_slice(&chunk);
+        let end = self.buffer.get(from..).and_then(last_event_end).map(|end| from + end);
+        match end {
+            Some(end) => {
+                self.inside_long_event = false;
+                self.buffer.split_to(end).freeze()
+            }
+            None if self.inside_long_event || self.buffer.len() > MAX_BUFFERED_EVENT => {
+                self.inside_long_event = true;
+                // Keep the last bytes: they may be the start of the empty line.
+                let keep = self.buffer.len().saturating_sub(3);
+                self.buffer.split_to(keep).freeze()
+            }
+            None => Bytes::new(),
+        }
+    }
+
+    /// Returns whether something may be inserted here.
+    pub(super) fn is_between_events(&self) -> bool {
+        !self.inside_long_event && self.buffer.is_empty()
+    }
+
+    /// Returns whether the stream may end with an event of the gateway; the buffered bytes are then dropped.
+    pub(super) fn can_append_event(&self) -> bool {
+        !self.inside_long_event
+    }
+
+    /// Returns the buffered rest of a stream that ended without an empty line.
+    pub(super) fn take_rest(&mut self) -> Bytes {
+        self.buffer.split().freeze()
+    }
+}
+
+/// Returns the index after the last empty line: `\n\n`, `\r\n\r\n` or `\r\r`.
+fn last_event_end(bytes: &[u8]) -> Option<usize> {
+    let lf = rfind_bytes(bytes, b"\n\n").map(|at| at + 2);
+    let crlf = rfind_bytes(bytes, b"\n\r\n").map(|at| at + 3);
+    let cr = rfind_bytes(bytes, b"\r\r").map(|at| at + 2);
+    lf.max(crlf).max(cr)
+}
+
+fn rfind_bytes(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).rposition(|window| window == what)
+}

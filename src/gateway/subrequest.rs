@@ -1,0 +1,198 @@
+//! Subrequests: calls that the gateway makes for a pipeline step, a WebSocket message or an MQTT task. A subrequest
+//! takes every step that a request takes and has its own access-log entry; only its response is written by the code
+//! that sends it.
+
+use super::{
+    ConfigSnapshot, Gateway,
+    admission::{Admitted, CallerContext},
+    call::{Call, CallState},
+    input_validation::{self, CallInput, InputReader},
+    reply_validation::ReplyValidator,
+    request_head::{call_deadline, gateway_headers},
+    requested_version,
+    upstream_request::{UpstreamHead, set_json_headers},
+};
+use crate::{
+    fault::{Code, Fault, Result},
+    mqtt_bridge::merge_instruction,
+    transport::{HeaderMutations, RequestBody, UpstreamReply},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use std::{sync::Arc, time::Instant};
+
+/// A call that the gateway makes on behalf of a caller.
+pub(super) struct Subrequest<'a> {
+    /// The credentials and the other header fields of the caller.
+    pub(super) context: CallerContext<'a>,
+    /// What the agent receives about the caller; the `fields` in it are replaced.
+    pub(super) forwarding: HeaderMutations<'a>,
+    /// The id of the call that this is a part of; `None` creates a new id.
+    pub(super) call_id: Option<&'a str>,
+    /// Whether this is a part of an admitted call, and so exempt from load shedding.
+    pub(super) exempt_from_shedding: bool,
+    /// The agent id, with an optional `@version`; not validated yet.
+    pub(super) agent: &'a str,
+    /// The operation; `None` leaves the choice to the input.
+    pub(super) operation: Option<&'a str>,
+    /// The input: one JSON value, not a batch.
+    pub(super) input: Bytes,
+    /// The instruction to the agent in words; inserted into the input if the agent's transport has no field for it.
+    pub(super) instruction: Option<&'a str>,
+    /// The deadline, if it is earlier than the agent's own.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// The reply to a subrequest, whose body is still unread. It holds the agent's concurrency permit until it is dropped.
+pub(super) struct SubrequestReply {
+    call: Call,
+    pub(super) admitted: Admitted,
+    pub(super) reply: UpstreamReply,
+    sent_at: Instant,
+}
+
+/// A reply that was read completely and validated.
+#[derive(Debug)]
+pub(super) struct CompleteReply {
+    pub(super) status: StatusCode,
+    /// The header fields as the agent sent them.
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Gateway {
+    /// Sends a subrequest (steps 5 to 11) that accepts JSON.
+    ///
+    /// # Errors
+    /// The faults that a request is refused with.
+    pub(super) async fn send_subrequest(
+        self: &Arc<Self>,
+        config: &ConfigSnapshot,
+        subrequest: Subrequest<'_>,
+    ) -> Result<SubrequestReply> {
+        self.send_subrequest_accepting(config, subrequest, HeaderValue::from_static("application/json")).await
+    }
+
+    /// Sends a subrequest with this `Accept`.
+    ///
+    /// # Errors
+    /// As [`Gateway::send_subrequest`].
+    pub(super) async fn send_subrequest_accepting(
+        self: &Arc<Self>,
+        config: &ConfigSnapshot,
+        subrequest: Subrequest<'_>,
+        accept: HeaderValue,
+    ) -> Result<SubrequestReply> {
+        let mut call = Call::start(self, Some(subrequest.context.address));
+        call.set_subrequest(subrequest.call_id, subrequest.agent);
+        call.exempt_from_shedding = subrequest.exempt_from_shedding;
+        match self.run_subrequest(config, &mut call, (subrequest, accept)).await {
+            Ok((admitted, reply, sent_at)) => Ok(SubrequestReply { call, admitted, reply, sent_at }),
+            Err(fault) => {
+                call.state = CallState::Refused(fault.clone());
+                Err(fault)
+            }
+        }
+    }
+
+    /// Sends a subrequest, reads its reply completely and requires a success status.
+    ///
+    /// # Errors
+    /// As [`Gateway::send_subrequest`], the faults of the reply, and `AgentError` for a status that is not a success.
+    pub(super) async fn fetch_subrequest(
+        self: &Arc<Self>,
+        config: &ConfigSnapshot,
+        subrequest: Subrequest<'_>,
+    ) -> Result<CompleteReply> {
+        let reply = self.send_subrequest(config, subrequest).await?.read_complete(self, config).await?;
+        match reply.status.is_success() {
+            true => Ok(reply),
+            false => Err(Fault::new(Code::AgentError, "The agent failed").with_detail(reply.status)),
+        }
+    }
+
+    async fn run_subrequest(
+        &self,
+        config: &ConfigSnapshot,
+        call: &mut Call,
+        (subrequest, accept): (Subrequest<'_>, HeaderValue),
+    ) -> Result<(Admitted, UpstreamReply, Instant)> {
+        let Subrequest {
+            context, forwarding, agent, operation, input, instruction, deadline: subrequest_deadline, ..
+        } = subrequest;
+        let caller_headers = context.headers;
+        call.stats.bytes_in = input.len() as u64;
+        let (agent, version) = agent.split_once('@').map_or((agent, None), |(agent, version)| (agent, Some(version)));
+        let mut permitted = self.authorize_and_acquire_permit(config, call, agent, context).await?;
+        let named_operation =
+            input_validation::named_operation(&permitted.authorized.route, operation, caller_headers)?;
+        let requested = requested_version::RequestedVersion::from_request(version, None, caller_headers, true)?;
+        permitted.authorized.version = permitted.authorized.route.versions.select(&requested)?;
+        let agent_deadline = call_deadline(call, &permitted.authorized.route, caller_headers)?;
+        let reader = InputReader {
+            gateway: self,
+            route: &permitted.authorized.route,
+            contract_config: &config.contract,
+            named_operation,
+            buffered_input: &call.buffered_input,
+        };
+        // R111: objects and strings stay unchanged there; agents receive any other value wrapped in an object.
+        let is_object_or_string = matches!(input.trim_ascii_start().first(), Some(b'{' | b'"'));
+        let separate_instruction = is_object_or_string && permitted.authorized.route.upstream.accepts_instructions();
+        let (within, instruction) = if separate_instruction { (None, instruction) } else { (instruction, None) };
+        let (operation, input) = reader.check_complete(merge_instruction(input, within))?;
+        let CallInput::Complete(input) = input else {
+            return Err(Fault::new(Code::InvalidInput, "A batch is not accepted here (send one input)"));
+        };
+        call.set_operation(operation);
+        let admitted =
+            permitted.admit(operation, subrequest_deadline.map_or(agent_deadline, |until| until.min(agent_deadline)));
+        let mut headers = caller_headers.clone();
+        set_json_headers(&mut headers);
+        headers.insert(header::ACCEPT, accept);
+        let fields: Vec<_> = gateway_headers(call, &admitted).collect();
+        let head = UpstreamHead {
+            call_id: call.id(),
+            headers: &headers,
+            forwarding: HeaderMutations { set: &fields, ..forwarding },
+            instruction,
+        };
+        let sent_at = Instant::now();
+        let reply = self.send_upstream(&admitted, head, RequestBody::from(input)).await;
+        call.stats.upstream_duration = Some(sent_at.elapsed());
+        Ok((admitted, reply?, sent_at))
+    }
+}
+
+impl SubrequestReply {
+    /// Reads and validates the complete reply, and ends the subrequest.
+    ///
+    /// # Errors
+    /// The reply is a failure, violates an enforced contract, or is too large.
+    pub(super) async fn read_complete(mut self, gateway: &Gateway, config: &ConfigSnapshot) -> Result<CompleteReply> {
+        let validator = ReplyValidator { gateway, contract_config: &config.contract, admitted: &self.admitted };
+        let body = validator.read_complete(&mut self.reply).await;
+        self.call.stats.upstream_duration = Some(self.sent_at.elapsed());
+        match body {
+            Ok(body) => {
+                self.record_completed(body.len() as u64);
+                Ok(CompleteReply { status: self.reply.status, headers: self.reply.headers, body })
+            }
+            Err(fault) => {
+                self.call.state = CallState::Refused(fault.clone());
+                Err(fault)
+            }
+        }
+    }
+
+    /// Records that the reply was passed on completely, `bytes` long.
+    pub(super) fn record_completed(&mut self, bytes: u64) {
+        self.call.stats.bytes_out = bytes;
+        self.call.state = CallState::Answered(self.reply.status.as_u16());
+    }
+
+    /// Records that the reply broke off after the first part of it was passed on.
+    pub(super) fn record_failed(&mut self, fault: Fault) {
+        self.call.state = CallState::FailedMidResponse(self.reply.status.as_u16(), fault);
+    }
+}

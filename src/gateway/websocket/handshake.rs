@@ -1,0 +1,139 @@
+//! A caller's WebSocket handshake (RFC 6455 §4.2.1): detection, validation, the origin check and the subprotocols.
+//! Writes no response and does not authenticate.
+
+use super::CallerWebSocketConfig;
+use crate::fault::{Code, Fault, Result};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use pingora_http::RequestHeader;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+/// The subprotocol that a caller offers beside a credential, because browsers require one to be selected.
+const GATEPOST_PROTOCOL: &str = "gatepost";
+
+/// Subprotocol prefixes that carry credentials, for scripts in browsers, which cannot set other headers (R98).
+const BEARER_PREFIX: &str = "gatepost.bearer.";
+const API_KEY_PREFIX: &str = "gatepost.key.";
+
+/// A valid handshake.
+pub(super) struct WebSocketHandshake {
+    /// `Sec-WebSocket-Accept`.
+    pub(super) accept_key: String,
+    /// The caller's headers, with the credential in its usual header and the subprotocols that are meant for the agent.
+    pub(super) headers: HeaderMap,
+    offers_gatepost: bool,
+}
+
+/// Returns whether a request asks for a WebSocket.
+pub(in crate::gateway) fn is_websocket_request(head: &RequestHeader) -> bool {
+    if head.method != Method::GET {
+        return false;
+    }
+    match head.version {
+        Version::HTTP_11 => has_token(&head.headers, &header::UPGRADE, "websocket"),
+        Version::HTTP_2 => head.headers.contains_key(header::SEC_WEBSOCKET_KEY),
+        _ => false,
+    }
+}
+
+impl WebSocketHandshake {
+    /// Validates the handshake.
+    ///
+    /// # Errors
+    /// What is missing or wrong; 426 for another protocol version, 403 for a page of another origin.
+    pub(super) fn parse(
+        head: &RequestHeader,
+        config: &CallerWebSocketConfig,
+        key_header: Option<&HeaderName>,
+    ) -> Result<Self> {
+        let refuse = |text: &'static str| Err(Fault::new(Code::InvalidInput, text));
+        let headers = &head.headers;
+        if head.version == Version::HTTP_2 {
+            return refuse("WebSockets are opened over HTTP/1.1 (RFC 8441 is not supported)");
+        }
+        if !has_token(headers, &header::CONNECTION, "upgrade") {
+            return refuse("The handshake has no 'Connection: Upgrade'");
+        }
+        let body = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
+        if body || headers.contains_key(header::TRANSFER_ENCODING) {
+            return refuse("A handshake must not have a body");
+        }
+        if single_value(headers, &header::SEC_WEBSOCKET_VERSION) != Some("13") {
+            let fault =
+                Fault::new(Code::InvalidInput, "This WebSocket version is not supported (13 is)").with_status(426);
+            return Err(fault.with_header("Sec-WebSocket-Version", "13").with_header("Upgrade", "websocket"));
+        }
+        let key = single_value(headers, &header::SEC_WEBSOCKET_KEY).unwrap_or_default();
+        if !STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == 16) {
+            return refuse("Sec-WebSocket-Key is not one value of 16 bytes in base64");
+        }
+        check_origin(headers, config)?;
+        let mut handshake =
+            Self { accept_key: derive_accept_key(key.as_bytes()), headers: headers.clone(), offers_gatepost: false };
+        handshake.extract_credentials(key_header)?;
+        Ok(handshake)
+    }
+
+    /// Moves credentials from the subprotocols to their headers, and keeps the subprotocols for the agent.
+    fn extract_credentials(&mut self, key_header: Option<&HeaderName>) -> Result<()> {
+        let mut offered = Vec::new();
+        for value in self.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL) {
+            let Ok(text) = value.to_str() else {
+                return Err(Fault::new(Code::InvalidInput, "Sec-WebSocket-Protocol is not a list of names"));
+            };
+            offered.extend(text.split(',').map(|name| name.trim().to_owned()));
+        }
+        self.headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+        self.offers_gatepost = offered.iter().any(|name| name == GATEPOST_PROTOCOL);
+        for name in &offered {
+            let field = match (name.strip_prefix(BEARER_PREFIX), name.strip_prefix(API_KEY_PREFIX)) {
+                (Some(token), _) => (header::AUTHORIZATION, format!("Bearer {token}")),
+                (_, Some(key)) => (key_header.cloned().unwrap_or(HeaderName::from_static("x-api-key")), key.to_owned()),
+                _ => continue,
+            };
+            if let (false, Ok(value)) = (self.headers.contains_key(&field.0), HeaderValue::try_from(field.1)) {
+                self.headers.insert(field.0, value);
+            }
+        }
+        offered.retain(|name| !name.is_empty() && !name.starts_with("gatepost"));
+        if let Ok(names) = HeaderValue::try_from(offered.join(", "))
+            && !offered.is_empty()
+        {
+            self.headers.insert(header::SEC_WEBSOCKET_PROTOCOL, names);
+        }
+        Ok(())
+    }
+
+    /// Returns the subprotocol to answer with: the agent's choice, or `gatepost` if the caller offered it.
+    pub(super) fn select_protocol(&self, by_agent: Option<HeaderValue>) -> Option<HeaderValue> {
+        by_agent.or_else(|| self.offers_gatepost.then(|| HeaderValue::from_static(GATEPOST_PROTOCOL)))
+    }
+}
+
+/// Refuses pages of other origins, which could act as the browser's user (cross-site WebSocket hijacking).
+fn check_origin(headers: &HeaderMap, config: &CallerWebSocketConfig) -> Result<()> {
+    if !headers.contains_key(header::ORIGIN) || config.allowed_origins.iter().any(|known| known == "*") {
+        return Ok(());
+    }
+    let refused = || Fault::new(Code::PermissionDenied, "This web page may not open a WebSocket here");
+    let origin = single_value(headers, &header::ORIGIN).ok_or_else(refused)?;
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let own = origin.split_once("://").is_some_and(|(scheme, place)| {
+        let usual = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
+        let bare = |place: &str| place.strip_suffix(usual).unwrap_or(place).to_ascii_lowercase();
+        host.is_some_and(|host| bare(host) == bare(place))
+    });
+    let known = config.allowed_origins.iter().any(|known| known.eq_ignore_ascii_case(origin));
+    if own || known { Ok(()) } else { Err(refused().with_detail(origin)) }
+}
+
+fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).into_iter();
+    let first = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(first)
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case(word))
+}

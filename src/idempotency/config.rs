@@ -1,0 +1,59 @@
+//! Configuration of idempotency: how many responses are stored, and for how long.
+
+use crate::values::{ByteSize, ConfigDuration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Idempotent calls: requests with an `Idempotency-Key`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Idempotency")]
+#[serde(deny_unknown_fields, default)]
+pub struct IdempotencyConfig {
+    /// How long the first response is replayed; 1s to 1d, or 0s to forward keys and store nothing. Default: 10m.
+    pub ttl: ConfigDuration,
+    /// Maximum number of stored keys; the oldest are dropped first; 1 to 1000000. Default: 100000.
+    pub max_keys: u32,
+    /// Maximum size of all stored responses; at most 4GiB. Beyond it the oldest responses are dropped, and requests
+    /// with their keys get a 409: their calls are not repeated. Default: 64MiB.
+    pub max_size: ByteSize,
+    /// Maximum size of one stored response; at most 16MiB. A larger one is returned once and not stored. Default: 1MiB.
+    pub max_response_size: ByteSize,
+}
+
+impl Default for IdempotencyConfig {
+    fn default() -> Self {
+        Self {
+            ttl: ConfigDuration::from_secs(600),
+            max_keys: 100_000,
+            max_size: ByteSize::from_kib(64 << 10),
+            max_response_size: ByteSize::from_kib(1_024),
+        }
+    }
+}
+
+impl IdempotencyConfig {
+    /// Returns every unusable value, by its path within this section.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.ttl != ConfigDuration::from_secs(0)
+            && !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(86_400)).contains(&self.ttl)
+        {
+            problems.push(format!("keep: must be 1s to 1d, or 0s to store nothing, not {}", self.ttl));
+        }
+        if !(1..=1_000_000).contains(&self.max_keys) {
+            problems.push(format!("most: must be 1 to 1000000, not {}", self.max_keys));
+        }
+        if self.max_size > ByteSize::from_kib(4 << 20) {
+            problems.push(format!("size: must be at most 4GiB, not {}", self.max_size));
+        }
+        if self.max_response_size > ByteSize::from_kib(16 << 10) {
+            problems.push(format!("max_answer: must be at most 16MiB, not {}", self.max_response_size));
+        }
+        problems
+    }
+
+    /// Whether responses are stored.
+    pub fn is_enabled(&self) -> bool {
+        self.ttl != ConfigDuration::from_secs(0)
+    }
+}

@@ -1,0 +1,195 @@
+//! Storage of token bucket state: a sharded map of bounded size that is swept in parts, and a single value. The stores
+//! of
+//! `governor` do not report new keys, so they support neither a bound nor refunds.
+
+use crate::telemetry::{Event, Metrics};
+use governor::{
+    nanos::Nanos,
+    state::{StateStore, keyed::ShrinkableKeyedStateStore},
+};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    num::NonZeroU64,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
+    },
+};
+
+const SHARDS: usize = 64;
+/// Shards that one sweep visits: a full round takes sixteen sweeps.
+const SHARDS_PER_SWEEP: usize = 4;
+
+/// Hasher for keys that are hashes already, with a seed that callers do not know.
+#[derive(Default)]
+pub(super) struct IdentityHasher(u64);
+
+impl Hasher for IdentityHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}
+
+pub(super) type PrehashedMap<T> = HashMap<u64, T, BuildHasherDefault<IdentityHasher>>;
+
+/// Stores the state of buckets by key.
+pub(super) trait BucketStore {
+    /// Calls `with` with the key's state, which is created if `make` is set.
+    fn with_state<T>(&self, key: u64, make: bool, with: impl FnOnce(&AtomicU64) -> T) -> Option<T>;
+    /// Evicts some of the buckets that are full.
+    fn evict_full(&self, drop_below: u64);
+    /// Returns the number of buckets.
+    fn key_count(&self) -> usize;
+}
+
+/// The state of one bucket, for any key.
+#[derive(Debug, Default)]
+pub(super) struct SingleBucketStore(AtomicU64);
+
+impl BucketStore for SingleBucketStore {
+    fn with_state<T>(&self, _: u64, _: bool, with: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+        Some(with(&self.0))
+    }
+
+    fn evict_full(&self, _: u64) {}
+
+    fn key_count(&self) -> usize {
+        1
+    }
+}
+
+/// The state of a bucket for each key, up to a maximum; further keys share one bucket.
+#[derive(Debug)]
+pub(super) struct KeyedBucketStore {
+    shards: Box<[RwLock<PrehashedMap<AtomicU64>>]>,
+    key_count: AtomicUsize,
+    max_keys: AtomicUsize,
+    shared: AtomicU64,
+    next_shard: AtomicUsize,
+    metrics: Arc<Metrics>,
+}
+
+impl KeyedBucketStore {
+    pub(super) fn new(max_keys: usize, metrics: Arc<Metrics>) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            key_count: AtomicUsize::new(0),
+            max_keys: AtomicUsize::new(max_keys),
+            shared: AtomicU64::new(0),
+            next_shard: AtomicUsize::new(0),
+            metrics,
+        }
+    }
+
+    pub(super) fn set_max_keys(&self, max_keys: usize) {
+        self.max_keys.store(max_keys, Relaxed);
+    }
+
+    /// Selects the shard by middle bits of the key: the map itself uses the lowest and highest bits.
+    fn shard(&self, key: u64) -> Option<&RwLock<PrehashedMap<AtomicU64>>> {
+        self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS)
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().unwrap().capacity()).sum()
+    }
+}
+
+impl BucketStore for KeyedBucketStore {
+    fn with_state<T>(&self, key: u64, make: bool, with: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+        let shard = self.shard(key)?;
+        if let Some(cell) = shard.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Some(with(cell));
+        }
+        if !make {
+            return None;
+        }
+        let mut cells = shard.write().unwrap_or_else(PoisonError::into_inner);
+        if !cells.contains_key(&key) {
+            if self.key_count.load(Relaxed) >= self.max_keys.load(Relaxed) {
+                drop(cells);
+                self.metrics.record_event(Event::LimitOverflow);
+                return Some(with(&self.shared));
+            }
+            self.key_count.fetch_add(1, Relaxed);
+        }
+        Some(with(cells.entry(key).or_default()))
+    }
+
+    fn evict_full(&self, drop_below: u64) {
+        let first = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
+        for at in first..first + SHARDS_PER_SWEEP {
+            let Some(shard) = self.shards.get(at % SHARDS) else {
+                continue;
+            };
+            let mut cells = shard.write().unwrap_or_else(PoisonError::into_inner);
+            let before = cells.len();
+            cells.retain(|_, full| *full.get_mut() > drop_below);
+            let after = cells.len();
+            if cells.capacity() > 4 * after + 16 {
+                cells.shrink_to(2 * after);
+            }
+            self.key_count.fetch_sub(before - after, Relaxed);
+        }
+    }
+
+    fn key_count(&self) -> usize {
+        self.key_count.load(Relaxed)
+    }
+}
+
+/// Adapts a store to the trait of `governor`, and shares the store with the bucket.
+#[derive(Debug)]
+pub(super) struct GovernorStore<C>(pub(super) Arc<C>);
+
+impl<C: BucketStore> StateStore for GovernorStore<C> {
+    type Key = u64;
+
+    fn measure_and_replace<T, F, E>(&self, key: &u64, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let measure = |cell: &AtomicU64| {
+            let mut before = cell.load(Acquire);
+            loop {
+                let (result, after) = decide(NonZeroU64::new(before).map(|full| full.get().into()))?;
+                match cell.compare_exchange_weak(before, after.into(), AcqRel, Acquire) {
+                    Ok(_) => return Ok(result),
+                    Err(changed) => before = changed,
+                }
+            }
+        };
+        match self.0.with_state(*key, true, measure) {
+            Some(decided) => decided,
+            // Unreachable: every key has a shard. Decided as for a new key.
+            None => decide(None).map(|(result, _)| result),
+        }
+    }
+}
+
+impl<C: BucketStore> ShrinkableKeyedStateStore<u64> for GovernorStore<C> {
+    fn retain_recent(&self, drop_below: Nanos) {
+        self.0.evict_full(drop_below.into());
+    }
+
+    fn len(&self) -> usize {
+        self.0.key_count()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.key_count() == 0
+    }
+}

@@ -1,0 +1,194 @@
+//! Latency baseline of an agent, and the adaptive limit derived from it, window by window. Latencies are binary
+//! logarithms (octaves above a microsecond): for an agent with two kinds of calls, one a hundred times as long as the
+//! other, the wide spread yields a large standard error, where an arithmetic mean would jump.
+
+use super::adaptive_concurrency::{ConcurrencyRange, SPARSE_WINDOW_SAMPLES};
+use std::time::Duration;
+
+/// Octaves above the baseline beyond which the limit falls (1.5 times as slow), and up to which it rises (1.2 times).
+const DECREASE_THRESHOLD: f64 = 0.585;
+const INCREASE_THRESHOLD: f64 = 0.29;
+/// Extra latency that is always tolerated, in microseconds: the gateway's own scheduling may cause it.
+const SLACK_MICROS: f64 = 5_000.0;
+/// Standard errors of a window's mean that count as noise.
+const NOISE_STANDARD_ERRORS: f64 = 3.0;
+/// Bounds of the factor by which the limit falls at once.
+const MIN_DECREASE_FACTOR: f64 = 0.1;
+const MAX_DECREASE_FACTOR: f64 = 0.9;
+/// Factor by which the limit falls when the agent fails one call in [`FAILURE_RATIO`].
+const FAILURE_DECREASE_FACTOR: f64 = 0.7;
+const FAILURE_RATIO: u32 = 10;
+/// Octaves by which latency must improve with half as many calls; otherwise load is not the cause.
+const MIN_IMPROVEMENT: f64 = 0.25;
+/// A limit that is not reached does not fall below this.
+const MIN_UNREACHED_LIMIT: u32 = 64;
+/// Windows after which the baseline is measured again, and the minimum time in between.
+const EPOCH_WINDOWS: u32 = 40;
+const MIN_EPOCH_LENGTH: Duration = Duration::from_secs(10);
+/// Share of the limit that stays for the window that measures the baseline.
+const PROBE_SHARE: f64 = 0.6;
+
+/// A window of latency samples.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SampleWindow {
+    samples: u32,
+    level: f64,
+    /// Standard error of the level.
+    standard_error: f64,
+    failures: u32,
+    /// Whether at least half of the limit was in use.
+    reached: bool,
+    waiting: u32,
+    now: Duration,
+}
+
+impl SampleWindow {
+    /// Builds a window from its samples (count, mean and deviation in octaves), its failures and whether the limit was
+    /// reached, and the calls that wait for a response now.
+    pub(super) fn new(
+        (answers, level, spread): (u32, f64, f64),
+        (failures, reached): (u32, bool),
+        (waiting, now): (u32, Duration),
+    ) -> Self {
+        let doubt = spread / f64::from(answers.max(1)).sqrt();
+        Self { samples: answers, level, standard_error: doubt, failures, reached, waiting, now }
+    }
+
+    fn is_failing(&self) -> bool {
+        self.failures > 0 && self.failures.saturating_mul(FAILURE_RATIO) >= self.samples.saturating_add(self.failures)
+    }
+}
+
+/// Latency baseline and limit.
+#[derive(Debug)]
+pub(super) struct LatencyBaseline {
+    range: ConcurrencyRange,
+    limit: u32,
+    /// Lowest level of a window in this epoch, and in the previous one.
+    current: Option<f64>,
+    previous: Option<f64>,
+    windows: u32,
+    epoch_start: Duration,
+    /// Limit at which it began to fall, and the level there.
+    decrease_start: Option<(u32, f64)>,
+    /// Limit to restore after this window, which measures the baseline.
+    limit_after_probe: Option<u32>,
+}
+
+impl LatencyBaseline {
+    pub(super) fn new(range: ConcurrencyRange, now: Duration) -> Self {
+        Self {
+            range,
+            limit: range.max,
+            current: None,
+            previous: None,
+            windows: 0,
+            epoch_start: now,
+            decrease_start: None,
+            limit_after_probe: None,
+        }
+    }
+
+    /// Returns the latency level of the agent without load.
+    pub(super) fn baseline_level(&self) -> Option<f64> {
+        match (self.current, self.previous) {
+            (Some(now), Some(before)) => Some(now.min(before)),
+            (now, before) => now.or(before),
+        }
+    }
+
+    /// Updates the baseline and the limit from a window; returns the new limit.
+    pub(super) fn update(&mut self, window: &SampleWindow) -> u32 {
+        if let Some(back) = self.limit_after_probe.take() {
+            self.limit = back;
+            if window.samples >= SPARSE_WINDOW_SAMPLES {
+                self.start_epoch(window.now, Some(window.level + window.standard_error));
+            }
+            return self.limit;
+        }
+        if window.samples >= SPARSE_WINDOW_SAMPLES {
+            // The minimum of many means is below the true mean by chance: the standard error makes up for that.
+            let level = window.level + window.standard_error;
+            self.current = Some(self.current.map_or(level, |now| now.min(level)));
+        }
+        self.windows = self.windows.saturating_add(1);
+        if window.reached {
+            self.limit = self.range.clamp(self.next_limit(window));
+        } else {
+            self.decrease_start = None;
+            // No call is refused for this yet; if calls keep accumulating, the limit is near.
+            if self.is_slower(window) {
+                self.limit =
+                    self.range.clamp(window.waiting.saturating_mul(2).max(MIN_UNREACHED_LIMIT).min(self.limit));
+            }
+        }
+        if self.windows >= EPOCH_WINDOWS && window.now.saturating_sub(self.epoch_start) >= MIN_EPOCH_LENGTH {
+            self.end_epoch(window);
+        }
+        self.limit
+    }
+
+    fn is_slower(&self, window: &SampleWindow) -> bool {
+        self.slowdown(window)
+            .is_some_and(|slower| slower > DECREASE_THRESHOLD + NOISE_STANDARD_ERRORS * window.standard_error)
+    }
+
+    /// Returns by how many octaves the responses are slower than the baseline.
+    fn slowdown(&self, window: &SampleWindow) -> Option<f64> {
+        let baseline = self.baseline_level().filter(|_| window.samples >= SPARSE_WINDOW_SAMPLES)?;
+        Some(window.level - (baseline.exp2() + SLACK_MICROS).log2())
+    }
+
+    /// Computes the limit after a window in which the limit was reached.
+    fn next_limit(&mut self, window: &SampleWindow) -> u32 {
+        let used = self.limit.min(window.waiting.max(self.limit / 2));
+        if window.is_failing() {
+            self.decrease_start = None;
+            return scale(used, FAILURE_DECREASE_FACTOR);
+        }
+        let Some(slowdown) = self.slowdown(window) else { return self.limit };
+        if !self.is_slower(window) {
+            self.decrease_start = None;
+            let rises = slowdown <= INCREASE_THRESHOLD + NOISE_STANDARD_ERRORS / 2.0 * window.standard_error;
+            return if rises { self.limit.saturating_add((self.limit / 8).max(1)) } else { self.limit };
+        }
+        match self.decrease_start {
+            // Fewer calls, each as slow as before: the agent became slower, and load is not the cause.
+            Some((from, level)) if used <= scale(from, PROBE_SHARE) && level - window.level < MIN_IMPROVEMENT => {
+                self.decrease_start = None;
+                self.start_epoch(window.now, Some(window.level + window.standard_error));
+                return from;
+            }
+            Some((from, _)) if used <= scale(from, PROBE_SHARE) => self.decrease_start = Some((used, window.level)),
+            Some(_) => {}
+            None => self.decrease_start = Some((used, window.level)),
+        }
+        scale(used, (INCREASE_THRESHOLD - slowdown).exp2().clamp(MIN_DECREASE_FACTOR, MAX_DECREASE_FACTOR))
+    }
+
+    /// Ends an epoch. While the limit holds calls back, every window may be slow: a window with fewer calls measures
+    /// the baseline.
+    fn end_epoch(&mut self, window: &SampleWindow) {
+        if window.reached && self.limit < self.range.max && !window.is_failing() {
+            self.limit_after_probe = Some(self.limit);
+            self.limit = self.range.clamp(scale(self.limit, PROBE_SHARE));
+        } else {
+            self.previous = self.current;
+            self.start_epoch(window.now, None);
+        }
+    }
+
+    fn start_epoch(&mut self, now: Duration, baseline: Option<f64>) {
+        if baseline.is_some() {
+            self.previous = None;
+        }
+        (self.current, self.windows, self.epoch_start) = (baseline, 0, now);
+    }
+}
+
+/// Returns a share of a limit, rounded down.
+fn scale(limit: u32, share: f64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ≤ part ≤ 1")]
+    let scaled = (f64::from(limit) * share) as u32;
+    scaled
+}

@@ -1,0 +1,115 @@
+//! Tests of the concurrency limit: calls that are admitted, queued and refused, and permits that are returned.
+
+use super::*;
+
+fn limits_with_queue(per_agent: u32, queue: u32, wait: &str) -> LimitFixture {
+    fixture(json!({"concurrency": {"per_agent": per_agent, "queue": queue, "queue_wait": wait}}))
+}
+
+#[track_caller]
+fn assert_overloaded(result: Result<Permit, Fault>) -> Fault {
+    let fault = result.unwrap_err();
+    assert_eq!((fault.code(), fault.http_status()), (Code::Overloaded, 503));
+    assert!(fault.retry_after_secs().is_some());
+    fault
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_beyond_the_limit_waits_and_is_refused_when_queue_wait_elapses() {
+    let limits = limits_with_queue(1, 1, "1s");
+    let agent = limits.agent("a");
+    let held = limits.limits.acquire_permit(&agent).await.unwrap();
+    assert_eq!(agent.in_flight(), 1);
+    assert_overloaded(limits.limits.acquire_permit(&agent).await);
+    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"concurrency\"} 1"));
+    drop(held);
+    assert_eq!(agent.in_flight(), 0);
+    assert!(limits.limits.acquire_permit(&agent).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn queued_calls_get_a_free_permit_in_order_of_arrival() {
+    let limits = Arc::new(limits_with_queue(1, 2, "10s"));
+    let agent = limits.agent("a");
+    let held = limits.limits.acquire_permit(&agent).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for name in ["first", "second"] {
+        let (limits, agent, order) = (Arc::clone(&limits), Arc::clone(&agent), Arc::clone(&order));
+        waiting.push(tokio::spawn(async move {
+            let _place = limits.limits.acquire_permit(&agent).await.unwrap();
+            order.lock().unwrap().push(name);
+        }));
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    for task in waiting {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), ["first", "second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_at_once() {
+    let limits = Arc::new(limits_with_queue(1, 1, "3600s"));
+    let agent = limits.agent("a");
+    let _held = limits.limits.acquire_permit(&agent).await.unwrap();
+    let waiting = tokio::spawn({
+        let (limits, agent) = (Arc::clone(&limits), Arc::clone(&agent));
+        async move { limits.limits.acquire_permit(&agent).await.map(drop) }
+    });
+    tokio::task::yield_now().await;
+    let begun = tokio::time::Instant::now();
+    let fault = assert_overloaded(limits.limits.acquire_permit(&agent).await);
+    assert!(fault.detail().unwrap().contains("wait queue full"), "{fault}");
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+
+    // A cancelled call leaves the queue.
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let late = tokio::time::timeout(Duration::from_secs(1), limits.limits.acquire_permit(&agent)).await;
+    assert!(late.is_err(), "the call waits");
+}
+
+#[tokio::test]
+async fn each_agent_has_its_own_limit_and_its_settings_may_lower_it() {
+    let limits = limits_with_queue(2, 0, "0s");
+    let few = AgentLimitSettings { concurrency: NonZeroU32::new(1), ..AgentLimitSettings::default() };
+    let (a, b) = (limits.agent("a"), limits.limits.register_agent(&"b".parse().unwrap(), few));
+    let _held = [
+        limits.limits.acquire_permit(&a).await.unwrap(),
+        limits.limits.acquire_permit(&a).await.unwrap(),
+        limits.limits.acquire_permit(&b).await.unwrap(),
+    ];
+    assert_overloaded(limits.limits.acquire_permit(&a).await);
+    assert_overloaded(limits.limits.acquire_permit(&b).await);
+}
+
+#[tokio::test]
+async fn a_panic_returns_the_permit() {
+    let limits = Arc::new(limits_with_queue(1, 0, "0s"));
+    let agent = limits.agent("a");
+    let place = limits.limits.acquire_permit(&agent).await.unwrap();
+    let panicked = tokio::spawn(async move {
+        let _place = place;
+        std::panic::resume_unwind(Box::new("x"));
+    });
+    assert!(panicked.await.is_err());
+    assert!(limits.limits.acquire_permit(&agent).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_limit_and_null_removes_it() {
+    let limits = limits_with_queue(1, 0, "0s");
+    let agent = limits.agent("a");
+    let _held = limits.limits.acquire_permit(&agent).await.unwrap();
+    let change = |most: Value| {
+        limits.limits.reconfigure(&config(json!({"concurrency": {"per_agent": most, "queue": 0}}))).unwrap()
+    };
+    change(json!(1));
+    assert_overloaded(limits.limits.acquire_permit(&agent).await);
+    change(json!(null));
+    let places: Vec<_> = futures_util::future::join_all((0..100).map(|_| limits.limits.acquire_permit(&agent))).await;
+    assert!(places.iter().all(Result::is_ok));
+    assert_eq!(agent.in_flight(), 101);
+}

@@ -1,0 +1,255 @@
+//! MQTT session of one agent: subscribes, announces the agent as available (R118), receives tasks (R120), until the
+//! connection is lost or the agent is withdrawn (R119). The receive loop awaits only messages; publications run in
+//! background tasks, whose number is bounded.
+
+use super::{
+    AgentInvoker, StatusDetails,
+    agent_health::AgentHealth,
+    agent_presence::ResolvedBridgeConfig,
+    mqtt_topic,
+    payload::{self, TaskError, TaskErrorCode},
+    task_envelope::{IncomingTask, OutgoingMessage, TaskValidator, TaskVerdict},
+    task_runner::{TaskRunner, log_panic, publish_result},
+};
+use crate::mqtt_client::{IncomingMessage, MqttReceiver, MqttSender};
+use serde_json::Value;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
+
+/// Maximum number of concurrent publications besides tasks; further messages are dropped.
+const MAX_PUBLICATIONS: usize = 64;
+/// Minimum interval between two publications of the status, which corrects a status that another client published.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of discarded messages that are logged a second.
+const MAX_LOGGED: u32 = 10;
+
+/// How a session ended.
+#[derive(Debug)]
+pub(super) enum AgentSessionEnd {
+    /// The agent was announced as unavailable, and the connection closed in order.
+    Withdrawn,
+    /// The connection was lost.
+    Disconnected(String),
+}
+
+type DetailsWatch = watch::Receiver<Option<Arc<StatusDetails>>>;
+
+/// State of an agent that outlives connections: running tasks, and the ids of recent ones.
+pub(super) struct AgentSession {
+    validator: TaskValidator,
+    pub(super) agent: String,
+    pub(super) base: String,
+    invoker: Arc<dyn AgentInvoker>,
+    permits: Arc<Semaphore>,
+    max_tasks: usize,
+    pub(super) tasks: JoinSet<()>,
+    /// Becomes true when the time for finishing tasks has run out.
+    pub(super) time_is_up: watch::Sender<bool>,
+    /// The sender of the current connection, for results.
+    pub(super) current_sender: watch::Sender<Option<MqttSender>>,
+    health: AgentHealth,
+    /// The availability that was announced last.
+    announced: Option<bool>,
+    discard_log: (Instant, u32),
+}
+
+impl AgentSession {
+    pub(super) fn new(
+        desk: TaskValidator,
+        offer: &ResolvedBridgeConfig,
+        house: &Arc<dyn AgentInvoker>,
+        health: AgentHealth,
+    ) -> Self {
+        let concurrency = usize::from(offer.config.max_concurrency.get());
+        Self {
+            agent: desk.agent().to_owned(),
+            validator: desk,
+            base: offer.address.base_url(),
+            invoker: Arc::clone(house),
+            permits: Arc::new(Semaphore::new(concurrency)),
+            max_tasks: concurrency + usize::from(offer.config.max_queued),
+            tasks: JoinSet::new(),
+            time_is_up: watch::channel(false).0,
+            current_sender: watch::channel(None).0,
+            health,
+            announced: None,
+            discard_log: (Instant::now(), 0),
+        }
+    }
+
+    /// Runs the session on one connection until it ends.
+    pub(super) async fn run(
+        &mut self,
+        (sender, mut receiver): (MqttSender, MqttReceiver),
+        cards: &mut DetailsWatch,
+        linger: &watch::Receiver<Duration>,
+    ) -> AgentSessionEnd {
+        self.announced = None;
+        let ended = match self.subscribe_and_announce(&sender, &mut receiver, cards).await {
+            Ok(true) => self.receive_tasks(&sender, &mut receiver, cards).await,
+            Ok(false) => AgentSessionEnd::Withdrawn,
+            Err(why) => AgentSessionEnd::Disconnected(why),
+        };
+        if matches!(ended, AgentSessionEnd::Withdrawn) {
+            let linger = *linger.borrow();
+            self.withdraw(&sender, &mut receiver, linger).await;
+        }
+        self.current_sender.send_replace(None);
+        ended
+    }
+
+    /// Subscribes, then announces the agent as available: after the broker granted the subscription and a probe reached
+    /// the agent (R118). Returns false if the agent was withdrawn meanwhile.
+    async fn subscribe_and_announce(
+        &mut self,
+        sender: &MqttSender,
+        receiver: &mut MqttReceiver,
+        cards: &mut DetailsWatch,
+    ) -> Result<bool, String> {
+        let (input, status) = (mqtt_topic::input_topic(&self.agent), mqtt_topic::status_topic(&self.agent));
+        // The spelling without the first slash is another topic for the broker and the same for the protocol (R109).
+        let filters = [input.as_str(), input.trim_start_matches('/'), status.as_str()];
+        let granted = sender.subscribe(&filters).await.map_err(|why| why.to_string())?;
+        if granted.first() != Some(&true) {
+            return Err(format!("MQTT broker refused the subscription to {input} (check the broker's ACL)"));
+        }
+        self.current_sender.send_replace(Some(sender.clone()));
+        let (mut health, agent) = (self.health.clone(), self.agent.clone());
+        let announced = async {
+            let reachable = health.wait_for(Option::is_some).await.is_ok_and(|reachable| *reachable == Some(true));
+            let card = cards.borrow_and_update().clone();
+            let Some(card) = card else { return Ok::<_, String>(None) };
+            let announced =
+                sender.publish(&status, payload::status_payload(&agent, reachable.then_some(&*card)), true).await;
+            announced.map(|_| Some(reachable)).map_err(|why| why.to_string())
+        };
+        let mut announced = std::pin::pin!(announced);
+        loop {
+            // Messages are received from the start, because the acknowledgement arrives among them.
+            tokio::select! {
+                announced = &mut announced => {
+                    let announced = announced?;
+                    self.record_announcement(announced);
+                    return Ok(announced.is_some());
+                }
+                message = receiver.next() => { self.handle_message(&message?); }
+            }
+        }
+    }
+
+    /// Records the announced availability, and logs a change.
+    fn record_announcement(&mut self, available: Option<bool>) {
+        if self.announced == available {
+            return;
+        }
+        self.announced = available;
+        let (agent, broker) = (&self.agent, &self.base);
+        match available {
+            Some(true) => tracing::info!(agent, broker, "agent announced as available on the MQTT broker"),
+            Some(false) => tracing::warn!(agent, broker, "agent announced as unavailable: it cannot be reached"),
+            None => {}
+        }
+    }
+
+    /// Receives tasks until the connection is lost or the agent is withdrawn.
+    async fn receive_tasks(
+        &mut self,
+        sender: &MqttSender,
+        receiver: &mut MqttReceiver,
+        cards: &mut DetailsWatch,
+    ) -> AgentSessionEnd {
+        let (mut republish, mut republished_at) = (false, Instant::now());
+        loop {
+            tokio::select! {
+                message = receiver.next() => match message {
+                    Ok(message) => republish |= self.handle_message(&message),
+                    Err(why) => return AgentSessionEnd::Disconnected(why),
+                },
+                changed = cards.changed() => match changed {
+                    Ok(()) if cards.borrow().is_some() => republish = true,
+                    _ => return AgentSessionEnd::Withdrawn,
+                },
+                Ok(()) = self.health.changed() => republish = true,
+                () = tokio::time::sleep_until((republished_at + STATUS_INTERVAL).into()), if republish => {
+                    (republish, republished_at) = (false, Instant::now());
+                    let card = cards.borrow_and_update().clone();
+                    let Some(card) = card else { return AgentSessionEnd::Withdrawn };
+                    let reachable = *self.health.borrow_and_update() == Some(true);
+                    self.record_announcement(Some(reachable));
+                    self.publish_status(sender.clone(), payload::status_payload(&self.agent, reachable.then_some(&*card)));
+                }
+                Some(done) = self.tasks.join_next() => log_panic(done),
+            }
+        }
+    }
+
+    /// Handles one message. Returns whether the agent's status has to be published again.
+    pub(super) fn handle_message(&mut self, message: &IncomingMessage) -> bool {
+        let topic = String::from_utf8_lossy(&message.topic);
+        if *topic == mqtt_topic::status_topic(&self.agent) {
+            return !message.retained
+                && self.announced.is_some_and(|announced| announced != is_available_status(&message.payload));
+        }
+        let incoming = IncomingTask { topic: &topic, payload: &message.payload, retained: message.retained };
+        match self.validator.validate_and_deduplicate(&incoming, Instant::now()) {
+            TaskVerdict::Discard(why) => self.log_discarded(why),
+            TaskVerdict::Refuse(outgoing) => self.publish_in_background(outgoing),
+            TaskVerdict::Process(task) if self.tasks.len() >= self.max_tasks => {
+                self.publish_in_background(task.result_message(Err(TaskError::new(
+                    TaskErrorCode::InternalError,
+                    "Too many tasks; try again later",
+                ))));
+            }
+            TaskVerdict::Process(task) => {
+                let work = TaskRunner {
+                    agent: self.agent.clone(),
+                    invoker: Arc::clone(&self.invoker),
+                    permits: Arc::clone(&self.permits),
+                    time_is_up: self.time_is_up.subscribe(),
+                    current_sender: self.current_sender.subscribe(),
+                };
+                self.tasks.spawn(work.run(task));
+            }
+        }
+        false
+    }
+
+    fn publish_in_background(&mut self, outgoing: OutgoingMessage) {
+        if self.tasks.len() < self.max_tasks + MAX_PUBLICATIONS {
+            self.tasks.spawn(publish_result(self.current_sender.subscribe(), outgoing));
+        } else {
+            self.log_discarded("too many pending publications");
+        }
+    }
+
+    fn publish_status(&mut self, sender: MqttSender, status: Vec<u8>) {
+        let topic = mqtt_topic::status_topic(&self.agent);
+        self.tasks.spawn(async move {
+            if let Err(why) = sender.publish(&topic, status, true).await {
+                tracing::debug!(%why, "cannot publish the agent's status");
+            }
+        });
+    }
+
+    /// Logs a discarded message, with a rate limit.
+    fn log_discarded(&mut self, why: &str) {
+        if self.discard_log.0.elapsed() >= Duration::from_secs(1) {
+            self.discard_log = (Instant::now(), 0);
+        }
+        self.discard_log.1 += 1;
+        if self.discard_log.1 <= MAX_LOGGED {
+            tracing::info!(agent = self.agent, broker = self.base, "MQTT message discarded: {why}");
+        }
+    }
+}
+
+fn is_available_status(payload: &[u8]) -> bool {
+    let status: Option<Value> = serde_json::from_slice(payload).ok();
+    status.is_some_and(|status| status.get("status").is_some_and(|word| word == "available"))
+}

@@ -1,0 +1,84 @@
+//! Configuration of the MQTT bridge: the brokers, and the agents that are exposed on them.
+
+use crate::{
+    mqtt_client::BrokerSettings,
+    values::{ConfigDuration, Glob, SecretRef},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::num::{NonZeroU16, NonZeroU32};
+
+/// An MQTT broker on which agents of the gateway are exposed as agents of the 2389 protocol. When several gateways
+/// expose an agent on a broker, one of them serves it: the last to connect takes it over.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Bridge")]
+#[serde(deny_unknown_fields)]
+pub struct MqttBridgeConfig {
+    /// URL of the broker: `mqtts://host:port`, or `mqtt://host:port` on this machine.
+    pub url: String,
+    /// How to connect to the broker.
+    #[serde(default)]
+    pub mqtt: BrokerSettings,
+    /// API key of the calls to agents. Grants, limits and access log are those of the key's caller.
+    pub api_key: SecretRef,
+    /// Ids or patterns of the agents to expose. Only active agents that the key may call are exposed, and no agents
+    /// whose own endpoint is MQTT.
+    #[schemars(length(min = 1))]
+    pub agents: Vec<Glob>,
+    /// Maximum number of exposed agents, each with its own connection; 1 to 10000. Default: 100.
+    #[serde(default = "default_most")]
+    pub max_agents: NonZeroU16,
+    /// Maximum number of concurrent tasks of one agent; at least 1. Default: 16.
+    #[serde(default = "default_concurrency")]
+    pub max_concurrency: NonZeroU16,
+    /// Maximum number of queued tasks of one agent; further tasks get an error. Default: 64.
+    #[serde(default = "default_waiting")]
+    pub max_queued: u16,
+    /// How long the id of a task is remembered to discard duplicates; 1s to 7d. Default: 1h.
+    #[serde(default = "default_remember")]
+    pub deduplication_ttl: ConfigDuration,
+    /// Maximum number of remembered ids of each agent; the oldest are forgotten first; 1 to 1000000. Default: 10000.
+    #[serde(default = "default_remembered")]
+    pub max_deduplication_ids: NonZeroU32,
+}
+
+fn default_most() -> NonZeroU16 {
+    const { NonZeroU16::new(100).expect("it is not zero") }
+}
+
+fn default_concurrency() -> NonZeroU16 {
+    const { NonZeroU16::new(16).expect("it is not zero") }
+}
+
+fn default_waiting() -> u16 {
+    64
+}
+
+fn default_remember() -> ConfigDuration {
+    ConfigDuration::from_secs(3_600)
+}
+
+fn default_remembered() -> NonZeroU32 {
+    const { NonZeroU32::new(10_000).expect("it is not zero") }
+}
+
+impl MqttBridgeConfig {
+    /// Returns every unusable value, by its path within this entry. Reads the referenced files and secrets.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.mqtt.problems(&self.url);
+        problems.extend(self.api_key.load().err().map(|why| format!("key: {why}")));
+        if self.agents.is_empty() {
+            problems.push("agents: is empty (list agent ids or patterns; '*' is all agents)".to_owned());
+        }
+        if self.max_agents.get() > 10_000 {
+            problems.push(format!("most: must be 1 to 10000, not {}", self.max_agents));
+        }
+        if self.max_deduplication_ids.get() > 1_000_000 {
+            problems.push(format!("remembered: must be 1 to 1000000, not {}", self.max_deduplication_ids));
+        }
+        if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(7 * 86_400)).contains(&self.deduplication_ttl) {
+            problems.push(format!("remember: must be 1s to 7d, not {}", self.deduplication_ttl));
+        }
+        problems
+    }
+}

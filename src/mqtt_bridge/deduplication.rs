@@ -1,0 +1,73 @@
+//! Deduplication of tasks (R125): remembers the ids of recent tasks, bounded in number and time.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    time::{Duration, Instant},
+};
+use uuid::Uuid;
+
+/// Ids of recent tasks, oldest first.
+#[derive(Debug)]
+pub(super) struct RecentTaskIds {
+    capacity: usize,
+    ttl: Duration,
+    ids: HashSet<Uuid>,
+    order: VecDeque<(Instant, Uuid)>,
+}
+
+impl RecentTaskIds {
+    pub(super) fn new(most: usize, lasts: Duration) -> Self {
+        Self { capacity: most, ttl: lasts, ids: HashSet::new(), order: VecDeque::new() }
+    }
+
+    /// Records `id` and returns whether it is new.
+    pub(super) fn insert_if_new(&mut self, id: Uuid, now: Instant) -> bool {
+        while let Some((came, oldest)) = self.order.front()
+            && now.saturating_duration_since(*came) >= self.ttl
+        {
+            self.ids.remove(oldest);
+            self.order.pop_front();
+        }
+        if !self.ids.insert(id) {
+            return false;
+        }
+        self.order.push_back((now, id));
+        if self.order.len() > self.capacity
+            && let Some((_, oldest)) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn r125_a_task_id_is_a_duplicate_until_it_expires() {
+        let (mut memory, began) = (RecentTaskIds::new(10, Duration::from_secs(60)), Instant::now());
+        let id = Uuid::new_v4();
+        assert!(memory.insert_if_new(id, began));
+        assert!(!memory.insert_if_new(id, began + Duration::from_secs(59)));
+        assert!(memory.insert_if_new(id, began + Duration::from_secs(60)));
+    }
+
+    proptest! {
+        #[test]
+        fn r125_memory_is_bounded_and_keeps_the_newest(ids in prop::collection::vec(0u128..40, 0..200), most in 1usize..20) {
+            let (mut memory, now) = (RecentTaskIds::new(most, Duration::from_secs(60)), Instant::now());
+            let mut seen: Vec<u128> = Vec::new();
+            for id in ids {
+                let expected = !seen.iter().rev().take(most).any(|known| *known == id);
+                prop_assert_eq!(memory.insert_if_new(Uuid::from_u128(id), now), expected);
+                if expected {
+                    seen.push(id);
+                }
+                prop_assert!(memory.order.len() <= most && memory.ids.len() == memory.order.len());
+            }
+        }
+    }
+}

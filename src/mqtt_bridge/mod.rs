@@ -1,0 +1,52 @@
+//! MQTT bridge: exposes agents of the gateway on an MQTT broker as agents of the 2389 protocol (R104–R134). Validates
+//! incoming tasks in the order of the protocol's steps and builds the published messages. Calls no agent and decides
+//! nothing about grants or about which agents are exposed: its [`AgentInvoker`] does.
+
+mod agent_health;
+mod agent_presence;
+mod agent_session;
+mod agent_withdrawal;
+mod config;
+mod deduplication;
+mod instruction;
+mod mqtt_topic;
+mod payload;
+mod task_envelope;
+mod task_runner;
+
+pub use agent_presence::{AgentPresence, ResolvedBridgeConfig};
+pub use config::MqttBridgeConfig;
+pub use instruction::merge_instruction;
+pub use payload::StatusDetails;
+
+use crate::fault::Fault;
+use bytes::Bytes;
+
+/// Maximum number of further steps in a task's pipeline (R121).
+pub const MAX_PIPELINE_STEPS: usize = 16;
+
+/// Calls agents on behalf of tasks.
+#[async_trait::async_trait]
+pub trait AgentInvoker: Send + Sync {
+    /// Calls an agent and returns its response as one JSON text.
+    ///
+    /// # Errors
+    /// Fails with the fault that a caller over HTTP would receive.
+    async fn invoke(&self, invocation: TaskInvocation<'_>) -> Result<String, Fault>;
+
+    /// Whether the gateway can reach the agent, as far as it can tell without a call.
+    async fn is_reachable(&self, agent: &str) -> bool;
+}
+
+/// The call that a task requests.
+#[derive(Clone, Debug)]
+pub struct TaskInvocation<'a> {
+    /// Id of the agent.
+    pub agent: &'a str,
+    /// Id of the task.
+    pub task_id: &'a str,
+    /// Instruction for the agent, if the task has one; see [`merge_instruction`].
+    pub instruction: Option<&'a str>,
+    /// The input, one JSON text.
+    pub input: Bytes,
+}

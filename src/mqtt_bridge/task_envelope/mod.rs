@@ -1,0 +1,248 @@
+//! Validation of a task envelope and the messages that result from a task, in the order of the protocol's steps (R120).
+//! The members of an envelope stay raw JSON until their step, so that a malformed or deeply nested member does not
+//! prevent the validation of the others.
+
+mod task_result;
+
+use super::{
+    MAX_PIPELINE_STEPS,
+    deduplication::RecentTaskIds,
+    mqtt_topic::{self, NextTarget},
+    payload::{TaskError, TaskErrorCode},
+};
+use crate::{
+    mqtt_client::{MAX_MESSAGE_BYTES, canonical_topic},
+    values::json,
+};
+use bytes::Bytes;
+use serde_json::{Value, value::RawValue};
+use std::time::Instant;
+use uuid::Uuid;
+
+/// Maximum nesting of arrays and objects in an input; the agent's contract may demand less.
+const MAX_INPUT_DEPTH: u16 = json::MAX_DEPTH - 10;
+
+/// Result of validating a message.
+#[derive(Debug, PartialEq)]
+pub(super) enum TaskVerdict {
+    /// Publish nothing; the reason goes to the log.
+    Discard(&'static str),
+    /// Publish an error.
+    Refuse(OutgoingMessage),
+    /// Call the agent.
+    Process(Box<BridgeTask>),
+}
+
+/// A message to publish with QoS 1, not retained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OutgoingMessage {
+    pub(super) topic: String,
+    pub(super) payload: Vec<u8>,
+}
+
+impl OutgoingMessage {
+    /// Whether this is a response to a conversation, as opposed to a task for another agent.
+    pub(super) fn is_response(&self) -> bool {
+        self.topic.starts_with("/conversations/")
+    }
+}
+
+/// A valid task.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BridgeTask {
+    /// A UUID of version 4, in the sender's spelling.
+    pub(super) id: String,
+    /// Topic of the response if the task has no next step.
+    response_topic: String,
+    conversation: String,
+    /// Instruction for the agent.
+    pub(super) instruction: Option<String>,
+    /// The input: one JSON text, byte for byte.
+    pub(super) input: Bytes,
+    next: Option<NextStep>,
+}
+
+/// Next step of a task: its destination and instruction.
+#[derive(Clone, Debug, PartialEq)]
+struct NextStep {
+    target: NextTarget,
+    instruction: Option<String>,
+    /// The steps after that, as raw JSON.
+    next: Option<String>,
+}
+
+/// An envelope, or a `next` member of one: its members as raw JSON. Unknown members are ignored (R114).
+#[derive(serde::Deserialize)]
+struct ReceivedEnvelope<'a> {
+    #[serde(borrow, default)]
+    task_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    conversation_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    topic: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    instruction: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    next: Option<&'a RawValue>,
+}
+
+/// Validates the messages of one agent on its broker and discards duplicates.
+#[derive(Debug)]
+pub(super) struct TaskValidator {
+    agent: String,
+    topic: String,
+    recent_ids: RecentTaskIds,
+}
+
+impl TaskValidator {
+    pub(super) fn new(agent: &str, memory: RecentTaskIds) -> Self {
+        Self { agent: agent.to_owned(), topic: mqtt_topic::input_topic(agent), recent_ids: memory }
+    }
+
+    /// Id of the agent.
+    pub(super) fn agent(&self) -> &str {
+        &self.agent
+    }
+
+    /// Executes steps 1 to 6 of the protocol and records the id of the task.
+    pub(super) fn validate_and_deduplicate(&mut self, message: &IncomingTask<'_>, now: Instant) -> TaskVerdict {
+        if message.retained {
+            return TaskVerdict::Discard("retained message");
+        }
+        if canonical_topic(message.topic) != self.topic {
+            return TaskVerdict::Discard("received on another topic");
+        }
+        if message.payload.len() > MAX_MESSAGE_BYTES {
+            return TaskVerdict::Discard("longer than 256 KiB");
+        }
+        let Some(envelope) = std::str::from_utf8(message.payload).ok().and_then(ReceivedEnvelope::parse) else {
+            return TaskVerdict::Discard("not a task envelope");
+        };
+        // R120: no error is published for a task whose topic belongs to another agent.
+        if parse_string(envelope.topic).is_none_or(|topic| canonical_topic(&topic) != self.topic) {
+            return TaskVerdict::Discard("its topic differs from the topic it was received on");
+        }
+        let id = parse_string(envelope.task_id).filter(|id| is_task_id(id));
+        if let Some(id) = id.as_deref().and_then(|id| Uuid::parse_str(id).ok())
+            && !self.recent_ids.insert_if_new(id, now)
+        {
+            return TaskVerdict::Discard("duplicate task");
+        }
+        let conversation = parse_string(envelope.conversation_id).filter(|id| mqtt_topic::is_conversation_id(id));
+        let depth = envelope.count_steps();
+        let read = match depth {
+            Ok(depth) if depth > MAX_PIPELINE_STEPS => {
+                let message = format!("The pipeline has more than {MAX_PIPELINE_STEPS} further steps");
+                Err(TaskError::new(TaskErrorCode::PipelineDepthExceeded, message))
+            }
+            Ok(_) => self.parse_task(&envelope, id.as_deref(), conversation.as_deref()),
+            Err(failure) => Err(failure),
+        };
+        match (read, conversation) {
+            (Ok(task), _) => TaskVerdict::Process(Box::new(task)),
+            (Err(failure), Some(conversation)) => TaskVerdict::Refuse(OutgoingMessage {
+                topic: mqtt_topic::conversation_topic(&conversation, &self.agent),
+                payload: failure.payload(id.as_deref()),
+            }),
+            // R123
+            (Err(_), None) => TaskVerdict::Discard("invalid, and without a conversation for the error"),
+        }
+    }
+
+    /// Validates the whole envelope: step 6 (R110–R112).
+    fn parse_task(
+        &self,
+        envelope: &ReceivedEnvelope<'_>,
+        id: Option<&str>,
+        conversation: Option<&str>,
+    ) -> Result<BridgeTask, TaskError> {
+        let id = id.ok_or_else(|| invalid_input("task_id must be a UUID of version 4"))?;
+        let conversation = conversation.ok_or_else(|| invalid_input("conversation_id must name a conversation"))?;
+        let instruction = parse_instruction(envelope.instruction, "instruction")?;
+        let raw = envelope.input.ok_or_else(|| invalid_input("input is required"))?.get();
+        let input =
+            json::parse(raw.as_bytes(), MAX_INPUT_DEPTH).map_err(|_| invalid_input("input is not valid JSON"))?;
+        if !matches!(input, Value::String(_) | Value::Object(_)) {
+            return Err(invalid_input("input must be a string or an object"));
+        }
+        let next = non_null(envelope.next).map(parse_next).transpose()?;
+        Ok(BridgeTask {
+            id: id.to_owned(),
+            response_topic: mqtt_topic::conversation_topic(conversation, &self.agent),
+            conversation: conversation.to_owned(),
+            instruction,
+            input: Bytes::copy_from_slice(raw.as_bytes()),
+            next,
+        })
+    }
+}
+
+/// A message, as received.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IncomingTask<'a> {
+    pub(super) topic: &'a str,
+    pub(super) payload: &'a [u8],
+    pub(super) retained: bool,
+}
+
+impl<'a> ReceivedEnvelope<'a> {
+    /// Reads an object. Its members stay unparsed, so that no nesting exhausts the stack.
+    fn parse(text: &'a str) -> Option<Self> {
+        text.trim_start().starts_with('{').then(|| serde_json::from_str(text).ok())?
+    }
+
+    /// Counts the steps that follow, up to one more than allowed (R121).
+    fn count_steps(&self) -> Result<usize, TaskError> {
+        let (mut depth, mut current) = (0, non_null(self.next));
+        while let Some(next) = current.filter(|_| depth <= MAX_PIPELINE_STEPS) {
+            let next =
+                ReceivedEnvelope::parse(next.get()).ok_or_else(|| invalid_input("next must be an object or null"))?;
+            depth += 1;
+            current = non_null(next.next);
+        }
+        Ok(depth)
+    }
+}
+
+fn parse_next(raw: &RawValue) -> Result<NextStep, TaskError> {
+    let envelope = ReceivedEnvelope::parse(raw.get()).ok_or_else(|| invalid_input("next must be an object or null"))?;
+    let to = parse_string(envelope.topic).as_deref().and_then(NextTarget::parse);
+    let to = to.ok_or_else(|| invalid_input("next.topic must be an agent's input topic or a conversation"))?;
+    let further = non_null(envelope.next);
+    if further.is_some() && matches!(to, NextTarget::Conversation(_)) {
+        return Err(invalid_input("next.next cannot follow a conversation"));
+    }
+    Ok(NextStep {
+        target: to,
+        instruction: parse_instruction(envelope.instruction, "next.instruction")?,
+        next: further.map(|raw| raw.get().to_owned()),
+    })
+}
+
+fn invalid_input(message: &str) -> TaskError {
+    TaskError::new(TaskErrorCode::InvalidInput, message)
+}
+
+/// Filters out a member that is absent or null.
+fn non_null(raw: Option<&RawValue>) -> Option<&RawValue> {
+    raw.filter(|raw| raw.get() != "null")
+}
+
+fn parse_string(raw: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+fn parse_instruction(raw: Option<&RawValue>, name: &str) -> Result<Option<String>, TaskError> {
+    let wrong = |_| invalid_input(&format!("{name} must be a string or null"));
+    non_null(raw).map(|raw| serde_json::from_str(raw.get()).map_err(wrong)).transpose()
+}
+
+/// Whether `id` is a UUID of version 4 in its usual spelling.
+fn is_task_id(id: &str) -> bool {
+    id.len() == 36 && Uuid::parse_str(id).is_ok_and(|id| id.get_version_num() == 4)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Result of a task: the response, the error, or the task for the next agent.
+
+use super::{BridgeTask, NextStep, OutgoingMessage};
+use crate::{
+    mqtt_bridge::{
+        mqtt_topic::NextTarget,
+        payload::{TaskError, TaskErrorCode},
+    },
+    mqtt_client::MAX_MESSAGE_BYTES,
+};
+use serde_json::value::RawValue;
+
+impl BridgeTask {
+    /// Builds the message to publish after the agent responded with this JSON text or failed: steps 8 and 9.
+    pub(in super::super) fn result_message(&self, answer: Result<&RawValue, TaskError>) -> OutgoingMessage {
+        let outgoing = answer.and_then(|answer| {
+            let (topic, payload) = match &self.next {
+                Some(NextStep { target: NextTarget::Agent(topic), instruction, next }) => {
+                    (topic.clone(), self.next_task_payload(topic, instruction.as_deref(), answer, next.as_deref()))
+                }
+                Some(NextStep { target: to, .. }) => (to.topic().to_owned(), self.response_payload(answer)),
+                None => (self.response_topic.clone(), self.response_payload(answer)),
+            };
+            match payload {
+                Some(payload) if payload.len() <= MAX_MESSAGE_BYTES => Ok(OutgoingMessage { topic, payload }),
+                _ => Err(TaskError::new(TaskErrorCode::ToolExecutionFailed, "The agent's response is too large")),
+            }
+        });
+        outgoing.unwrap_or_else(|failure| OutgoingMessage {
+            topic: self.response_topic.clone(),
+            payload: failure.payload(Some(&self.id)),
+        })
+    }
+
+    fn response_payload(&self, answer: &RawValue) -> Option<Vec<u8>> {
+        #[derive(serde::Serialize)]
+        struct Response<'a> {
+            response: &'a RawValue,
+            task_id: &'a str,
+        }
+        serde_json::to_vec(&Response { response: answer, task_id: &self.id }).ok()
+    }
+
+    /// Builds the task for the next agent: this task, with this agent's response as its input (R112).
+    fn next_task_payload(
+        &self,
+        topic: &str,
+        instruction: Option<&str>,
+        input: &RawValue,
+        next: Option<&str>,
+    ) -> Option<Vec<u8>> {
+        #[derive(serde::Serialize)]
+        struct NextTask<'a> {
+            task_id: &'a str,
+            conversation_id: &'a str,
+            topic: &'a str,
+            instruction: Option<&'a str>,
+            input: &'a RawValue,
+            next: Option<&'a RawValue>,
+        }
+        let conversation_id = &self.conversation;
+        let next: Option<&RawValue> = next.map(serde_json::from_str).transpose().ok()?;
+        serde_json::to_vec(&NextTask { task_id: &self.id, conversation_id, topic, instruction, input, next }).ok()
+    }
+}

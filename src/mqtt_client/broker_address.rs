@@ -1,0 +1,59 @@
+//! Address of an MQTT broker, without topic and credentials.
+
+use crate::net::Url;
+use std::net::IpAddr;
+
+/// Parsed address of a broker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BrokerAddress {
+    /// Whether to use TLS.
+    pub tls: bool,
+    /// Host name or IP address, in lower case; an IPv6 address in brackets.
+    pub host: String,
+    /// Port, never 0.
+    pub port: u16,
+}
+
+impl BrokerAddress {
+    /// Parses `mqtts://host` (default port 8883) or `mqtt://host` (default port 1883), with an optional port.
+    ///
+    /// # Errors
+    /// Describes what is wrong, beginning with `url: `.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let parsed = Url::parse(url).map_err(|_| "url: is not a URL (write mqtts://host:port)".to_owned())?;
+        let secure = match parsed.scheme() {
+            "mqtts" => true,
+            "mqtt" => false,
+            _ => return Err("url: must begin with mqtts:// (or mqtt:// on this machine)".to_owned()),
+        };
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err("url: holds a user name or password (write mqtt.username: env:NAME)".to_owned());
+        }
+        if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || parsed.fragment().is_some() {
+            return Err("url: holds a path, query or fragment (write mqtts://host:port)".to_owned());
+        }
+        let host = parsed.host_str().filter(|host| !host.is_empty()).ok_or("url: has no host")?;
+        match parsed.port() {
+            Some(0) => Err("url: has port 0 (use 1 to 65535)".to_owned()),
+            port => Ok(Self::new(secure, host, port)),
+        }
+    }
+
+    /// Address of the broker at `host`, by default on the standard port of the scheme.
+    pub fn new(secure: bool, host: &str, port: Option<u16>) -> Self {
+        let port = port.unwrap_or(if secure { 8883 } else { 1883 });
+        Self { tls: secure, host: host.to_ascii_lowercase(), port }
+    }
+
+    /// Formats the address as a URL without a path.
+    pub fn base_url(&self) -> String {
+        let scheme = if self.tls { "mqtts" } else { "mqtt" };
+        format!("{scheme}://{}:{}", self.host, self.port)
+    }
+
+    /// Whether the host is `localhost` or a loopback address, where plain text does not leave the machine.
+    pub fn is_loopback(&self) -> bool {
+        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
+        bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+    }
+}

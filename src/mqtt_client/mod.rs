@@ -1,0 +1,43 @@
+//! MQTT client: MQTT 5, or 3.1.1 for brokers that do not know it (R104); TLS with verification of the host name (R129),
+//! credentials from secrets (R130), bounded incoming messages (R116). It neither reconnects nor sends a message again:
+//! both are up to the caller.
+
+mod broker_address;
+mod broker_settings;
+mod mqtt_connect;
+mod mqtt_session;
+mod packet_limit;
+mod protocol_versions;
+
+pub use broker_address::BrokerAddress;
+pub use broker_settings::BrokerSettings;
+pub use mqtt_connect::{ConnectOptions, WillMessage, connect};
+pub use mqtt_session::{MqttReceiver, MqttSendError, MqttSender};
+pub use protocol_versions::{IncomingMessage, PublishAck};
+
+use std::time::Duration;
+
+/// Maximum size of a message in bytes, as the specification recommends (R116). A longer one is truncated or dropped.
+pub const MAX_MESSAGE_BYTES: usize = 256 << 10;
+
+/// Error for a broker that does not answer in time.
+const CONNECT_TIMED_OUT: &str = "no answer in time";
+
+/// Returns the canonical spelling of a topic: one slash before each level, none at the end (R109).
+pub fn canonical_topic(topic: &str) -> String {
+    let mut text = String::with_capacity(topic.len() + 1);
+    for level in topic.split('/').filter(|level| !level.is_empty()) {
+        text.push('/');
+        text.push_str(level);
+    }
+    text
+}
+
+/// Varies `pause` randomly by up to half, so that gateways that lost a broker together do not reconnect together.
+pub fn jittered_pause(pause: Duration) -> Duration {
+    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
+    pause / 2 + pause.mul_f64((random >> 32) as f64 / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! MQTT session: the sender publishes and waits for acknowledgements, the receiver reads messages at its own pace. A
+//! background task reads from the connection, so that a sender that reads messages itself does not wait for its own
+//! acknowledgement.
+
+use super::protocol_versions::{IncomingMessage, MqttConnection, PacketReceiver, PacketSender, PublishAck};
+use bytes::Bytes;
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::JoinSet,
+};
+
+/// Capacity of the receive queue; a full queue stops reading from the broker.
+const RECEIVE_QUEUE: usize = 64;
+/// Maximum number of bytes of a PUBLISH packet besides topic and payload.
+const PACKET_OVERHEAD: usize = 16;
+/// Minimum timeout for an acknowledgement, even if the timeout for connecting is shorter.
+const MIN_ACK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the broker did not acknowledge a packet. The text is for operators, not for callers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MqttSendError {
+    /// The message exceeds the broker's maximum packet size and was not sent.
+    #[error("message exceeds the MQTT broker's maximum packet size of {0} bytes")]
+    TooLarge(usize),
+    /// The broker, or the protocol, refused it.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection ended. It is unknown whether the broker received the packet; it is not sent again.
+    #[error("MQTT connection closed: {0}")]
+    ConnectionLost(String),
+}
+
+/// Sending half of an MQTT session. Cheap to clone.
+#[derive(Clone)]
+pub struct MqttSender {
+    sender: Arc<dyn PacketSender>,
+    max_packet_size: usize,
+    ack_timeout: Duration,
+    closed: watch::Receiver<Option<String>>,
+    abort: Arc<Notify>,
+}
+
+impl fmt::Debug for MqttSender {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("MqttSender").field("over", &*self.closed.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// Receiving half of an MQTT session. Dropping it closes the connection without DISCONNECT: the last will is published.
+#[derive(Debug)]
+pub struct MqttReceiver {
+    messages: mpsc::Receiver<IncomingMessage>,
+    closed: watch::Receiver<Option<String>>,
+    _task: JoinSet<()>,
+}
+
+/// Starts the session of an established connection.
+pub(super) fn start_session(connection: MqttConnection, timeout: Duration) -> (MqttSender, MqttReceiver) {
+    let (close, closed) = watch::channel(None);
+    let (queue, messages) = mpsc::channel(RECEIVE_QUEUE);
+    let abort = Arc::new(Notify::new());
+    let mut task = JoinSet::new();
+    let (mut receiver, aborted) = (connection.receiver, Arc::clone(&abort));
+    task.spawn(async move {
+        let why = tokio::select! {
+            why = read_messages(receiver.as_mut(), &queue) => why,
+            () = aborted.notified() => "the MQTT broker did not acknowledge in time".to_owned(),
+        };
+        // Senders that wait for an acknowledgement get this reason, before the library reports a dropped channel.
+        close.send_replace(Some(why));
+    });
+    let speaker = MqttSender {
+        sender: connection.sender,
+        max_packet_size: connection.max_packet_size,
+        ack_timeout: timeout.max(MIN_ACK_TIMEOUT),
+        closed: closed.clone(),
+        abort,
+    };
+    (speaker, MqttReceiver { messages, closed, _task: task })
+}
+
+async fn read_messages(receiver: &mut dyn PacketReceiver, queue: &mpsc::Sender<IncomingMessage>) -> String {
+    loop {
+        match receiver.next().await {
+            Ok(None) => {}
+            Ok(Some(message)) => {
+                if queue.send(message).await.is_err() {
+                    return "the receiver was dropped".to_owned();
+                }
+            }
+            Err(why) => return why,
+        }
+    }
+}
+
+impl MqttReceiver {
+    /// Receives the next message. Cancel safe.
+    ///
+    /// # Errors
+    /// The session ended; returns the reason, now and in each later call. The text is for operators, not for callers.
+    pub async fn next(&mut self) -> Result<IncomingMessage, String> {
+        match self.messages.recv().await {
+            Some(message) => Ok(message),
+            None => Err(over(self.closed.clone()).await),
+        }
+    }
+}
+
+impl MqttSender {
+    /// Publishes with QoS 1 (R105) and resolves when the broker acknowledges. The message is sent once: after
+    /// [`MqttSendError::ConnectionLost`], or if the future is dropped, it is unknown whether the message arrived.
+    ///
+    /// # Errors
+    /// The broker did not acknowledge the message and never will.
+    pub async fn publish(
+        &self,
+        topic: &str,
+        payload: impl Into<Bytes>,
+        retain: bool,
+    ) -> Result<PublishAck, MqttSendError> {
+        let payload = payload.into();
+        if PACKET_OVERHEAD + topic.len() + payload.len() > self.max_packet_size {
+            return Err(MqttSendError::TooLarge(self.max_packet_size));
+        }
+        self.await_ack(self.sender.publish(topic, payload, retain)).await
+    }
+
+    /// Subscribes to `filters` and resolves with the SUBACK: for each filter, whether the broker granted it. Messages
+    /// that are published after that are received.
+    ///
+    /// # Errors
+    /// The broker did not respond and never will.
+    pub async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, MqttSendError> {
+        self.await_ack(self.sender.subscribe(filters)).await
+    }
+
+    /// Unsubscribes from `filters` and resolves with the UNSUBACK.
+    ///
+    /// # Errors
+    /// The broker did not respond and never will.
+    pub async fn unsubscribe(&self, filters: &[&str]) -> Result<(), MqttSendError> {
+        self.await_ack(self.sender.unsubscribe(filters)).await
+    }
+
+    /// Sends DISCONNECT after pending acknowledgements, and waits until the connection is closed, at most for the
+    /// acknowledgement timeout. The broker does not publish the last will then.
+    pub async fn disconnect(&self) {
+        let disconnected = async {
+            match self.sender.disconnect().await {
+                Ok(()) => drop(over(self.closed.clone()).await),
+                Err(why) => tracing::debug!(why, "cannot send DISCONNECT to the MQTT broker"),
+            }
+        };
+        if tokio::time::timeout(self.ack_timeout, disconnected).await.is_err() {
+            self.abort.notify_one();
+        }
+    }
+
+    /// Whether the session ended.
+    pub fn is_closed(&self) -> bool {
+        self.closed.borrow().is_some() || self.closed.has_changed().is_err()
+    }
+
+    /// Resolves with the reason when the session ends.
+    pub async fn closed(&self) -> String {
+        over(self.closed.clone()).await
+    }
+
+    async fn await_ack<T>(&self, acknowledged: impl Future<Output = Result<T, String>>) -> Result<T, MqttSendError> {
+        let acknowledged = tokio::time::timeout(self.ack_timeout, acknowledged);
+        tokio::select! {
+            biased;
+            done = acknowledged => match done {
+                Ok(Ok(done)) => Ok(done),
+                // The library reports only a dropped channel; the end of the session has the reason.
+                Ok(Err(why)) => Err(match self.is_closed() {
+                    true => MqttSendError::ConnectionLost(over(self.closed.clone()).await),
+                    false => MqttSendError::Refused(why),
+                }),
+                Err(_) => {
+                    self.abort.notify_one();
+                    Err(MqttSendError::ConnectionLost("the MQTT broker did not acknowledge in time".to_owned()))
+                }
+            },
+            why = over(self.closed.clone()) => Err(MqttSendError::ConnectionLost(why)),
+        }
+    }
+}
+
+async fn over(mut closed: watch::Receiver<Option<String>>) -> String {
+    let why = closed.wait_for(Option::is_some).await;
+    // The sender was dropped: the reading task panicked, or was stopped together with the receiver.
+    why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "reading from the MQTT broker ended".to_owned())
+}

@@ -1,0 +1,258 @@
+//! One MQTT connection, in MQTT 5 or 3.1.1 (R104): the same interface over two crates with nearly the same API. It
+//! sends what the protocol requires by itself and does not reconnect.
+
+use super::{ConnectOptions, packet_limit};
+use crate::{net::ByteStream, values::json};
+use bytes::Bytes;
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Why connecting failed.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    /// The broker may not know this version of MQTT.
+    UnsupportedVersion(String),
+    /// The broker knows the version and refuses the connection.
+    Other(String),
+}
+
+/// A received message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncomingMessage {
+    /// Topic as received: not canonical, perhaps not UTF-8.
+    pub topic: Bytes,
+    /// Payload; one longer than [`super::MAX_MESSAGE_BYTES`] may be truncated.
+    pub payload: Bytes,
+    /// Whether the message was retained: published before the subscription.
+    pub retained: bool,
+    /// Quality of service of the delivery, 0 to 2.
+    pub qos: u8,
+}
+
+/// How the broker acknowledged a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishAck {
+    /// The broker accepted the message.
+    Accepted,
+    /// Accepted, but no client subscribes to the topic. Only MQTT 5 reports that.
+    NoSubscribers,
+}
+
+/// Receiving half of a connection.
+#[async_trait::async_trait]
+pub(super) trait PacketReceiver: Send {
+    /// Receives the next message; `None` for a packet that only the protocol needs.
+    async fn next(&mut self) -> Result<Option<IncomingMessage>, String>;
+}
+
+/// Sending half of a connection. Each method resolves with the acknowledgement, provided that the receiver is polled.
+#[async_trait::async_trait]
+pub(super) trait PacketSender: Send + Sync {
+    /// Publishes with QoS 1 (R105).
+    async fn publish(&self, topic: &str, payload: Bytes, retain: bool) -> Result<PublishAck, String>;
+
+    /// Subscribes to `filters`; returns for each whether the broker granted it.
+    async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, String>;
+
+    /// Unsubscribes from `filters`.
+    async fn unsubscribe(&self, filters: &[&str]) -> Result<(), String>;
+
+    /// Sends DISCONNECT, so that the broker does not publish the last will.
+    async fn disconnect(&self) -> Result<(), String>;
+}
+
+/// An established connection.
+pub(super) struct MqttConnection {
+    pub(super) receiver: Box<dyn PacketReceiver>,
+    pub(super) sender: Arc<dyn PacketSender>,
+    /// Maximum packet size of the broker, in bytes.
+    pub(super) max_packet_size: usize,
+}
+
+/// Maximum number of characters of a broker's or library's error text.
+const MAX_ERROR_CHARS: usize = 300;
+/// Capacity of the send queue; further packets wait.
+const SEND_QUEUE: usize = 100;
+
+type ConnectionSlot = Arc<Mutex<Option<Box<dyn ByteStream>>>>;
+
+/// Hands the established connection to the library, once.
+fn take_connection(slot: &ConnectionSlot) -> io::Result<packet_limit::PacketTruncator<Box<dyn ByteStream>>> {
+    let wire = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    wire.map(packet_limit::PacketTruncator::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+}
+
+/// Generates a client identifier of 23 characters, which every broker accepts.
+fn random_client_id() -> String {
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    random.chars().take(21).fold("gp".to_owned(), |id, next| id + next.encode_utf8(&mut [0; 4]))
+}
+
+fn error_text(why: &dyn std::error::Error) -> String {
+    // The text of these errors includes their causes.
+    json::truncate(&why.to_string(), MAX_ERROR_CHARS)
+}
+
+/// Implements the connection with the crate `$mqtt`; the other parameters are what the two versions name differently.
+macro_rules! implement_version {
+    ($name:ident, $mqtt:ident, $version:pat, $will:expr, $set_limits:expr, $packet_limit:expr, $acknowledged:expr) => {
+        pub(super) mod $name {
+            use super::*;
+            use $mqtt::{AsyncClient, ConnAck, ConnectReturnCode, ConnectionError, Event, EventLoop, LastWill};
+            use $mqtt::{MqttOptions, Outgoing, Packet, PubAck, PublishOptions, PublishResult, QoS};
+            use $mqtt::{SubscribeFilterInput, SubscribeReasonCode};
+
+            struct EventLoopReceiver(EventLoop);
+
+            struct ClientSender(AsyncClient);
+
+            /// Sends CONNECT on `wire` and waits for CONNACK.
+            pub(in super::super) async fn connect(
+                wire: Box<dyn ByteStream>,
+                opening: &ConnectOptions,
+            ) -> Result<MqttConnection, ConnectError> {
+                let other = |why: &dyn std::error::Error| ConnectError::Other(error_text(why));
+                let client = AsyncClient::builder(options(wire, opening)).capacity(SEND_QUEUE);
+                let (client, mut events) = client.try_build().map_err(|why| other(&why))?;
+                let connack = loop {
+                    match events.poll().await {
+                        Ok(Event::Incoming(Packet::ConnAck(connack))) => break connack,
+                        Ok(_) => {}
+                        Err(why) => return Err(connect_error(&why)),
+                    }
+                };
+                let max_packet_size: fn(&ConnAck) -> usize = $packet_limit;
+                Ok(MqttConnection {
+                    receiver: Box::new(EventLoopReceiver(events)),
+                    sender: Arc::new(ClientSender(client)),
+                    max_packet_size: max_packet_size(&connack),
+                })
+            }
+
+            fn options(wire: Box<dyn ByteStream>, opening: &ConnectOptions) -> MqttOptions {
+                let mut options = MqttOptions::new(
+                    opening.client_id.clone().unwrap_or_else(random_client_id),
+                    (opening.address.host.clone(), opening.address.port),
+                );
+                let slot: ConnectionSlot = Arc::new(Mutex::new(Some(wire)));
+                options.set_socket_connector(move |_, _| std::future::ready(take_connection(&slot)));
+                options.set_keep_alive(u16::try_from(opening.keep_alive.as_secs()).unwrap_or(u16::MAX));
+                match &opening.credentials {
+                    Some((name, Some(password))) => {
+                        options.set_credentials(name.expose(), password.expose().as_bytes().to_vec());
+                    }
+                    Some((name, None)) => drop(options.set_username(name.expose())),
+                    None => {}
+                }
+                if let Some(will) = &opening.will {
+                    let will_message: fn(&str, &[u8]) -> LastWill = $will;
+                    options.set_last_will(will_message(&will.topic, &will.payload));
+                }
+                let set_limits: fn(&mut MqttOptions) = $set_limits;
+                set_limits(&mut options);
+                options
+            }
+
+            fn connect_error(why: &ConnectionError) -> ConnectError {
+                match why {
+                    ConnectionError::ConnectionRefused($version) => ConnectError::UnsupportedVersion(error_text(why)),
+                    ConnectionError::ConnectionRefused(
+                        ConnectReturnCode::BadUserNamePassword | ConnectReturnCode::NotAuthorized,
+                    ) => ConnectError::Other("the broker refuses the user name or the password".to_owned()),
+                    ConnectionError::ConnectionRefused(_) => ConnectError::Other(error_text(why)),
+                    // A broker that does not know the version may send another code, or close the connection.
+                    _ => ConnectError::UnsupportedVersion(error_text(why)),
+                }
+            }
+
+            #[async_trait::async_trait]
+            impl PacketReceiver for EventLoopReceiver {
+                async fn next(&mut self) -> Result<Option<IncomingMessage>, String> {
+                    match self.0.poll().await {
+                        Ok(Event::Incoming(Packet::Publish(message))) => Ok(Some(IncomingMessage {
+                            topic: message.topic,
+                            payload: message.payload,
+                            retained: message.retain,
+                            qos: message.qos as u8,
+                        })),
+                        // The event arrives after DISCONNECT was written.
+                        Ok(Event::Outgoing(Outgoing::Disconnect)) => Err("the gateway disconnected".to_owned()),
+                        Ok(_) => Ok(None),
+                        Err(why) => Err(error_text(&why)),
+                    }
+                }
+            }
+
+            #[async_trait::async_trait]
+            impl PacketSender for ClientSender {
+                async fn publish(&self, topic: &str, payload: Bytes, retain: bool) -> Result<PublishAck, String> {
+                    let options = PublishOptions::new(QoS::AtLeastOnce).retain(retain);
+                    let pending = self.0.publish_tracked(topic, payload, options).await;
+                    let pending = pending.map_err(|why| error_text(&why))?;
+                    let acknowledged: fn(&PubAck) -> Result<PublishAck, String> = $acknowledged;
+                    match pending.wait_async().await.map_err(|why| error_text(&why))? {
+                        PublishResult::Qos1(answer) => acknowledged(&answer),
+                        other => Err(format!("unexpected acknowledgement from the broker ({other:?})")),
+                    }
+                }
+
+                async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, String> {
+                    let filters = filters.iter().map(|filter| SubscribeFilterInput::new(*filter, QoS::AtLeastOnce));
+                    let pending = self.0.subscribe_many_tracked(filters).await.map_err(|why| error_text(&why))?;
+                    let answer = pending.wait_async().await.map_err(|why| error_text(&why))?;
+                    let granted = |code: &_| matches!(code, SubscribeReasonCode::Success(_));
+                    Ok(answer.return_codes.iter().map(granted).collect())
+                }
+
+                async fn unsubscribe(&self, filters: &[&str]) -> Result<(), String> {
+                    let filters = filters.iter().copied();
+                    let pending = self.0.unsubscribe_many_tracked(filters).await.map_err(|why| error_text(&why))?;
+                    pending.wait_async().await.map(drop).map_err(|why| error_text(&why))
+                }
+
+                async fn disconnect(&self) -> Result<(), String> {
+                    self.0.disconnect().await.map_err(|why| error_text(&why))
+                }
+            }
+        }
+    };
+}
+
+implement_version!(
+    v5,
+    rumqttc_v5,
+    ConnectReturnCode::UnsupportedProtocolVersion | ConnectReturnCode::RefusedProtocolVersion,
+    |topic, payload| LastWill::new(topic, payload, QoS::AtLeastOnce, true, None),
+    |options| {
+        options.set_clean_start(true);
+        // The broker does not deliver longer messages.
+        options.set_max_packet_size(Some((packet_limit::MAX_PACKET_BODY + packet_limit::MAX_FIXED_HEADER) as u32));
+    },
+    |connack| {
+        let max = connack.properties.as_ref().and_then(|properties| properties.max_packet_size);
+        max.map_or(usize::MAX, |max| max as usize)
+    },
+    |answer| match answer.reason {
+        rumqttc_v5::PubAckReason::Success => Ok(PublishAck::Accepted),
+        rumqttc_v5::PubAckReason::NoMatchingSubscribers => Ok(PublishAck::NoSubscribers),
+        why => Err(format!("the broker refuses the message ({why:?})")),
+    }
+);
+
+implement_version!(
+    v4,
+    rumqttc_v4,
+    ConnectReturnCode::RefusedProtocolVersion,
+    |topic, payload| LastWill::new(topic, payload, QoS::AtLeastOnce, true),
+    |options| {
+        options.set_clean_session(true);
+        options.set_max_packet_size(
+            packet_limit::MAX_PACKET_BODY + packet_limit::MAX_FIXED_HEADER,
+            packet_limit::MAX_PACKET_BODY + packet_limit::MAX_FIXED_HEADER,
+        );
+    },
+    |_| usize::MAX,
+    |_| Ok(PublishAck::Accepted)
+);

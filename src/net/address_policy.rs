@@ -1,0 +1,137 @@
+//! Address policy against server-side request forgery (SSRF): an endpoint from a document must not lead to this
+//! machine, the cloud's metadata service or the gateway itself.
+
+use super::Cidr;
+use crate::values::Glob;
+use arc_swap::ArcSwap;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    path::{Component, Path},
+    sync::Arc,
+};
+
+/// Cloud metadata services outside the link-local range: Oracle, Alibaba, AWS over IPv6.
+const METADATA_SERVICES: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// Decides which addresses the gateway may connect to. Denies loopback, link-local, unspecified, multicast, broadcast,
+/// reserved and metadata addresses unless listed. Allows private networks, because agents live there.
+#[derive(Debug, Default)]
+pub struct AddressPolicy {
+    allow: Vec<Cidr>,
+    sockets: Vec<Glob>,
+    own_listeners: Arc<ArcSwap<Vec<SocketAddr>>>,
+    is_public_only: bool,
+}
+
+impl AddressPolicy {
+    /// Creates a policy that also allows `allow`.
+    pub fn new(allow: Vec<Cidr>) -> Self {
+        Self { allow, ..Self::default() }
+    }
+
+    /// Allows unix sockets whose paths match one of `sockets`.
+    #[must_use]
+    pub fn with_unix_sockets(self, sockets: Vec<Glob>) -> Self {
+        Self { sockets, ..self }
+    }
+
+    /// Derives the policy for addresses that callers choose: it also denies private networks, and other addresses
+    /// outside the internet, unless they are listed. The list of own listeners stays shared.
+    #[must_use]
+    pub fn public_only(&self) -> Self {
+        Self {
+            allow: self.allow.clone(),
+            sockets: Vec::new(),
+            own_listeners: Arc::clone(&self.own_listeners),
+            is_public_only: true,
+        }
+    }
+
+    /// Sets the gateway's own listeners, which are denied even if `allow` lists them.
+    pub fn set_own_listeners(&self, listeners: Vec<SocketAddr>) {
+        self.own_listeners.store(Arc::new(listeners));
+    }
+
+    /// Returns the gateway's own listeners, for the policy that replaces this one.
+    pub fn own_listeners(&self) -> Vec<SocketAddr> {
+        self.own_listeners.load().to_vec()
+    }
+
+    /// Whether `ip` may be reached, at a port of another program.
+    pub fn permits_ip(&self, ip: IpAddr) -> bool {
+        self.allow.iter().any(|range| range.contains(ip)) || !(is_special(ip) || self.is_public_only && is_private(ip))
+    }
+
+    /// Whether this address and port may be reached.
+    pub fn permits_address(&self, at: SocketAddr) -> bool {
+        self.permits_ip(at.ip()) && !self.own_listeners.load().iter().any(|own| is_own_listener(own, at))
+    }
+
+    /// Whether the unix socket at `path` may be reached. A path with `..` matches no pattern.
+    pub fn permits_unix_socket(&self, path: &Path) -> bool {
+        let plain = path.components().all(|step| matches!(step, Component::RootDir | Component::Normal(_)));
+        plain && path.to_str().is_some_and(|path| self.sockets.iter().any(|allowed| allowed.matches(path)))
+    }
+}
+
+/// Whether `at` reaches the listener `own`: a listener on the unspecified address accepts on every local address.
+fn is_own_listener(own: &SocketAddr, at: SocketAddr) -> bool {
+    let ip = at.ip().to_canonical();
+    own.port() == at.port() && (own.ip().to_canonical() == ip || (own.ip().is_unspecified() && is_local_address(ip)))
+}
+
+/// Whether `ip` is an address of this machine: only those can be bound to. Called only if the port matches.
+fn is_local_address(ip: IpAddr) -> bool {
+    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+fn is_special(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    METADATA_SERVICES.contains(&ip)
+        || match ip {
+            IpAddr::V4(ip) => is_special_v4(ip),
+            IpAddr::V6(ip) => is_special_v6(ip),
+        }
+}
+
+/// Whether `ip` is in a private network (RFC 1918, RFC 6598, RFC 4193), NAT64 and tunnels included.
+fn is_private(ip: IpAddr) -> bool {
+    let own = |ip: Ipv4Addr| {
+        ip.is_private() || matches!(ip.octets(), [100, 64..128, ..] | [192, 0, 0, _] | [198, 18 | 19, ..])
+    };
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => own(ip),
+        IpAddr::V6(ip) => {
+            let [first, ..] = ip.octets();
+            first & 0xfe == 0xfc || embedded_v4(ip).is_some_and(own)
+        }
+    }
+}
+
+fn is_special_v4(ip: Ipv4Addr) -> bool {
+    let [first, ..] = ip.octets();
+    ip.is_loopback() || ip.is_link_local() || ip.is_multicast() || first == 0 || first >= 240
+}
+
+fn is_special_v6(ip: Ipv6Addr) -> bool {
+    ip.is_loopback()
+        || ip.is_unspecified()
+        || ip.is_multicast()
+        || ip.is_unicast_link_local()
+        || embedded_v4(ip).is_some_and(|inner| is_special_v4(inner) || METADATA_SERVICES.contains(&IpAddr::V4(inner)))
+}
+
+/// Returns the IPv4 address that a translator or tunnel would reach: NAT64 (RFC 6052), 6to4 (RFC 3056) and the
+/// deprecated IPv4-compatible form.
+fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    match ip.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0, 0, high, low] => v4(high, low),
+        [0x2002, high, low, ..] => v4(high, low),
+        _ => None,
+    }
+}

@@ -1,0 +1,91 @@
+//! Client for an HTTP API that the operator configured: JSON, a bearer token, limits on size and time, no redirects and
+//! no retries. Callers interpret the responses.
+
+use super::{
+    FetchError, FetchLimits, NetworkConfig, fetch_client,
+    source_client::{bearer_value, retry_after},
+};
+use crate::values::{ConfigPath, Secret};
+use http::{HeaderValue, Method, header};
+use reqwest::Url;
+use std::time::Duration;
+
+/// An HTTP API, with the credential for it.
+#[derive(Debug)]
+pub struct ApiClient {
+    client: reqwest::Client,
+    base: Url,
+    token: HeaderValue,
+}
+
+/// A request to the API.
+#[derive(Clone, Debug)]
+pub struct ApiRequest<'a> {
+    /// Method.
+    pub method: Method,
+    /// Path segments below the base URL, unescaped.
+    pub path: &'a [&'a str],
+    /// Query parameters, unescaped.
+    pub query: &'a [(&'a str, &'a str)],
+    /// JSON body.
+    pub body: Option<&'a [u8]>,
+}
+
+/// Complete response within the limits.
+#[derive(Debug)]
+pub struct ApiReply {
+    /// HTTP status.
+    pub status: u16,
+    /// The `Retry-After` of the response.
+    pub retry_after: Option<Duration>,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+impl ApiClient {
+    /// Creates a client for the API at `base`: https, or http to this machine. The authorities in the file `ca` are
+    /// trusted besides the system's.
+    ///
+    /// # Errors
+    /// Returns every unusable value.
+    pub fn build(base: &str, ca: Option<&ConfigPath>, token: &Secret) -> Result<Self, Vec<String>> {
+        super::install_crypto_provider();
+        let base = fetch_client::parse_allowed_url(base, false).map_err(|why| vec![format!("'{base}' {why}")])?;
+        if base.query().is_some() || base.fragment().is_some() {
+            return Err(vec!["the address must not hold a query or fragment".to_owned()]);
+        }
+        let token = bearer_value(token).map_err(|why| vec![format!("the token {why}")])?;
+        let config = NetworkConfig { ca: ca.cloned(), ..NetworkConfig::default() };
+        let built = fetch_client::builder_with_authorities(&config)?.build();
+        let client =
+            built.map_err(|why| vec![format!("cannot build a TLS client ({})", fetch_client::error_chain(&why))])?;
+        Ok(Self { client, base, token })
+    }
+
+    /// Returns `host` or `host:port` of the base URL.
+    pub fn authority(&self) -> &str {
+        self.base.authority()
+    }
+
+    /// Sends `ask` and reads the whole response, whatever its status.
+    ///
+    /// # Errors
+    /// There was no complete response within the limits.
+    pub async fn send(&self, ask: ApiRequest<'_>, bounds: FetchLimits) -> Result<ApiReply, FetchError> {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(ask.path);
+        }
+        let base_url = url.to_string();
+        if !ask.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(ask.query);
+        }
+        let mut request = self.client.request(ask.method, url).header(header::AUTHORIZATION, self.token.clone());
+        request = request.header(header::ACCEPT, "application/json");
+        if let Some(body) = ask.body {
+            request = request.header(header::CONTENT_TYPE, "application/json").body(body.to_vec());
+        }
+        let (head, body) = fetch_client::send_and_read(&base_url, request, bounds).await?;
+        Ok(ApiReply { status: head.status, retry_after: retry_after(&head.headers), body })
+    }
+}

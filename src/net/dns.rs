@@ -1,0 +1,112 @@
+//! DNS resolution with the address policy applied to every address. Results are cached for a few seconds and concurrent
+//! lookups of a name are merged; policy decisions are not cached, so a changed policy applies at once.
+
+use super::AddressPolicy;
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+/// Lifetime of a cached result; short, because addresses change.
+const CACHE_TTL: Duration = Duration::from_secs(5);
+
+/// Maximum number of cached names.
+const MAX_CACHED_NAMES: u64 = 10_000;
+
+/// Timeout of a lookup. The system's resolver may try for half a minute, which is too long for a caller.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+type DnsCache = moka::future::Cache<Box<str>, Arc<[IpAddr]>>;
+
+/// Shared by all configurations of the process, because it holds only results of the resolver.
+static DNS_CACHE: LazyLock<DnsCache> =
+    LazyLock::new(|| DnsCache::builder().max_capacity(MAX_CACHED_NAMES).time_to_live(CACHE_TTL).build());
+
+/// Why a host cannot be reached. The text names addresses and is for the log.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// The name has no address, or the resolver does not respond.
+    #[error("{host} cannot be resolved ({why})")]
+    NoAddress {
+        /// The name.
+        host: String,
+        /// The resolver's error.
+        why: String,
+    },
+    /// The policy denies all addresses of the host.
+    #[error("{host} is at {at}, which may not be reached (list it under `allow` if it should be)")]
+    Denied {
+        /// The name.
+        host: String,
+        /// The first denied address.
+        at: SocketAddr,
+    },
+    /// The unix socket is not listed.
+    #[error("the socket {at} may not be reached (list it under `allow_sockets` if it should be)")]
+    SocketDenied {
+        /// Path of the socket.
+        at: String,
+    },
+}
+
+/// Returns the addresses of `host` that the policy permits, at least one, in the resolver's order.
+///
+/// # Errors
+/// There is no address, no response within five seconds, or the policy denies all addresses.
+pub async fn resolve_host(host: &str, port: u16, policy: &AddressPolicy) -> Result<Vec<SocketAddr>, ResolveError> {
+    match parse_ip_literal(host) {
+        Some(ip) => filter_permitted(host, port, &[ip], policy),
+        None => filter_permitted(host, port, &look_up_cached(host).await?, policy),
+    }
+}
+
+/// Parses `host` as an IP address: `192.0.2.1`, `2001:db8::1`, or the latter in brackets.
+pub(super) fn parse_ip_literal(host: &str) -> Option<IpAddr> {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inner.unwrap_or(host).parse().ok()
+}
+
+fn filter_permitted(
+    host: &str,
+    port: u16,
+    ips: &[IpAddr],
+    policy: &AddressPolicy,
+) -> Result<Vec<SocketAddr>, ResolveError> {
+    let mut refused = None;
+    let mut permitted = Vec::with_capacity(ips.len());
+    for ip in ips {
+        let at = SocketAddr::new(*ip, port);
+        match policy.permits_address(at) {
+            true => permitted.push(at),
+            false => refused = refused.or(Some(at)),
+        }
+    }
+    match (permitted.is_empty(), refused) {
+        (false, _) => Ok(permitted),
+        (true, Some(at)) => Err(ResolveError::Denied { host: host.to_owned(), at }),
+        (true, None) => Err(no_address(host, "no address")),
+    }
+}
+
+pub(super) async fn look_up_cached(host: &str) -> Result<Arc<[IpAddr]>, ResolveError> {
+    if let Some(known) = DNS_CACHE.get(host).await {
+        return Ok(known);
+    }
+    let ask = async {
+        let found = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0))).await;
+        let found = found.map_err(|_| "no answer in time".to_owned())?.map_err(|why| why.to_string())?;
+        let mut ips: Vec<IpAddr> = Vec::new();
+        for at in found {
+            if !ips.contains(&at.ip()) {
+                ips.push(at.ip());
+            }
+        }
+        Ok::<Arc<[IpAddr]>, String>(ips.into())
+    };
+    DNS_CACHE.try_get_with(host.into(), ask).await.map_err(|why| no_address(host, &why))
+}
+
+fn no_address(host: &str, why: &str) -> ResolveError {
+    ResolveError::NoAddress { host: host.to_owned(), why: why.to_owned() }
+}

@@ -1,0 +1,62 @@
+//! Snapshot of the catalogue: the agents at one moment, and the documents that are rejected. Immutable.
+
+use crate::agent::AgentId;
+use foldhash::fast::RandomState;
+use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
+
+/// The agents at one moment.
+#[derive(Debug)]
+pub struct AgentSnapshot<R> {
+    pub(super) routes: HashMap<AgentId, Arc<R>, RandomState>,
+    /// Documents that are not served, with the reasons.
+    pub rejected: Vec<DocumentRejection>,
+    /// Parts of feeds that cannot be read, with the reason; their previous content is still served.
+    pub unreadable_parts: Vec<(Arc<str>, String)>,
+    /// When the snapshot was built.
+    pub created_at: SystemTime,
+}
+
+impl<R> AgentSnapshot<R> {
+    /// Returns the route to the agent called `id`.
+    pub fn get(&self, id: &str) -> Option<&Arc<R>> {
+        self.routes.get(id)
+    }
+
+    /// Returns every route, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&AgentId, &Arc<R>)> {
+        self.routes.iter()
+    }
+
+    /// Returns the number of agents that are served.
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Returns whether no agent is served.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+}
+
+/// A document that is rejected.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DocumentRejection {
+    /// The file or other part of a feed that has the document.
+    pub part: Arc<str>,
+    /// Index of the document in its part, from 0.
+    pub index: usize,
+    /// The document's id, where it could be read.
+    pub id: Option<String>,
+    /// Every reason.
+    pub reasons: Vec<String>,
+}
+
+impl fmt::Display for DocumentRejection {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}[{}]", self.part, self.index)?;
+        if let Some(id) = &self.id {
+            write!(to, " ({id:?})")?;
+        }
+        write!(to, ": {}", self.reasons.join("; "))
+    }
+}

@@ -1,0 +1,190 @@
+//! Compiles documents into routes, on all cores. A document whose digest is known is reused and not compiled again.
+//! A document that is invalid, or whose compilation panics, affects only itself.
+
+use super::{document_parser, feed::RawDocument};
+use crate::{
+    agent::{Agent, AgentId},
+    values::json::truncate,
+};
+use foldhash::fast::RandomState;
+use serde_json::Value;
+use std::{
+    collections::{HashMap, HashSet},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// Compiles an agent into its route, the form that a call needs.
+pub trait CompileRoute: Send + Sync {
+    /// What a lookup returns.
+    type Route: Send + Sync + 'static;
+
+    /// Compiles the route of `agent`. Called from several threads; may take long.
+    ///
+    /// # Errors
+    /// Every reason why the agent cannot be routed to.
+    fn compile(&self, agent: Arc<Agent>) -> Result<Self::Route, Vec<String>>;
+}
+
+/// The compiler in force.
+pub(super) type SharedCompiler<R> = Arc<dyn CompileRoute<Route = R>>;
+
+/// Interned schemas: most agents of a kind declare equal schemas, and schemas dominate the memory of an agent.
+#[derive(Default)]
+pub(super) struct SchemaInterner(Mutex<HashSet<Arc<Value>, RandomState>>);
+
+impl SchemaInterner {
+    fn intern(&self, schema: &mut Option<Arc<Value>>) {
+        let Some(own) = schema else { return };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get(own) {
+            Some(shared) => *own = Arc::clone(shared),
+            None => {
+                known.insert(Arc::clone(own));
+            }
+        }
+    }
+
+    /// Drops the schemas that no agent uses.
+    pub(super) fn remove_unused(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|schema| Arc::strong_count(schema) > 1);
+    }
+}
+
+/// Number of documents that a thread takes at a time.
+const BATCH_SIZE: usize = 64;
+/// Maximum number of reasons stored for one document.
+const MAX_REASONS: usize = 20;
+/// Maximum length of one reason in characters.
+const MAX_REASON_LENGTH: usize = 500;
+
+/// Result of compiling one document.
+pub(super) struct CompiledDocument<R> {
+    pub(super) digest: [u8; 32],
+    /// The agent, where the document is valid.
+    pub(super) agent: Option<Arc<Agent>>,
+    /// The `id` member of a document that is not a valid agent.
+    pub(super) id: Option<Box<str>>,
+    pub(super) route: Result<Arc<R>, Vec<String>>,
+}
+
+impl<R> CompiledDocument<R> {
+    /// Returns the agent's id, where the agent can be called.
+    pub(super) fn callable_id(&self) -> Option<&AgentId> {
+        self.route.as_ref().ok()?;
+        self.agent.as_ref().map(|agent| &agent.id)
+    }
+}
+
+impl<R: Send + Sync + 'static> CompiledDocument<R> {
+    fn compile(document: RawDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
+        let digest = document.digest;
+        let refused = |id, reasons| Self { digest, agent: None, id, route: Err(truncate_reasons(reasons)) };
+        let value = match document_parser::parse_value(document.body) {
+            Ok(value) => value,
+            Err(why) => return refused(None, vec![why]),
+        };
+        match Agent::from_document(&value, digest) {
+            Ok(mut agent) => {
+                for operation in &mut agent.operations {
+                    schemas.intern(&mut operation.inputs);
+                    schemas.intern(&mut operation.outputs);
+                }
+                Self::from_agent(Arc::new(agent), compiler)
+            }
+            Err(reasons) => {
+                let id = value.get("id").and_then(|id| id.as_str()).map(|id| truncate(id, 128).into());
+                refused(id, reasons)
+            }
+        }
+    }
+
+    fn from_agent(agent: Arc<Agent>, compiler: &SharedCompiler<R>) -> Self {
+        let compile = || compiler.compile(Arc::clone(&agent));
+        let route = catch_unwind(AssertUnwindSafe(compile))
+            .unwrap_or_else(|_| Err(vec![internal_error()]))
+            .map(Arc::new)
+            .map_err(truncate_reasons);
+        Self { digest: agent.digest, agent: Some(agent), id: None, route }
+    }
+
+    /// Compiles the agent again with another compiler.
+    pub(super) fn recompile(&self, compiler: &SharedCompiler<R>) -> Option<Self> {
+        self.agent.clone().map(|agent| Self::from_agent(agent, compiler))
+    }
+}
+
+/// Truncates the reasons: they quote the document, which must not decide how much of a log they fill.
+fn truncate_reasons(reasons: Vec<String>) -> Vec<String> {
+    let kept = reasons.iter().take(MAX_REASONS);
+    kept.map(|reason| truncate(reason, MAX_REASON_LENGTH)).collect()
+}
+
+fn internal_error() -> String {
+    "internal error: compiling the document panicked (a defect of the gateway)".to_owned()
+}
+
+/// Compiled documents by digest.
+pub(super) type CompiledByDigest<R> = HashMap<[u8; 32], Arc<CompiledDocument<R>>, RandomState>;
+
+/// Parses and compiles the documents that `known` does not contain; the result has the order of `documents`.
+pub(super) fn compile_documents<R: Send + Sync + 'static>(
+    documents: Vec<RawDocument>,
+    known: &CompiledByDigest<R>,
+    compiler: &SharedCompiler<R>,
+    schemas: &SchemaInterner,
+) -> Vec<Arc<CompiledDocument<R>>> {
+    let one = |document: RawDocument| match known.get(&document.digest) {
+        Some(held) => Arc::clone(held),
+        None => {
+            let digest = document.digest;
+            let held = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(document, compiler, schemas)));
+            Arc::new(held.unwrap_or_else(|_| CompiledDocument {
+                digest,
+                agent: None,
+                id: None,
+                route: Err(vec![internal_error()]),
+            }))
+        }
+    };
+    parallel_map(documents, one)
+}
+
+/// Applies `each` to all items on all cores, and keeps their order. Few items stay on this thread.
+pub(super) fn parallel_map<T: Send, U: Send>(items: Vec<T>, each: impl Fn(T) -> U + Sync) -> Vec<U> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(items.len() / BATCH_SIZE + 1);
+    if cores < 2 {
+        return items.into_iter().map(each).collect();
+    }
+    let mut items = items.into_iter();
+    let batches: Vec<Mutex<Vec<T>>> = std::iter::from_fn(|| {
+        Some(items.by_ref().take(BATCH_SIZE).collect::<Vec<_>>()).filter(|batch| !batch.is_empty())
+    })
+    .map(Mutex::new)
+    .collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((at, batch)) = take_batch(&batches, &next) {
+            done.push((at, batch.into_iter().map(&each).collect::<Vec<U>>()));
+        }
+        done
+    };
+    let mut done: Vec<(usize, Vec<U>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..cores).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        done.extend(threads.into_iter().filter_map(|thread| thread.join().ok()).flatten());
+        done
+    });
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().flat_map(|(_, batch)| batch).collect()
+}
+
+fn take_batch<T>(batches: &[Mutex<Vec<T>>], next: &AtomicUsize) -> Option<(usize, Vec<T>)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    let mut batch = batches.get(at)?.lock().unwrap_or_else(PoisonError::into_inner);
+    Some((at, std::mem::take(&mut *batch)))
+}

@@ -1,0 +1,219 @@
+//! Validates a document before it is stored: schema, meaning, operation schemas and endpoint. All violations are
+//! reported at once, each with its JSON Pointer. Nothing is repaired but a missing id.
+
+use super::PublishConfig;
+use crate::{
+    agent::{Agent, AgentEndpoint, AgentId, metadata_schema},
+    contract::CompiledSchema,
+    fault::{Code, Fault, Result, Violation},
+    net::{AddressPolicy, ResolveError, resolve_host},
+    values::json::{is_deeper_than, push_pointer_segment, truncate},
+};
+use serde_json::Value;
+use std::{
+    net::IpAddr,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+/// Maximum size of one document in bytes, as in feeds.
+const MAX_DOCUMENT_SIZE: usize = 1 << 20;
+/// Maximum nesting depth of arrays and objects in one document, as in feeds.
+const MAX_DEPTH: usize = 100;
+/// Maximum number of violations that are reported.
+const MAX_VIOLATIONS: usize = 50;
+/// Maximum duration of resolving a host name. A slower name is checked when it is called, as every name is.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+static METADATA_SCHEMA: LazyLock<std::result::Result<Arc<CompiledSchema>, String>> =
+    LazyLock::new(|| CompiledSchema::compile(metadata_schema()));
+
+/// Ids whose paths belong to the registry itself.
+const RESERVED_IDS: &[&str] = &["search", "resolve"];
+
+/// A valid document.
+#[derive(Debug)]
+pub(super) struct ValidDocument {
+    pub(super) id: AgentId,
+    pub(super) text: Arc<str>,
+}
+
+/// Validates `document`.
+///
+/// # Errors
+/// `InvalidInput` with every violation.
+pub(super) async fn validate_document(
+    document: Value,
+    config: &PublishConfig,
+    policy: &AddressPolicy,
+) -> Result<ValidDocument> {
+    if is_deeper_than(&document, MAX_DEPTH) {
+        return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
+    }
+    // Compiling schemas may take long.
+    let judging = tokio::task::spawn_blocking(move || (check_form(&document), document));
+    let (found, document) =
+        judging.await.map_err(|why| Fault::new(Code::Internal, "Validating failed").with_detail(why))?;
+    let agent = found?;
+    if RESERVED_IDS.contains(&agent.id.as_str()) {
+        return Err(invalid_document(vec![violation(
+            "/id",
+            "is reserved for a path of the registry (choose another)",
+        )]));
+    }
+    if let Some(why) = check_endpoint(&agent.endpoint, config, policy).await {
+        return Err(invalid_document(vec![violation("/endpoint", why)]));
+    }
+    let text: Arc<str> = document.to_string().into();
+    if text.len() > MAX_DOCUMENT_SIZE {
+        return Err(invalid_document(vec![violation(
+            "",
+            format!("has {} bytes (at most {MAX_DOCUMENT_SIZE})", text.len()),
+        )]));
+    }
+    Ok(ValidDocument { id: agent.id, text })
+}
+
+/// Returns the fault that reports `violations`.
+pub(super) fn invalid_document(mut violations: Vec<Violation>) -> Fault {
+    violations.truncate(MAX_VIOLATIONS);
+    Fault::new(Code::InvalidInput, "The document is not valid").with_violations(violations)
+}
+
+/// Returns one violation.
+pub(super) fn violation(pointer: &str, message: impl Into<String>) -> Violation {
+    Violation { pointer: pointer.to_owned(), message: message.into() }
+}
+
+fn check_form(document: &Value) -> Result<Agent> {
+    let schema =
+        METADATA_SCHEMA.as_ref().map_err(|why| Fault::new(Code::Internal, "Validating failed").with_detail(why))?;
+    let mut found = schema.validate_up_to(document, MAX_VIOLATIONS);
+    let agent = match Agent::from_document(document, [0; 32]) {
+        Ok(agent) => Some(agent),
+        Err(problems) => {
+            let mut meant: Vec<Violation> = problems.iter().map(|problem| violation_from_problem(problem)).collect();
+            // Where both report the same location, the agent's message is kept, because it has a hint. The schema's is
+            // kept where its location is more specific.
+            meant.retain(|own| !found.iter().any(|other| is_below(&other.pointer, &own.pointer)));
+            found.retain(|violation| !meant.iter().any(|own| is_same_location(violation, own)));
+            found.extend(meant);
+            None
+        }
+    };
+    found.extend(agent.iter().flat_map(check_operation_schemas));
+    match agent {
+        Some(agent) if found.is_empty() => Ok(agent),
+        _ => Err(invalid_document(found)),
+    }
+}
+
+/// Returns whether both report the same location; the schema reports a missing member at its parent.
+fn is_same_location(schema: &Violation, agent: &Violation) -> bool {
+    let missing = schema.message.strip_prefix("required property '").and_then(|rest| rest.split('\'').next());
+    match missing {
+        Some(property) => {
+            let mut pointer = schema.pointer.clone();
+            push_pointer_segment(&mut pointer, property);
+            pointer == agent.pointer
+        }
+        None => schema.pointer == agent.pointer,
+    }
+}
+
+fn is_below(pointer: &str, above: &str) -> bool {
+    !above.is_empty() && pointer.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Converts a problem of the form `operations[1].name: why` into a violation with a JSON Pointer.
+fn violation_from_problem(problem: &str) -> Violation {
+    let Some((path, why)) = problem.split_once(": ").filter(|(path, _)| !path.contains(' ')) else {
+        return violation("", problem);
+    };
+    let mut pointer = String::new();
+    for step in path.split(['.', '[']) {
+        push_pointer_segment(&mut pointer, step.trim_end_matches(']'));
+    }
+    violation(&pointer, why)
+}
+
+/// Returns why the operations' schemas cannot be used.
+fn check_operation_schemas(agent: &Agent) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (number, operation) in agent.operations.iter().enumerate() {
+        let place = if operation.name.is_empty() { String::new() } else { format!("/operations/{number}") };
+        for (side, schema) in [("inputs", &operation.inputs), ("outputs", &operation.outputs)] {
+            let broken = schema.as_ref().and_then(|schema| CompiledSchema::compile(schema).err());
+            found.extend(broken.map(|why| violation(&format!("{place}/{side}"), why)));
+        }
+    }
+    found
+}
+
+/// Returns why the gateway would not reach an agent at this endpoint.
+async fn check_endpoint(endpoint: &AgentEndpoint, config: &PublishConfig, policy: &AddressPolicy) -> Option<String> {
+    let uri = match endpoint {
+        AgentEndpoint::Http(uri) | AgentEndpoint::WebSocket(uri) => uri,
+        // The broker would have to trust the gateway, which has credentials for configured brokers only.
+        AgentEndpoint::Mqtt(_) => {
+            return Some("must not be MQTT (an operator may add the broker to agents.from)".to_owned());
+        }
+        // The target of a name is checked whenever the name is resolved.
+        AgentEndpoint::AgentUri(_) => return None,
+        // A publisher must not make the gateway's account send messages, nor take over runtimes of this machine.
+        AgentEndpoint::Matrix(_) => {
+            return Some("must not be Matrix (an operator may add the agent in a file)".to_owned());
+        }
+        AgentEndpoint::Local(_) => {
+            return Some("is a runtime of the gateway's own machine, which registers itself".to_owned());
+        }
+        AgentEndpoint::Unix { socket, .. } => {
+            let path = socket.to_string_lossy();
+            let allowed = config.allowed_sockets.iter().any(|sockets| sockets.matches(&path));
+            return (!allowed).then(|| {
+                "is a socket of the gateway's own machine, which must not be published (an operator may add it to \
+                 registry.allow_sockets)"
+                    .to_owned()
+            });
+        }
+    };
+    let host = uri.host().unwrap_or_default();
+    let secure = endpoint.is_encrypted_or_local();
+    if !secure && !is_loopback_host(host) && !config.allow_plaintext {
+        return Some("must be encrypted beyond this machine (use https or wss)".to_owned());
+    }
+    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    match tokio::time::timeout(RESOLVE_TIMEOUT, resolve_host(host, port, policy)).await {
+        // The address is only logged: publishers must not learn what names resolve to in this network.
+        Ok(Err(ResolveError::Denied { .. } | ResolveError::SocketDenied { .. })) => Some(format!(
+            "resolves to an address that the gateway must not reach: {} (an operator may add it to network.allow)",
+            truncate(host, 100)
+        )),
+        // An unknown name may be known when it is called, and is checked then.
+        Ok(Ok(_) | Err(ResolveError::NoAddress { .. })) | Err(_) => None,
+    }
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// Applies a JSON Merge Patch (RFC 7396 §2): members of the patch replace, null removes. Recursion is bounded by the
+/// depth to which both were parsed.
+pub(super) fn apply_merge_patch(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(members) = target else { return };
+    for (name, value) in patch {
+        match value {
+            Value::Null => drop(members.remove(&name)),
+            value => apply_merge_patch(members.entry(name).or_insert(Value::Null), value),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Export and import of the registry as plain files: a folder with one file for each document, which a file feed can
+//! read, and one file with the documents' owners.
+
+use super::{
+    DocumentRevision, EmbeddedRegistry, PublishConfig,
+    document_validation::{self, ValidDocument},
+    document_writes::refused_write_fault,
+};
+use crate::{
+    agent::AgentId,
+    fault::{Code, Fault, Result},
+    store::{DocumentChange, DocumentWrite, StoredDocument, WritePrecondition},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, BufWriter, Read, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use time::OffsetDateTime;
+
+/// Number of documents that are read at a time.
+const PAGE_SIZE: usize = 500;
+/// Owners of the documents, one JSON object a line. File feeds ignore files of this type.
+const OWNERS_FILE: &str = "registry.ndjson";
+/// Maximum size in bytes of one document, and of one line of the owners' file.
+const MAX_DOCUMENT_SIZE: u64 = 1 << 20;
+/// Maximum number of documents in one folder.
+const MAX_DOCUMENTS: usize = 200_000;
+
+/// A document that was not imported.
+#[derive(Debug)]
+pub struct RejectedFile {
+    /// Its file.
+    pub file: PathBuf,
+    /// Why it was rejected.
+    pub reason: String,
+}
+
+/// Result of an import.
+#[derive(Debug, Default)]
+pub struct ImportReport {
+    /// Number of documents that were imported, whether or not they were stored before.
+    pub imported: usize,
+    /// Documents that were rejected.
+    pub rejected: Vec<RejectedFile>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct OwnerRecord {
+    id: String,
+    owner: String,
+    #[serde(with = "time::serde::rfc3339")]
+    created: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    updated: OffsetDateTime,
+}
+
+impl EmbeddedRegistry {
+    /// Writes every document to `folder`, which must be new or empty; returns the number of documents.
+    ///
+    /// # Errors
+    /// The store cannot be read, or the folder cannot be written; what was written stays.
+    pub async fn export(&self, folder: &Path) -> std::result::Result<usize, String> {
+        let unusable = |why: &dyn std::fmt::Display| format!("{} cannot be written ({why})", folder.display());
+        fs::create_dir_all(folder).map_err(|why| unusable(&why))?;
+        if fs::read_dir(folder).map_err(|why| unusable(&why))?.next().is_some() {
+            return Err(unusable(&"the folder is not empty"));
+        }
+        let mut documents: HashMap<Arc<str>, StoredDocument> = HashMap::new();
+        let mut mark = None;
+        loop {
+            let page = self.store.changes_since(mark.as_ref(), PAGE_SIZE).await.map_err(|why| why.to_string())?;
+            if page.is_restart {
+                documents.clear();
+            }
+            for change in page.changes {
+                match change {
+                    DocumentChange::Put(kept) => drop(documents.insert(Arc::clone(&kept.id), kept)),
+                    DocumentChange::Removed(id) => drop(documents.remove(&id)),
+                }
+            }
+            mark = Some(page.cursor);
+            if !page.has_more {
+                break;
+            }
+        }
+        let mut documents: Vec<StoredDocument> = documents.into_values().collect();
+        documents.sort_by(|one, other| one.id.cmp(&other.id));
+        write_files(folder, &documents).map_err(|why| unusable(&why))?;
+        Ok(documents.len())
+    }
+
+    /// Imports a folder document by document. Each document is validated as if it were published, and gets its former
+    /// owner, or `owner` where the folder names none. A stored document with the same id is replaced.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or the store cannot be written; what was imported stays.
+    pub async fn import(&self, folder: &Path, owner: Option<&str>) -> std::result::Result<ImportReport, String> {
+        let unreadable = |why: &dyn std::fmt::Display| format!("{} cannot be read ({why})", folder.display());
+        let owners = read_owners(&folder.join(OWNERS_FILE)).map_err(|why| unreadable(&why))?;
+        let mut restored = ImportReport::default();
+        for file in list_documents(folder).map_err(|why| unreadable(&why))? {
+            match self.import_file(&file, &owners, owner).await {
+                Ok(()) => restored.imported += 1,
+                Err(why) if why.code() == Code::Overloaded => return Err(why.to_string()),
+                Err(why) => restored.rejected.push(RejectedFile { file, reason: fault_reason(&why) }),
+            }
+        }
+        Ok(restored)
+    }
+
+    /// Returns the whole history of the document, newest first, for operators; checks no rights.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    pub async fn full_history(&self, id: &AgentId) -> Result<Vec<DocumentRevision>> {
+        let past = self.store.history(id.as_str(), crate::store::MAX_HISTORY_CHANGES).await?;
+        Ok(past
+            .into_iter()
+            .map(|past| DocumentRevision { at: past.at, by: past.writer, document: past.document })
+            .collect())
+    }
+
+    async fn import_file(&self, file: &Path, owners: &HashMap<String, OwnerRecord>, owner: Option<&str>) -> Result<()> {
+        let text = read_bounded(file).map_err(|why| Fault::new(Code::InvalidInput, why.to_string()))?;
+        let document = Self::parse_document(text.into())?;
+        let config = self.config.load_full();
+        let ValidDocument { id, text } =
+            document_validation::validate_document(document, &config, &self.policy.load()).await?;
+        let known = owners.get(id.as_str());
+        let owner = known.map(|line| line.owner.as_str()).or(owner).ok_or_else(|| {
+            Fault::new(Code::InvalidInput, format!("The owner is unknown (name it in {OWNERS_FILE} or with --owner)"))
+        })?;
+        let created = known.map_or_else(OffsetDateTime::now_utc, |line| line.created);
+        self.store_imported(&config, &id, text, (owner.into(), created)).await
+    }
+
+    async fn store_imported(
+        &self,
+        config: &PublishConfig,
+        id: &AgentId,
+        text: Arc<str>,
+        restored: (Arc<str>, OffsetDateTime),
+    ) -> Result<()> {
+        let most = (config.max_documents_per_publisher, config.max_documents);
+        let write = DocumentWrite {
+            id: id.to_shared_str(),
+            document: Some(text),
+            writer: "import".into(),
+            any_owner: true,
+            precondition: WritePrecondition::Always,
+            limits: most,
+            restored: Some(restored),
+        };
+        self.store.write(write).await?.map(drop).map_err(|why| refused_write_fault(why, most))
+    }
+}
+
+fn fault_reason(why: &Fault) -> String {
+    let violations: Vec<_> =
+        why.violations().iter().map(|broken| format!("{}: {}", broken.pointer, broken.message)).collect();
+    if violations.is_empty() { why.message().to_owned() } else { violations.join("; ") }
+}
+
+fn write_files(folder: &Path, documents: &[StoredDocument]) -> io::Result<()> {
+    let mut owners = BufWriter::new(File::create_new(folder.join(OWNERS_FILE))?);
+    for kept in documents {
+        fs::write(folder.join(format!("{}.json", kept.id)), kept.document.as_bytes())?;
+        let line = OwnerRecord {
+            id: kept.id.to_string(),
+            owner: kept.owner.to_string(),
+            created: kept.created,
+            updated: kept.updated,
+        };
+        serde_json::to_writer(&mut owners, &line)?;
+        owners.write_all(b"\n")?;
+    }
+    owners.into_inner()?.sync_all()
+}
+
+fn read_owners(path: &Path) -> io::Result<HashMap<String, OwnerRecord>> {
+    let file = match File::open(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
+        file => file?,
+    };
+    let mut lines = BufReader::new(file);
+    let (mut owners, mut line) = (HashMap::new(), Vec::new());
+    while owners.len() < MAX_DOCUMENTS {
+        line.clear();
+        if lines.by_ref().take(MAX_DOCUMENT_SIZE).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let read: OwnerRecord = serde_json::from_slice(&line)?;
+        owners.insert(read.id.clone(), read);
+    }
+    Ok(owners)
+}
+
+fn list_documents(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)?.take(MAX_DOCUMENTS) {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_bounded(file: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    // One byte more than allowed, so that a larger file is detected.
+    File::open(file)?.take(MAX_DOCUMENT_SIZE + 1).read_to_end(&mut text)?;
+    match u64::try_from(text.len()) {
+        Ok(0..=MAX_DOCUMENT_SIZE) => Ok(text),
+        _ => Err(io::Error::other(format!("the file has more than {MAX_DOCUMENT_SIZE} bytes"))),
+    }
+}

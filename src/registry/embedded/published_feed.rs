@@ -1,0 +1,165 @@
+//! Feed of the published documents: each document is a part, the first poll reports all, later polls the changes since.
+//! It also lets a publisher wait until the agent can be called.
+
+use super::{
+    super::feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument},
+    sha256,
+};
+use crate::store::{ChangeCursor, DocumentChange, DocumentStore, StoredDocument};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{sync::watch, time::Instant};
+
+/// Number of changes that are read at a time.
+const PAGE_SIZE: usize = 500;
+/// How long a publisher waits for its agent to be in force. The change is durable in any case.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Prefix of the names of all parts.
+const PART_PREFIX: &str = "registry";
+
+/// Tracks which revision the feeds of one registry have brought into force.
+#[derive(Debug, Default)]
+pub(super) struct RevisionTracker {
+    feed_count: AtomicUsize,
+    applied_revision: watch::Sender<u64>,
+}
+
+impl RevisionTracker {
+    /// Waits until `revision` is in force, for a bounded time; returns at once where there is no feed.
+    pub(super) async fn wait_until_applied(&self, revision: u64) {
+        if self.feed_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut now = self.applied_revision.subscribe();
+        let reached = now.wait_for(|now| *now >= revision);
+        if tokio::time::timeout(APPLY_TIMEOUT, reached).await.is_err() {
+            tracing::warn!(revision, "published agent is durable but not yet in force");
+        }
+    }
+
+    fn advance(&self, to: u64) {
+        self.applied_revision.send_if_modified(|now| {
+            let further = to > *now;
+            *now = to.max(*now);
+            further
+        });
+    }
+}
+
+/// Feed of the published documents.
+#[derive(Debug)]
+pub struct PublishedFeed {
+    store: Arc<dyn DocumentStore>,
+    revision_tracker: Arc<RevisionTracker>,
+    changes: watch::Receiver<u64>,
+    poll: Duration,
+    last_poll: Instant,
+    mark: Option<ChangeCursor>,
+    /// Ids that were reported, in case the store is replaced by another one.
+    reported_ids: HashSet<Arc<str>>,
+}
+
+impl PublishedFeed {
+    pub(super) fn new(store: Arc<dyn DocumentStore>, force: Arc<RevisionTracker>, poll: Duration) -> Self {
+        force.feed_count.fetch_add(1, Ordering::AcqRel);
+        let changes = store.watch_changes();
+        let looked = Instant::now();
+        Self {
+            store,
+            revision_tracker: force,
+            changes,
+            poll,
+            last_poll: looked,
+            mark: None,
+            reported_ids: HashSet::new(),
+        }
+    }
+
+    /// Reads the changes. A page that fails discards all pages, so that the next poll reads them again.
+    async fn read_changes(&mut self) -> Result<Vec<FeedPart>, String> {
+        let (mut changes, mut mark, mut whole) = (Vec::new(), self.mark.clone(), false);
+        loop {
+            let page = self.store.changes_since(mark.as_ref(), PAGE_SIZE).await.map_err(|why| why.to_string())?;
+            if page.is_restart {
+                whole = true;
+                changes.clear();
+            }
+            changes.extend(page.changes);
+            mark = Some(page.cursor);
+            if !page.has_more {
+                break;
+            }
+        }
+        self.mark = mark;
+        let before = if whole { std::mem::take(&mut self.reported_ids) } else { HashSet::new() };
+        let mut parts: Vec<FeedPart> = changes.into_iter().map(|change| self.part_of_change(change)).collect();
+        // Ids that were reported and are not in the store are removed.
+        parts.extend(before.difference(&self.reported_ids).map(|id| new_part(id, PartUpdate::Removed)));
+        Ok(parts)
+    }
+
+    fn part_of_change(&mut self, change: DocumentChange) -> FeedPart {
+        match change {
+            DocumentChange::Put(kept) => {
+                let told = new_part(&kept.id, PartUpdate::Replaced(vec![raw_document(&kept)]));
+                self.reported_ids.insert(kept.id);
+                told
+            }
+            DocumentChange::Removed(id) => {
+                self.reported_ids.remove(&id);
+                new_part(&id, PartUpdate::Removed)
+            }
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Feed for PublishedFeed {
+    async fn poll(&mut self) -> PollResult {
+        self.changes.mark_unchanged();
+        let looked = self.read_changes().await;
+        self.last_poll = Instant::now();
+        match looked {
+            Ok(parts) => PollResult { parts, ..PollResult::default() },
+            Err(why) => PollResult::failed(format!("the registry's store cannot be read: {why}")),
+        }
+    }
+
+    async fn wait_for_update(&mut self) {
+        let due = tokio::time::sleep_until(self.last_poll + self.poll);
+        tokio::select! {
+            changed = self.changes.changed() => if changed.is_err() {
+                // The store is closing: there will be no further change.
+                std::future::pending().await
+            },
+            () = due => {}
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        if let Some(mark) = &self.mark {
+            self.revision_tracker.advance(mark.revision());
+        }
+    }
+}
+
+impl Drop for PublishedFeed {
+    fn drop(&mut self) {
+        self.revision_tracker.feed_count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn new_part(id: &str, news: PartUpdate) -> FeedPart {
+    FeedPart { name: format!("{PART_PREFIX}/{id}").into(), update: news }
+}
+
+fn raw_document(kept: &StoredDocument) -> RawDocument {
+    let text = bytes::Bytes::copy_from_slice(kept.document.as_bytes());
+    RawDocument { digest: sha256(&text), body: DocumentBody::Text(text) }
+}

@@ -1,0 +1,120 @@
+//! Feed of published documents: what it reports, and how long a publisher waits for it.
+
+use super::{
+    super::super::feed::{DocumentBody, Feed, FeedPart, PartUpdate},
+    *,
+};
+use std::time::{Duration, Instant};
+
+fn describe_parts(parts: &[FeedPart]) -> Vec<String> {
+    let told = |part: &FeedPart| {
+        let sign = match &part.update {
+            PartUpdate::Replaced(documents) if documents.len() == 1 => '+',
+            PartUpdate::Removed => '-',
+            PartUpdate::Unreadable(_) => '!',
+            other => panic!("{other:?}"),
+        };
+        format!("{sign}{}", part.name)
+    };
+    parts.iter().map(told).collect()
+}
+
+#[tokio::test]
+async fn r16_the_first_poll_reports_everything_and_later_polls_changes() {
+    let desk = open_registry().await;
+    let stored = desk.created(ONE, document("a")).await;
+    desk.created(ONE, document("b")).await;
+    let mut feed = desk.registry.feed();
+    let first = feed.poll().await;
+    assert_eq!(describe_parts(&first.parts), ["+registry/a", "+registry/b"]);
+    let PartUpdate::Replaced(documents) = &first.parts[0].update else { panic!() };
+    assert_eq!(documents[0].digest, sha256(stored.document.as_bytes()));
+    assert!(matches!(&documents[0].body, DocumentBody::Text(text) if *text == stored.document.as_bytes()));
+    assert!(feed.poll().await.parts.is_empty());
+    feed.acknowledge();
+    let a = id("a");
+    let (removed, ()) = tokio::join!(desk.registry.remove(ONE, &a, &WritePrecondition::Always), async {
+        feed.wait_for_update().await;
+        assert_eq!(describe_parts(&feed.poll().await.parts), ["-registry/a"]);
+        feed.acknowledge();
+    });
+    removed.unwrap();
+}
+
+#[tokio::test]
+async fn r17_publishing_returns_once_the_agent_is_in_force() {
+    let desk = Arc::new(open_registry().await);
+    let mut feed = desk.registry.feed();
+    feed.poll().await;
+    let began = Instant::now();
+    let publishing = tokio::spawn({
+        let desk = Arc::clone(&desk);
+        async move { desk.created(ONE, document("a")).await }
+    });
+    feed.wait_for_update().await;
+    assert_eq!(describe_parts(&feed.poll().await.parts), ["+registry/a"]);
+    assert!(!publishing.is_finished(), "the agent is not in force yet");
+    feed.acknowledge();
+    publishing.await.unwrap();
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    // A feed that is never acknowledged delays a publisher for a second, and no longer.
+    let began = Instant::now();
+    desk.created(ONE, document("b")).await;
+    assert!(began.elapsed() >= Duration::from_secs(1) && began.elapsed() < Duration::from_secs(5));
+    drop(feed);
+    let began = Instant::now();
+    desk.created(ONE, document("c")).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "without a feed there is nothing to wait for");
+}
+
+#[tokio::test]
+async fn r16_changes_without_a_notification_are_polled() {
+    let desk =
+        open_registry_with(|config| config.poll_interval = crate::values::ConfigDuration::from_millis(500), &[]).await;
+    let beside = EmbeddedRegistry::open(&desk.config, Arc::default()).await.unwrap();
+    let mut feed = desk.registry.feed();
+    feed.poll().await;
+    beside.publish(ONE, document("a")).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), feed.wait_for_update()).await.unwrap();
+    assert_eq!(describe_parts(&feed.poll().await.parts), ["+registry/a"]);
+}
+
+#[tokio::test]
+async fn r16_a_replaced_store_replaces_all_documents() {
+    let desk = open_registry().await;
+    for name in ["a", "b"] {
+        desk.created(ONE, document(name)).await;
+    }
+    let mut feed = desk.registry.feed();
+    feed.poll().await;
+    let file = open_database(&desk);
+    file.execute_batch("delete from gatepost_documents where id = 'b'; update gatepost_state set epoch = 'x'").unwrap();
+    assert_eq!(describe_parts(&feed.poll().await.parts), ["+registry/a", "-registry/b"]);
+    assert!(feed.poll().await.parts.is_empty());
+}
+
+#[tokio::test]
+async fn r16_an_unreadable_store_keeps_its_documents_and_is_reported() {
+    let desk = open_registry().await;
+    desk.created(ONE, document("a")).await;
+    let mut feed = desk.registry.feed();
+    feed.poll().await;
+    let file = open_database(&desk);
+    file.execute_batch("alter table gatepost_removed rename to hidden").unwrap();
+    for _ in 0..2 {
+        let look = feed.poll().await;
+        assert!(look.parts.is_empty() && look.error.is_some(), "{look:?}");
+    }
+    assert_eq!(
+        desk.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
+        Code::Overloaded
+    );
+    file.execute_batch("alter table hidden rename to gatepost_removed").unwrap();
+    let look = feed.poll().await;
+    assert!(look.parts.is_empty() && look.error.is_none(), "only the error is over: {look:?}");
+    desk.registry.store.get_document("a").await.unwrap().unwrap();
+}
+
+fn open_database(desk: &TestRegistry) -> rusqlite::Connection {
+    rusqlite::Connection::open(&desk.config.sqlite_file).unwrap()
+}

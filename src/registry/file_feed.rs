@@ -1,0 +1,261 @@
+//! File feed: one file, or the *.json, *.yaml and *.yml files of one folder; `stat` tells which ones changed.
+//! Only a changed file is read again. A file that is being written is left for the next poll; a file that cannot be
+//! read is reported and keeps its previous content; a deleted file removes its agents.
+
+use super::{
+    document_parser,
+    feed::{Feed, FeedPart, PartUpdate, PollResult},
+};
+use bytes::Bytes;
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, Metadata},
+    io::{self, ErrorKind, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// A file that was modified more recently than this may be half written.
+const SETTLE_TIME: Duration = Duration::from_millis(150);
+/// Maximum number of polls that put off a file which keeps changing.
+const MAX_DEFERRALS: u8 = 20;
+/// Two writes that are closer than this may have the same modification time on a file system with a coarse clock.
+const CLOCK_GRANULARITY: Duration = Duration::from_secs(2);
+/// Polls in which a file must be missing before it counts as deleted: some editors replace a file in two steps.
+const MISSING_POLLS: u8 = 2;
+
+/// Feed of one configured path.
+#[derive(Debug)]
+pub struct FileFeed(FileFeedState);
+
+#[derive(Debug, Default)]
+struct FileFeedState {
+    root: PathBuf,
+    files: BTreeMap<PathBuf, TrackedFile>,
+    error: Option<String>,
+    polled: bool,
+}
+
+#[derive(Debug, Default)]
+struct TrackedFile {
+    stat: Option<FileStat>,
+    /// Digest of the content that was last read.
+    content_digest: Option<[u8; 32]>,
+    error: Option<String>,
+    missing_polls: u8,
+    deferrals: u8,
+}
+
+/// What identifies a state of a file. Symbolic links are followed, so that swapping a link changes the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileStat {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileFeed {
+    /// Creates a feed of the file or folder at `root`.
+    pub fn new(root: PathBuf) -> Self {
+        Self(FileFeedState { root, ..FileFeedState::default() })
+    }
+}
+
+#[async_trait::async_trait]
+impl Feed for FileFeed {
+    async fn poll(&mut self) -> PollResult {
+        let mut looking = std::mem::take(&mut self.0);
+        let root = looking.root.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let change = looking.poll();
+            (looking, change)
+        });
+        match looked.await {
+            Ok((looking, change)) => {
+                self.0 = looking;
+                change
+            }
+            // The runtime is shutting down, or reading panicked: report no change.
+            Err(_) => {
+                self.0.root = root;
+                PollResult::default()
+            }
+        }
+    }
+}
+
+impl FileFeedState {
+    fn poll(&mut self) -> PollResult {
+        let mut change = PollResult::default();
+        let first = !std::mem::replace(&mut self.polled, true);
+        let listing = list_files(&self.root, self.files.contains_key(&self.root))
+            .map_err(|why| format!("{} cannot be read ({why})", self.root.display()));
+        let trouble = listing.as_ref().err().cloned();
+        if trouble != self.error {
+            let name = part_name(&self.root);
+            let news = match &trouble {
+                Some(why) => PartUpdate::Unreadable(why.clone()),
+                None if self.files.contains_key(&self.root) => PartUpdate::ReadableAgain,
+                None => PartUpdate::Removed,
+            };
+            change.parts.push(FeedPart { name, update: news });
+            self.error = trouble;
+        }
+        let Ok(paths) = listing else { return change };
+        for path in &paths {
+            self.files.entry(path.clone()).or_default().poll(path, first, &mut change);
+        }
+        self.files.retain(|path, seen| {
+            if paths.binary_search(path).is_ok() {
+                return true;
+            }
+            seen.missing_polls += 1;
+            change.poll_soon = true;
+            if seen.missing_polls >= MISSING_POLLS {
+                change.parts.push(FeedPart { name: part_name(path), update: PartUpdate::Removed });
+            }
+            seen.missing_polls < MISSING_POLLS
+        });
+        change
+    }
+}
+
+impl TrackedFile {
+    fn poll(&mut self, path: &Path, first: bool, change: &mut PollResult) {
+        self.missing_polls = 0;
+        let read = fs::metadata(path).map_err(|why| read_error(&why)).and_then(|metadata| {
+            let stat = FileStat::from_metadata(&metadata);
+            let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            let fresh = |bound| age.is_some_and(|age| age < bound);
+            if self.stat == Some(stat) {
+                return Ok(None);
+            }
+            if !first && self.deferrals < MAX_DEFERRALS && fresh(SETTLE_TIME) {
+                self.deferrals += 1;
+                change.poll_soon = true;
+                return Ok(None);
+            }
+            let bytes = read_regular_file(path, &metadata)?;
+            let after = fs::metadata(path).map_err(|why| read_error(&why))?;
+            // Not remembered while another write could have the same stat, or came in between.
+            let settled = FileStat::from_metadata(&after) == stat && !fresh(CLOCK_GRANULARITY);
+            self.stat = settled.then_some(stat);
+            if !first && self.deferrals < MAX_DEFERRALS && FileStat::from_metadata(&after) != stat {
+                self.deferrals += 1;
+                change.poll_soon = true;
+                return Ok(None);
+            }
+            self.deferrals = 0;
+            Ok(Some(bytes))
+        });
+        let news = match read {
+            Ok(None) => return,
+            Ok(Some(bytes)) => self.parse_if_changed(path, bytes),
+            Err(why) => {
+                self.stat = None;
+                self.content_digest = None;
+                self.set_error(why)
+            }
+        };
+        change.parts.extend(news.map(|news| FeedPart { name: part_name(path), update: news }));
+    }
+
+    fn parse_if_changed(&mut self, path: &Path, bytes: Bytes) -> Option<PartUpdate> {
+        let content = document_parser::sha256(&bytes);
+        if self.content_digest == Some(content) {
+            return None;
+        }
+        self.content_digest = Some(content);
+        match document_parser::parse_documents(path, bytes) {
+            Ok(documents) => {
+                self.error = None;
+                Some(PartUpdate::Replaced(documents))
+            }
+            Err(why) => self.set_error(why),
+        }
+    }
+
+    /// Records an error; returns it only if it is new.
+    fn set_error(&mut self, why: String) -> Option<PartUpdate> {
+        let new = self.error.as_ref() != Some(&why);
+        self.error = Some(why.clone());
+        new.then_some(PartUpdate::Unreadable(why))
+    }
+}
+
+impl FileStat {
+    fn from_metadata(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+fn part_name(path: &Path) -> Arc<str> {
+    path.display().to_string().into()
+}
+
+fn read_error(why: &io::Error) -> String {
+    format!("the file cannot be read ({why})")
+}
+
+/// Lists the files at `root`, in order. A file that was there before (`was`) and is missing from an existing folder was
+/// deleted, which is not an error.
+fn list_files(root: &Path, was: bool) -> io::Result<Vec<PathBuf>> {
+    let metadata = match fs::metadata(root) {
+        Ok(metadata) => metadata,
+        Err(why) if was && why.kind() == ErrorKind::NotFound && parent_exists(root) => {
+            return Ok(Vec::new());
+        }
+        Err(why) => return Err(why),
+    };
+    if !metadata.is_dir() {
+        return Ok(vec![root.to_owned()]);
+    }
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(root)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && has_feed_extension(&path) && !path.is_dir() {
+            paths.push(path);
+        }
+    }
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+fn has_feed_extension(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| ["json", "yaml", "yml"].iter().any(|known| extension == *known))
+}
+
+fn parent_exists(path: &Path) -> bool {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    parent.is_dir()
+}
+
+/// Reads a regular file within bounds. Reading any other file could block or never end.
+fn read_regular_file(path: &Path, metadata: &Metadata) -> Result<Bytes, String> {
+    let too_large = || format!("the file has more than {} bytes", document_parser::MAX_FILE_SIZE);
+    if !metadata.is_file() {
+        return Err("not a regular file".to_owned());
+    }
+    let size = usize::try_from(metadata.len())
+        .ok()
+        .filter(|size| *size <= document_parser::MAX_FILE_SIZE)
+        .ok_or_else(too_large)?;
+    let mut bytes = Vec::with_capacity(size + 1);
+    let file = File::open(path).map_err(|why| read_error(&why))?;
+    file.take(document_parser::MAX_FILE_SIZE as u64 + 1).read_to_end(&mut bytes).map_err(|why| read_error(&why))?;
+    if bytes.len() > document_parser::MAX_FILE_SIZE {
+        return Err(too_large());
+    }
+    Ok(bytes.into())
+}

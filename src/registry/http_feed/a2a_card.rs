@@ -1,0 +1,72 @@
+//! Converts an A2A agent card, 0.3 or 1.0, into an AIDIP document: skills become operations, beside the operation
+//! `message`, which is the default of a call that names no operation. Member `agent_card` keeps the original card.
+
+use super::{
+    json_members::{get_member, object_array, quote_name, string_array, text_member},
+    security_schemes,
+    slug::{MESSAGE_OPERATION, operation_name, slug},
+};
+use crate::{net::Url, resolver::endpoint_hints};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Converts the card that was read from `base`, where it is listed as `known_as`.
+///
+/// # Errors
+/// Why the card's agent cannot be called through the gateway.
+pub(super) fn convert_card(card: Map<String, Value>, known_as: Option<&str>, base: &Url) -> Result<Value, String> {
+    let name = text_member(&card, "name").ok_or("name: is required")?.to_owned();
+    let (operations, tags) = skill_operations(&card)?;
+    let capabilities: Vec<Value> = operations.iter().filter_map(|each| each.get("name").cloned()).collect();
+    let mut document = Map::new();
+    let mut put = |name: &str, value: Value| drop(document.insert(name.to_owned(), value));
+    put("id", slug(known_as.unwrap_or(&name)).into());
+    put("name", name.into());
+    put("endpoint", endpoint_hints::card_interface_url(&card, base)?.into());
+    for field in ["description", "version"] {
+        if let Some(value) = get_member(&card, field) {
+            put(field, value.clone());
+        }
+    }
+    let provider = get_member(&card, "provider").and_then(Value::as_object);
+    if let Some(publisher) = provider.and_then(|provider| text_member(provider, "organization")) {
+        put("publisher", publisher.into());
+    }
+    if let Some(authentication) = security_schemes::authentication_of_card(&card)? {
+        put("authentication", authentication);
+    }
+    let message = json!({"name": MESSAGE_OPERATION, "description": "Takes a message of A2A, whatever the skill."});
+    put("operations", operations.into_iter().chain([message]).collect());
+    put("default_operation", MESSAGE_OPERATION.into());
+    put("capabilities", capabilities.into());
+    put("tags", tags.into());
+    put("agent_card", Value::Object(card));
+    Ok(Value::Object(document))
+}
+
+/// Returns one operation for each skill, and the tags of all skills.
+fn skill_operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String>), String> {
+    let (mut operations, mut taken, mut tags) = (Vec::new(), BTreeMap::new(), Vec::<String>::new());
+    for (at, skill) in object_array(card, "skills")? {
+        let id = text_member(skill, "id").or_else(|| text_member(skill, "name"));
+        let id = id.ok_or_else(|| format!("skills[{at}].id: is required"))?;
+        let mut name = operation_name(id);
+        if name == MESSAGE_OPERATION {
+            name.push_str("-skill");
+        }
+        if let Some(earlier) = taken.insert(name.clone(), id) {
+            let both = format!("{} and {}", quote_name(earlier), quote_name(id));
+            return Err(format!(
+                "skills: {both} both become the operation {name} (ids must differ in more than punctuation)"
+            ));
+        }
+        let about = text_member(skill, "description").or_else(|| text_member(skill, "name")).unwrap_or_default();
+        operations.push(json!({"name": name, "description": about}));
+        for tag in string_array(skill, "tags") {
+            if !tags.iter().any(|known| known == tag) {
+                tags.push(tag.to_owned());
+            }
+        }
+    }
+    Ok((operations, tags))
+}

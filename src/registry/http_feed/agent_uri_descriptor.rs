@@ -1,0 +1,136 @@
+//! Converts an agent:// descriptor (JSON-LD or plain JSON, R65–R73) into an AIDIP document: capabilities with schemas
+//! become operations. All other members are kept.
+
+use super::{
+    json_members::{get_member, object_array, quote_name, string_array, text_member},
+    security_schemes,
+    slug::{operation_name, slug},
+};
+use crate::{net::Url, resolver::endpoint_hints};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Keywords of JSON Schema; a schema has at least one of them.
+const SCHEMA_KEYWORDS: &[&str] = &[
+    "type",
+    "properties",
+    "required",
+    "items",
+    "enum",
+    "const",
+    "$ref",
+    "$schema",
+    "$defs",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "additionalProperties",
+];
+
+/// Converts the descriptor that was read from `base`, where it is listed as `known_as`.
+///
+/// # Errors
+/// Why the agent cannot be called through the gateway.
+pub(super) fn convert_descriptor(
+    mut descriptor: Map<String, Value>,
+    known_as: Option<&str>,
+    base: &Url,
+) -> Result<Value, String> {
+    let name = text_member(&descriptor, "name").or(known_as).ok_or("name: is required")?.to_owned();
+    let endpoint = resolve_endpoint(&descriptor, base)?;
+    let (operations, words) = convert_capabilities(&descriptor)?;
+    let authentication = convert_authentication(&descriptor)?;
+    let provider = get_member(&descriptor, "provider").and_then(Value::as_object);
+    let publisher = provider.and_then(|provider| text_member(provider, "organization")).map(str::to_owned);
+    let mut put = |name: &str, value: Value| drop(descriptor.insert(name.to_owned(), value));
+    put("endpoint", endpoint.into());
+    if let Some(authentication) = authentication {
+        put("authentication", authentication);
+    }
+    if let Some(operations) = operations {
+        put("operations", operations.into());
+    }
+    put("capabilities", words.into());
+    if let Some(publisher) = publisher {
+        descriptor.entry("publisher").or_insert_with(|| publisher.into());
+    }
+    let id = slug(known_as.unwrap_or(&name));
+    descriptor.entry("id").or_insert_with(|| id.into());
+    descriptor.entry("name").or_insert_with(|| name.into());
+    Ok(Value::Object(descriptor))
+}
+
+/// Returns the endpoint that the descriptor hints at (R53), the plainest hint first. `agent://` is HTTPS (R54).
+fn resolve_endpoint(descriptor: &Map<String, Value>, base: &Url) -> Result<String, String> {
+    let hint = endpoint_hints::endpoint_hint(descriptor);
+    let hint = hint.ok_or("endpoint: is required (endpoint, transport.endpoint or url)")?;
+    match hint.split_once("://") {
+        Some(("agent", rest)) => Ok(format!("https://{rest}")),
+        // A URL that is not HTTP is rejected later, with the rest of the document.
+        Some(_) => Ok(hint.to_owned()),
+        None => base.join(hint).map(String::from).map_err(|_| format!("endpoint: {} is not a URL", quote_name(hint))),
+    }
+}
+
+/// Returns the operations, where capabilities are objects, and the capabilities as words.
+fn convert_capabilities(descriptor: &Map<String, Value>) -> Result<(Option<Vec<Value>>, Vec<String>), String> {
+    let listed = match get_member(descriptor, "capabilities") {
+        Some(Value::Array(listed)) if listed.iter().any(Value::is_object) => object_array(descriptor, "capabilities")?,
+        Some(Value::Array(_)) => return Ok((None, capability_words(descriptor))),
+        // Flags by name are not capabilities to filter by.
+        _ => return Ok((None, Vec::new())),
+    };
+    let (mut operations, mut taken) = (Vec::new(), BTreeMap::new());
+    for (at, capability) in listed {
+        let id = ["id", "@id", "name"].into_iter().find_map(|field| text_member(capability, field));
+        let id =
+            text_member(capability, "name").or(id).ok_or_else(|| format!("capabilities[{at}].name: is required"))?;
+        let name = operation_name(id);
+        if let Some(earlier) = taken.insert(name.clone(), id) {
+            let both = format!("{} and {}", quote_name(earlier), quote_name(id));
+            return Err(format!("capabilities: {both} both become the operation {name} (names must differ more)"));
+        }
+        let mut operation = capability.clone();
+        for (field, from) in [("inputs", ["inputSchema", "input"]), ("outputs", ["outputSchema", "output"])] {
+            let schema = from.iter().find_map(|from| get_member(capability, from).filter(|value| is_schema(value)));
+            if let Some(schema) = schema {
+                operation.entry(field).or_insert_with(|| schema.clone());
+            }
+        }
+        operation.insert("name".to_owned(), name.into());
+        operations.push(Value::Object(operation));
+    }
+    let capabilities = operations.iter().filter_map(|each| each.get("name")?.as_str()).map(str::to_owned).collect();
+    Ok((Some(operations), capabilities))
+}
+
+fn capability_words(descriptor: &Map<String, Value>) -> Vec<String> {
+    string_array(descriptor, "capabilities").into_iter().map(str::to_owned).collect()
+}
+
+/// Returns whether this is a JSON Schema. A shorthand such as `{"city": "string"}` is not: it is kept and not enforced.
+fn is_schema(value: &Value) -> bool {
+    match value {
+        Value::Bool(_) => true,
+        Value::Object(members) => members.is_empty() || SCHEMA_KEYWORDS.iter().any(|word| members.contains_key(*word)),
+        _ => false,
+    }
+}
+
+/// Converts `{"schemes": […]}` as descriptors have it, or A2A's schemes; AIDIP's own form is kept.
+fn convert_authentication(descriptor: &Map<String, Value>) -> Result<Option<Value>, String> {
+    let own = match descriptor.get("authentication") {
+        Some(Value::Object(members)) => members,
+        None | Some(Value::Null) => return security_schemes::authentication_of_card(descriptor),
+        // Rejected later, with the rest of the document.
+        Some(_) => return Ok(None),
+    };
+    match own.get("schemes") {
+        _ if own.contains_key("type") => Ok(None),
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
+            let found = security_schemes::authentication_of_card(descriptor)?;
+            Ok(Some(found.unwrap_or_else(|| serde_json::json!({"type": "none"}))))
+        }
+        _ => Err("authentication.schemes: must be an array of strings".to_owned()),
+    }
+}

@@ -1,0 +1,150 @@
+//! Crawls a registry: its list page by page, then the documents that the list links to. What was read is cached, so
+//! that a poll costs as much as changed.
+//! A page that cannot be read fails the poll; a document that cannot be read affects only itself, and its previous
+//! content stays.
+
+use super::{
+    entry_classifier::{ClassifiedEntry, ConvertedDocument, EntryClassifier, rejected_document},
+    linked_documents::{DocumentLink, LinkedDocuments},
+    pagination::{DigestKey, ListReader},
+};
+use crate::{
+    net::Url,
+    registry::{Feed, FeedPart, PartUpdate, PollResult, conditional_get::ConditionalClient, document_parser::sha256},
+};
+use std::time::Duration;
+
+/// Maximum duration of reading one list with all its pages.
+const LIST_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Number of polls that may fail because documents are still being fetched, before the first accepted result.
+const MAX_INCOMPLETE_POLLS: u8 = 3;
+
+/// Feed of a list over HTTP.
+pub(super) struct RegistryCrawler {
+    client: ConditionalClient,
+    classifier: EntryClassifier,
+    pages: ListReader,
+    documents: LinkedDocuments,
+    reported_digest: Option<DigestKey>,
+    accepted_digest: Option<DigestKey>,
+    /// Whether the list ever had a usable agent.
+    had_agents: bool,
+    /// Polls before the first accepted result that had no time for all documents.
+    incomplete_polls: u8,
+    error: Option<String>,
+}
+
+impl RegistryCrawler {
+    pub(super) fn new(web: ConditionalClient, judge: EntryClassifier, starts: Vec<Url>) -> Self {
+        Self {
+            client: web,
+            classifier: judge,
+            pages: ListReader::new(starts),
+            documents: LinkedDocuments::default(),
+            reported_digest: None,
+            accepted_digest: None,
+            had_agents: false,
+            incomplete_polls: 0,
+            error: None,
+        }
+    }
+
+    async fn crawl(&mut self) -> Result<PollResult, String> {
+        let list = tokio::time::timeout(LIST_TIMEOUT, self.pages.read_all(&self.client, &self.classifier)).await;
+        let listed =
+            list.map_err(|_| format!("{}: reading the list takes longer than {LIST_TIMEOUT:?}", self.client.url()))??;
+        let named = listed.iter().filter_map(|entry| match self.pages.entry(entry) {
+            Some(ClassifiedEntry::Link { url, known_as }) => {
+                Some(DocumentLink { entry: *entry, url, known_as: known_as.as_deref() })
+            }
+            _ => None,
+        });
+        let (due, left) = self.documents.plan_fetches(named);
+        let left = self.documents.fetch(due, &self.client, &self.classifier).await? || left;
+        if left && self.accepted_digest.is_none() && self.incomplete_polls < MAX_INCOMPLETE_POLLS {
+            // What was in force before this feed was created may be more than what is fetched so far.
+            self.incomplete_polls += 1;
+            return Err(format!("{}: documents are still being fetched", self.client.url()));
+        }
+        self.build_result(&listed, left)
+    }
+
+    /// Returns the documents, if they differ from the last acknowledged result.
+    fn build_result(&mut self, listed: &[DigestKey], left: bool) -> Result<PollResult, String> {
+        let (mut documents, mut usable, mut digest, mut first) = (Vec::new(), 0, Vec::new(), None);
+        for entry in listed {
+            let found = match self.pages.entry(entry) {
+                Some(ClassifiedEntry::Document(ready)) => Ok(ready.to_raw_document()),
+                Some(ClassifiedEntry::Invalid(why)) => Err(why.clone()),
+                Some(ClassifiedEntry::Link { url, known_as }) => match self.documents.get(url, known_as.as_deref()) {
+                    Some(found) => found
+                        .as_ref()
+                        .map(ConvertedDocument::to_raw_document)
+                        .map_err(|why| prefix_reason(known_as, url, why)),
+                    None => continue,
+                },
+                None => continue,
+            };
+            usable += usize::from(found.is_ok());
+            let document = found.unwrap_or_else(|why| {
+                let document = rejected_document(&why);
+                first.get_or_insert(why);
+                document
+            });
+            digest.extend_from_slice(&document.digest);
+            documents.push(document);
+        }
+        if let Some(why) = first.filter(|_| usable == 0 && self.had_agents) {
+            return Err(format!("none of the {} entries can be used ({why})", documents.len()));
+        }
+        self.had_agents |= usable > 0;
+        let mut change = PollResult { poll_soon: left, ..PollResult::default() };
+        let digest = sha256(&digest);
+        self.reported_digest = Some(digest);
+        if self.accepted_digest != Some(digest) {
+            change
+                .parts
+                .push(FeedPart { name: self.client.url().as_str().into(), update: PartUpdate::Replaced(documents) });
+        }
+        change.parts.extend(self.error_part());
+        Ok(change)
+    }
+
+    /// Returns the error of documents that cannot be fetched again, if it is new: their previous content stays.
+    fn error_part(&mut self) -> Option<FeedPart> {
+        let told = self.documents.error_summary();
+        if told == self.error {
+            return None;
+        }
+        self.error.clone_from(&told);
+        let name = format!("{} (documents)", self.client.url()).into();
+        Some(FeedPart { name, update: told.map_or(PartUpdate::Removed, PartUpdate::Unreadable) })
+    }
+}
+
+fn prefix_reason(known_as: &Option<String>, url: &Url, why: &str) -> String {
+    let name = known_as.as_deref().unwrap_or(url.as_str());
+    format!("{}: {why}", super::json_members::quote_name(name))
+}
+
+#[async_trait::async_trait]
+impl Feed for RegistryCrawler {
+    async fn poll(&mut self) -> PollResult {
+        self.crawl().await.unwrap_or_else(PollResult::failed)
+    }
+
+    fn acknowledge(&mut self) {
+        self.accepted_digest = self.reported_digest;
+    }
+
+    fn reset(&mut self) {
+        self.client.clear_cache();
+        self.accepted_digest = None;
+        self.error = None;
+    }
+
+    fn requested_delay(&self) -> Option<Duration> {
+        self.client.requested_delay()
+    }
+}

@@ -1,0 +1,289 @@
+//! Classifies the entries of a list: an agent's document, a link to one, or invalid with the reason.
+//! The document's own shape decides what it is, and not the registry that lists it: an AIDIP registry may have A2A
+//! cards, and an agent:// domain AIDIP documents.
+
+use super::{
+    a2a_card, agent_framework, agent_uri_descriptor,
+    document_shape::{is_agent_media_type, is_aidip_document, is_catalog_entry, unwrap_envelope},
+    json_members::{quote_name, text_member},
+    list_parser::{self, RawEntry},
+    slug::slug,
+};
+use crate::{
+    net::Url,
+    registry::{
+        DocumentBody, RawDocument, SourceKind,
+        config::SignaturePolicy,
+        document_parser::{self, sha256},
+    },
+    resolver::endpoint_hints,
+    values::json::type_name,
+};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+/// Maximum size of one document in bytes.
+const MAX_DOCUMENT_SIZE: usize = 1 << 20;
+/// Maximum length in bytes of an id that becomes part of a document's URL.
+const MAX_ID_LENGTH: usize = 256;
+/// Maximum length in bytes of the URL of a document.
+const MAX_URL_LENGTH: usize = 2_048;
+/// Members of a summary of AIDIP or Agent Framework; an entry with other members is the document itself.
+const SUMMARY_MEMBERS: &[&str] = &[
+    "id",
+    "name",
+    "description",
+    "summary",
+    "endpoint",
+    "capabilities",
+    "tags",
+    "version",
+    "status",
+    "score",
+    "etag",
+    "created_at",
+    "updated_at",
+];
+
+/// What a list entry is.
+#[derive(Clone, Debug)]
+pub(super) enum ClassifiedEntry {
+    /// An agent's document.
+    Document(ConvertedDocument),
+    /// The URL of the document, and the name by which the list knows it.
+    Link { url: Url, known_as: Option<String> },
+    /// Neither, and why.
+    Invalid(String),
+}
+
+/// A converted document, which only the catalogue has yet to validate.
+#[derive(Clone, Debug)]
+pub(super) struct ConvertedDocument {
+    text: Bytes,
+    digest: [u8; 32],
+}
+
+impl ConvertedDocument {
+    fn new(text: Bytes) -> Result<Self, String> {
+        match text.len() {
+            0..=MAX_DOCUMENT_SIZE => Ok(Self { digest: sha256(&text), text }),
+            many => Err(format!("the document has {many} bytes (at most {MAX_DOCUMENT_SIZE})")),
+        }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(super) fn to_raw_document(&self) -> RawDocument {
+        RawDocument { digest: self.digest, body: DocumentBody::Text(self.text.clone()) }
+    }
+}
+
+/// Returns an invalid entry in the form that the catalogue rejects with this reason.
+pub(super) fn rejected_document(why: &str) -> RawDocument {
+    RawDocument { digest: sha256(format!("refused: {why}").as_bytes()), body: DocumentBody::Invalid(why.to_owned()) }
+}
+
+/// Classifies the entries of one feed.
+#[derive(Debug)]
+pub(super) struct EntryClassifier {
+    pub(super) kind: SourceKind,
+    pub(super) signature_policy: SignaturePolicy,
+}
+
+impl EntryClassifier {
+    /// Classifies an entry of the list that was read from `base`.
+    pub(super) fn classify_entry(&self, raw: &RawEntry, base: &Url) -> ClassifiedEntry {
+        let judged = match &raw.error {
+            Some(why) => Err(why.clone()),
+            None => self.parse(&raw.text).and_then(|value| self.classify_value(value, raw, base)),
+        };
+        judged.unwrap_or_else(|why| ClassifiedEntry::Invalid(label_reason(raw, &why)))
+    }
+
+    /// Converts the document that was read from `base` and is listed as `known_as`, or returns why it is rejected.
+    ///
+    /// # Errors
+    /// The content is not an agent's document at all, such as half of one: it says nothing about the agent.
+    pub(super) fn convert_document(
+        &self,
+        text: &Bytes,
+        known_as: Option<&str>,
+        base: &Url,
+    ) -> Result<Result<ConvertedDocument, String>, String> {
+        let value = self.parse(text)?;
+        let says = ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
+        match says {
+            true => Ok(self.convert(value, text, known_as, base)),
+            false => Err("it is not an agent's document (it has neither id nor name)".to_owned()),
+        }
+    }
+
+    fn parse(&self, text: &Bytes) -> Result<Value, String> {
+        match text.len() {
+            0 => Err("no document between two commas".to_owned()),
+            1..=MAX_DOCUMENT_SIZE => document_parser::parse_value(DocumentBody::Text(text.clone())),
+            many => Err(format!("the document has {many} bytes (at most {MAX_DOCUMENT_SIZE})")),
+        }
+    }
+
+    fn classify_value(&self, value: Value, raw: &RawEntry, base: &Url) -> Result<ClassifiedEntry, String> {
+        let name = raw.name.as_deref();
+        let members = match value {
+            Value::String(url) => return document_link(&url, name, base),
+            Value::Object(members) => members,
+            other => return Err(format!("an entry must be an object, not {}", type_name(&other))),
+        };
+        if is_catalog_entry(&members) {
+            return self.classify_catalog_entry(members, base);
+        }
+        if let Some(id) = self.summary_id(&members) {
+            let mut url = base.clone();
+            url.set_query((self.kind == SourceKind::AgentFramework).then_some("view=full"));
+            let path = url.path_segments_mut().map(|mut path| {
+                path.pop_if_empty().push(id);
+            });
+            path.map_err(|()| "documents cannot be below the URL of the list".to_owned())?;
+            return Ok(ClassifiedEntry::Link { url, known_as: None });
+        }
+        self.convert(Value::Object(members), &raw.text, name, base).map(ClassifiedEntry::Document)
+    }
+
+    /// Returns the id of an entry that has no more members than a summary.
+    fn summary_id<'a>(&self, members: &'a Map<String, Value>) -> Option<&'a str> {
+        let short = members.keys().all(|name| SUMMARY_MEMBERS.contains(&name.as_str()));
+        let listed = match self.kind {
+            SourceKind::Aidip => short,
+            SourceKind::AgentFramework => {
+                short || !members.contains_key("endpoints") && !members.contains_key("endpoint")
+            }
+            _ => false,
+        };
+        text_member(members, "id").filter(|id| listed && id.len() <= MAX_ID_LENGTH && !matches!(*id, "." | ".."))
+    }
+
+    /// Classifies an entry of an AI Catalog or ARD registry: a card by URL or inline.
+    fn classify_catalog_entry(&self, mut entry: Map<String, Value>, base: &Url) -> Result<ClassifiedEntry, String> {
+        let media = text_member(&entry, "type").or_else(|| text_member(&entry, "mediaType")).unwrap_or_default();
+        if !is_agent_media_type(media) {
+            return Err(format!("is of type {}, which is not an agent", quote_name(media)));
+        }
+        let name =
+            ["identifier", "id", "name"].into_iter().find_map(|field| text_member(&entry, field)).map(str::to_owned);
+        let inline = ["data", "card", "content"].into_iter().find_map(|field| entry.remove(field));
+        match inline.filter(|value| !value.is_null()) {
+            Some(value) => self.convert(value, &Bytes::new(), name.as_deref(), base).map(ClassifiedEntry::Document),
+            None => match text_member(&entry, "url").or_else(|| text_member(&entry, "href")) {
+                Some(url) => document_link(url, name.as_deref(), base),
+                None => Err("has neither a url nor data".to_owned()),
+            },
+        }
+    }
+
+    /// Converts a document of any shape; `original` is its text, where the list has it as a text of its own.
+    fn convert(
+        &self,
+        value: Value,
+        original: &Bytes,
+        known_as: Option<&str>,
+        base: &Url,
+    ) -> Result<ConvertedDocument, String> {
+        let Value::Object(mut members) = value else {
+            return Err(format!("an agent's document must be an object, not {}", type_name(&value)));
+        };
+        let unwrapped = unwrap_envelope(&members)?;
+        let original = if unwrapped.is_some() { &Bytes::new() } else { original };
+        members = unwrapped.unwrap_or(members);
+        let members = self.verify_signatures(members)?;
+        let urn = known_as.filter(|name| name.starts_with("urn:"));
+        let mut document = if endpoint_hints::is_a2a_card(&members) {
+            a2a_card::convert_card(members, known_as, base)?
+        } else if members.get("endpoints").is_some_and(Value::is_array) && !members.contains_key("endpoint") {
+            agent_framework::convert_framework_document(members, base)?
+        } else if is_aidip_document(&members) {
+            reject_local_runtime(&members)?;
+            return convert_aidip(members, original, known_as, base);
+        } else {
+            agent_uri_descriptor::convert_descriptor(members, known_as, base)?
+        };
+        document.as_object().map_or(Ok(()), reject_local_runtime)?;
+        if let (Some(urn), Value::Object(members)) = (urn, &mut document) {
+            members.entry("identifier").or_insert_with(|| urn.into());
+        }
+        ConvertedDocument::new(document.to_string().into())
+    }
+
+    /// Returns the members that the signature covers, or all where no keys are configured.
+    fn verify_signatures(&self, members: Map<String, Value>) -> Result<Map<String, Value>, String> {
+        let Some(trusted) = &self.signature_policy.trusted_keys else {
+            return Ok(members);
+        };
+        if !members.contains_key("signatures") {
+            return match self.signature_policy.require_signed {
+                true => Err("signatures: the document is not signed (require_signed is set)".to_owned()),
+                false => Ok(members),
+            };
+        }
+        match trusted.verified_card(&Value::Object(members))? {
+            Value::Object(believed) => Ok(believed),
+            other => Err(format!("signatures: cover {} instead of an object", type_name(&other))),
+        }
+    }
+}
+
+/// Rejects an endpoint that is a local runtime. Runtimes register on this machine; a document from elsewhere must not
+/// expose one under another id, which other callers may be allowed to use.
+fn reject_local_runtime(document: &Map<String, Value>) -> Result<(), String> {
+    match text_member(document, "endpoint").is_some_and(|endpoint| endpoint.starts_with("agent+local:")) {
+        true => Err("endpoint: is a runtime of the gateway's own machine, which registers itself".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Keeps the text of an AIDIP document, unless its endpoint is relative (R11) or its id is its key in a map.
+fn convert_aidip(
+    mut members: Map<String, Value>,
+    original: &Bytes,
+    known_as: Option<&str>,
+    base: &Url,
+) -> Result<ConvertedDocument, String> {
+    let relative = text_member(&members, "endpoint").filter(|endpoint| endpoint.starts_with('/'));
+    let resolved = relative.and_then(|endpoint| base.join(endpoint).ok());
+    let id = known_as.filter(|_| !members.contains_key("id")).map(slug);
+    if resolved.is_none() && id.is_none() && !original.is_empty() && !members.contains_key("signatures") {
+        // Copied, so that one document does not keep the whole page in memory.
+        return ConvertedDocument::new(Bytes::copy_from_slice(original));
+    }
+    members.extend(resolved.map(|url| ("endpoint".to_owned(), String::from(url).into())));
+    members.extend(id.map(|id| ("id".to_owned(), id.into())));
+    ConvertedDocument::new(Value::Object(members).to_string().into())
+}
+
+fn document_link(url: &str, name: Option<&str>, base: &Url) -> Result<ClassifiedEntry, String> {
+    if url.len() > MAX_URL_LENGTH {
+        return Err(format!("the URL of its document has {} bytes (at most {MAX_URL_LENGTH})", url.len()));
+    }
+    // R46, R54: agent:// without a transport is HTTPS.
+    let plain = url.strip_prefix("agent://").or_else(|| url.strip_prefix("agent+https://"));
+    let url = plain.map_or_else(|| url.to_owned(), |rest| format!("https://{rest}"));
+    let joined = base.join(&url).ok().filter(|joined| matches!(joined.scheme(), "http" | "https"));
+    let url = joined.ok_or_else(|| format!("the link {} is not a URL over HTTP", quote_name(&url)))?;
+    Ok(ClassifiedEntry::Link { url, known_as: name.map(str::to_owned) })
+}
+
+/// Prefixes the reason with the name or id of the entry.
+fn label_reason(raw: &RawEntry, why: &str) -> String {
+    let within = || {
+        let members = list_parser::member_ranges(&raw.text).ok()?;
+        let texts = ["id", "identifier", "name"].into_iter().filter_map(|wanted| {
+            let (_, place) = members.iter().find(|(name, _)| name == wanted)?;
+            serde_json::from_slice::<String>(&raw.text.slice(place.clone())).ok()
+        });
+        texts.into_iter().next()
+    };
+    match raw.name.clone().or_else(within) {
+        Some(name) => format!("{}: {why}", quote_name(&name)),
+        None => why.to_owned(),
+    }
+}

@@ -1,0 +1,153 @@
+//! Pagination: reads all pages of a list, and caches their entries so that an unchanged page is not parsed again.
+//! A page that cannot be read fails the whole list, because any agent could be missing.
+
+use super::{
+    entry_classifier::{ClassifiedEntry, EntryClassifier},
+    list_parser,
+};
+use crate::{
+    net::Url,
+    registry::{
+        MAX_AGENTS,
+        conditional_get::{ConditionalClient, ConditionalResponse},
+        document_parser::sha256,
+    },
+};
+use std::collections::{HashMap, HashSet};
+
+/// Maximum number of pages of one list.
+const MAX_PAGES: usize = 1_000;
+/// Maximum size in bytes of all pages of one poll.
+const MAX_LIST_SIZE: usize = 256 << 20;
+
+/// Number of entries after which the task yields: classifying a long list takes as long as thousands of calls.
+const YIELD_INTERVAL: usize = 32;
+
+/// SHA-256 of an entry and of everything that its classification depends on.
+pub(super) type DigestKey = [u8; 32];
+
+/// A list of any number of pages.
+pub(super) struct ListReader {
+    /// Candidate URLs of the list, in order of preference.
+    starts: Vec<Url>,
+    /// Index of the candidate at which the list was found.
+    found_at: Option<usize>,
+    pages: HashMap<Url, CachedPage>,
+    entries: HashMap<DigestKey, ClassifiedEntry>,
+}
+
+/// A page as it was last read.
+struct CachedPage {
+    entries: Vec<DigestKey>,
+    next: Option<Url>,
+    size: usize,
+}
+
+impl ListReader {
+    pub(super) fn new(starts: Vec<Url>) -> Self {
+        Self { starts, found_at: None, pages: HashMap::new(), entries: HashMap::new() }
+    }
+
+    /// Returns the classified entry.
+    pub(super) fn entry(&self, key: &DigestKey) -> Option<&ClassifiedEntry> {
+        self.entries.get(key)
+    }
+
+    /// Reads all pages and returns their entries.
+    ///
+    /// # Errors
+    /// A page cannot be read, or the list exceeds the bounds.
+    pub(super) async fn read_all(
+        &mut self,
+        web: &ConditionalClient,
+        judge: &EntryClassifier,
+    ) -> Result<Vec<DigestKey>, String> {
+        let mut seen = HashSet::new();
+        let listed = self.follow_pages(web, judge, &mut seen).await;
+        // After a failure too: a list whose pages differ at every poll must not exhaust the memory.
+        self.pages.retain(|url, _| seen.contains(url));
+        let kept: HashSet<&DigestKey> = self.pages.values().flat_map(|page| &page.entries).collect();
+        self.entries.retain(|key, _| kept.contains(key));
+        listed
+    }
+
+    async fn follow_pages(
+        &mut self,
+        web: &ConditionalClient,
+        judge: &EntryClassifier,
+        seen: &mut HashSet<Url>,
+    ) -> Result<Vec<DigestKey>, String> {
+        let start = self.find_start(web, judge).await?;
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        let mut next = Some(start.clone());
+        while let Some(url) = next {
+            if seen.len() == MAX_PAGES {
+                return Err(format!("{start}: the list has more than {MAX_PAGES} pages"));
+            }
+            if !seen.insert(url.clone()) {
+                return Err(format!("{url}: the next page is one that was read already"));
+            }
+            if url != start {
+                self.read_page(&url, web, judge).await?;
+            }
+            let page = self.pages.get(&url).ok_or_else(|| format!("{url}: the page was not cached"))?;
+            bytes += page.size;
+            entries.extend_from_slice(&page.entries);
+            if entries.len() > MAX_AGENTS || bytes > MAX_LIST_SIZE {
+                return Err(format!("{start}: the list has more than {MAX_AGENTS} entries or {MAX_LIST_SIZE} bytes"));
+            }
+            next = page.next.clone();
+        }
+        Ok(entries)
+    }
+
+    /// Returns the first candidate that has a list. A candidate that was found once is not given up for a lesser one.
+    async fn find_start(&mut self, web: &ConditionalClient, judge: &EntryClassifier) -> Result<Url, String> {
+        let mut reasons = Vec::new();
+        for (at, url) in self.starts.clone().into_iter().enumerate() {
+            match self.read_page(&url, web, judge).await {
+                Ok(()) => {
+                    self.found_at = Some(at);
+                    return Ok(url);
+                }
+                Err(why) if self.found_at == Some(at) => return Err(why),
+                Err(why) => reasons.push(why),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
+    /// Reads one page, unless it is unchanged.
+    async fn read_page(&mut self, url: &Url, web: &ConditionalClient, judge: &EntryClassifier) -> Result<(), String> {
+        let page = match web.get(url).await? {
+            ConditionalResponse::NotModified if self.pages.contains_key(url) => return Ok(()),
+            ConditionalResponse::NotModified => web.get_unconditional(url).await?,
+            ConditionalResponse::Modified(page) => page,
+        };
+        self.pages.remove(url);
+        let found = list_parser::parse_page(&page.url, &page.body).map_err(|why| format!("{url}: {why}"))?;
+        let mut entries = Vec::with_capacity(found.entries.len());
+        for (at, raw) in found.entries.iter().enumerate() {
+            if at % YIELD_INTERVAL == YIELD_INTERVAL - 1 {
+                tokio::task::yield_now().await;
+            }
+            let name = raw.name.as_deref().unwrap_or_default();
+            let why = raw.error.as_deref().unwrap_or_default();
+            let key = digest_key(&[page.url.as_str().as_bytes(), name.as_bytes(), why.as_bytes(), &raw.text]);
+            self.entries.entry(key).or_insert_with(|| judge.classify_entry(raw, &page.url));
+            entries.push(key);
+        }
+        self.pages.insert(url.clone(), CachedPage { entries, next: found.next, size: page.body.len() });
+        Ok(())
+    }
+}
+
+/// Returns a digest of several texts; their lengths keep them apart.
+pub(super) fn digest_key(texts: &[&[u8]]) -> DigestKey {
+    let mut whole = Vec::new();
+    for text in texts {
+        whole.extend_from_slice(&text.len().to_le_bytes());
+        whole.extend_from_slice(text);
+    }
+    sha256(&whole)
+}

@@ -1,0 +1,150 @@
+//! Converts the security schemes of an agent card or descriptor into AIDIP's `authentication`.
+//! The conversion never opens what the card closes: a requirement that AIDIP cannot express is an error. Of several
+//! alternatives, the first that can be expressed is used.
+
+use super::json_members::{get_member, object_array, quote_name, string_array, text_member};
+use serde_json::{Map, Value, json};
+
+/// One alternative: `authentication.type` and its scopes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct AuthAlternative {
+    kind: &'static str,
+    scopes: Vec<String>,
+}
+
+/// Converts the security requirements of an A2A card, 0.3 or 1.0; `None` where the card requires nothing.
+///
+/// # Errors
+/// The requirements cannot be expressed, or differ between skills.
+pub(super) fn authentication_of_card(card: &Map<String, Value>) -> Result<Option<Value>, String> {
+    if let Some(Value::Object(older)) = card.get("authentication") {
+        let names: Vec<&str> = string_array(older, "schemes").into_iter().chain(text_member(older, "type")).collect();
+        // Where the older field requires nothing, the newer ones may.
+        if let Some(found) = authentication_of_schemes(&names)? {
+            return Ok(Some(found));
+        }
+    }
+    let schemes = match get_member(card, "securitySchemes") {
+        None => &Map::new(),
+        Some(Value::Object(schemes)) => schemes,
+        Some(_) => return Err("securitySchemes: must be an object".to_owned()),
+    };
+    let mut asked = required_alternative(card, schemes)?;
+    if asked.is_none() && !schemes.is_empty() {
+        // Schemes without requirements: SDKs omit empty requirements, and an attacker could remove them.
+        let each = schemes.keys().map(|name| vec![(name.clone(), Vec::new())]).collect();
+        asked = Some(first_supported(each, schemes)?);
+    }
+    for (at, skill) in object_array(card, "skills")? {
+        let own = required_alternative(skill, schemes).map_err(|why| format!("skills[{at}]: {why}"))?;
+        if own.is_some() && own != asked {
+            return Err(format!(
+                "skills[{at}]: requires other credentials than the card (all skills must require the same)"
+            ));
+        }
+    }
+    Ok(asked.map(authentication_json))
+}
+
+/// Converts a list of scheme names, as agent:// descriptors and the oldest cards have it.
+///
+/// # Errors
+/// None of the names is supported.
+pub(super) fn authentication_of_schemes(names: &[&str]) -> Result<Option<Value>, String> {
+    let known = |name: &&str| match name.to_ascii_lowercase().replace(['-', '_', ' '], "").as_str() {
+        "oauth2" | "oauth" | "oauth2bearer" | "bearer" | "jwt" | "openidconnect" | "oidc" => Some("oauth2_bearer"),
+        "apikey" | "xapikey" => Some("api_key"),
+        "mtls" | "mutualtls" => Some("mtls"),
+        _ => None,
+    };
+    let closing: Vec<&str> = names.iter().copied().filter(|name| !name.eq_ignore_ascii_case("none")).collect();
+    match closing.iter().find_map(known) {
+        Some(kind) => Ok(Some(json!({"type": kind}))),
+        None if closing.is_empty() => Ok(None),
+        None => Err(format!(
+            "authentication.schemes: {} is not supported (use OAuth2, Bearer, ApiKey or mTLS)",
+            quote_name(&closing.join(", "))
+        )),
+    }
+}
+
+fn authentication_json(way: AuthAlternative) -> Value {
+    match way.scopes.is_empty() {
+        true => json!({"type": way.kind}),
+        false => json!({"type": way.kind, "scopes": way.scopes}),
+    }
+}
+
+/// Returns the first alternative of a card or skill that can be expressed; `None` where it requires nothing.
+fn required_alternative(
+    members: &Map<String, Value>,
+    schemes: &Map<String, Value>,
+) -> Result<Option<AuthAlternative>, String> {
+    let newer = object_array(members, "securityRequirements")?;
+    let asked = if newer.is_empty() { object_array(members, "security")? } else { newer };
+    let mut ways = Vec::new();
+    for (_, each) in asked {
+        let each = get_member(each, "schemes").and_then(Value::as_object).unwrap_or(each);
+        let way: Vec<_> = each.iter().map(|(name, scopes)| (name.clone(), scope_list(scopes))).collect();
+        // An empty alternative would open what the others close: it is ignored.
+        ways.extend((!way.is_empty()).then_some(way));
+    }
+    if ways.is_empty() { Ok(None) } else { first_supported(ways, schemes).map(Some) }
+}
+
+/// Reads scopes from an array, or from member `list` as in 1.0.
+fn scope_list(scopes: &Value) -> Vec<String> {
+    let list = scopes.get("list").unwrap_or(scopes);
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn first_supported(
+    ways: Vec<Vec<(String, Vec<String>)>>,
+    schemes: &Map<String, Value>,
+) -> Result<AuthAlternative, String> {
+    let mut reasons = Vec::new();
+    for way in ways {
+        match <[_; 1]>::try_from(way) {
+            Ok([(name, scopes)]) => match authentication_type(schemes.get(&name)) {
+                Ok(kind) if kind != "oauth2_bearer" && !scopes.is_empty() => {
+                    reasons.push(format!("{} has scopes, which only tokens have", quote_name(&name)));
+                }
+                Ok(kind) => return Ok(AuthAlternative { kind, scopes }),
+                Err(why) => reasons.push(format!("{} {why}", quote_name(&name))),
+            },
+            Err(several) => reasons.push(format!("{} schemes at once are not supported", several.len())),
+        }
+    }
+    reasons.truncate(5);
+    Err(format!("security: {} (use API key, bearer token, OAuth 2.0, OpenID Connect or mTLS)", reasons.join("; ")))
+}
+
+/// Returns the authentication type of a scheme, in OpenAPI form (0.3) or with the kind as its only member (1.0).
+fn authentication_type(scheme: Option<&Value>) -> Result<&'static str, String> {
+    let Some(Value::Object(scheme)) = scheme else {
+        return Err("is not declared in securitySchemes".to_owned());
+    };
+    let bearer = |members: &Map<String, Value>| match text_member(members, "scheme") {
+        Some(name) if name.eq_ignore_ascii_case("bearer") => Ok("oauth2_bearer"),
+        other => Err(format!("is HTTP authentication with an unsupported scheme ({})", other.unwrap_or("none"))),
+    };
+    match text_member(scheme, "type") {
+        Some("apiKey") => return Ok("api_key"),
+        Some("http") => return bearer(scheme),
+        Some("oauth2" | "openIdConnect") => return Ok("oauth2_bearer"),
+        Some("mutualTLS") => return Ok("mtls"),
+        Some(other) => return Err(format!("has an unknown type ({})", quote_name(other))),
+        None => {}
+    }
+    if let Some(Value::Object(inner)) = get_member(scheme, "httpAuthSecurityScheme") {
+        return bearer(inner);
+    }
+    let kinds = [
+        ("apiKeySecurityScheme", "api_key"),
+        ("oauth2SecurityScheme", "oauth2_bearer"),
+        ("openIdConnectSecurityScheme", "oauth2_bearer"),
+        ("mtlsSecurityScheme", "mtls"),
+    ];
+    let found = kinds.into_iter().find(|(name, _)| get_member(scheme, name).is_some());
+    found.map(|(_, kind)| kind).ok_or_else(|| "has an unknown type".to_owned())
+}

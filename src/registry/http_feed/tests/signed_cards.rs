@@ -1,0 +1,92 @@
+//! Verification of signed cards: invalid signatures are rejected, members outside the signature dropped.
+
+use super::*;
+use crate::signing::{SigningKey, TrustedKeys};
+
+fn signer() -> SigningKey {
+    let pem = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap().serialize_pem();
+    SigningKey::from_pem(&pem).unwrap()
+}
+
+fn card_1_0(name: &str) -> Value {
+    json!({
+        "name": name, "description": "x", "version": "1", "skills": [], "capabilities": {},
+        "supportedInterfaces": [{"url": "https://m.example/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]
+    })
+}
+
+fn signed(signer: &SigningKey, mut card: Value) -> Value {
+    signer.sign_card(&mut card, "https://publisher.example/keys");
+    card
+}
+
+async fn poll_cards(server: &FakeRegistryServer, proof: SignaturePolicy, cards: Value) -> PollResult {
+    server.json("/.well-known/agents.json", json!({"agents": cards}));
+    open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), proof).poll().await
+}
+
+#[tokio::test]
+async fn r59_only_cards_with_a_valid_signature_are_accepted() {
+    let (signer, stranger, server) = (signer(), signer(), FakeRegistryServer::start().await);
+    let trusted = Some(Arc::new(TrustedKeys::from_jwks(&signer.jwks()).unwrap()));
+    let mut forged = signed(&signer, card_1_0("forged"));
+    forged["supportedInterfaces"][0]["url"] = json!("https://evil.example/");
+    let mut replayed = card_1_0("replayed");
+    replayed["signatures"] = signed(&signer, card_1_0("good"))["signatures"].clone();
+    let mut odd = card_1_0("odd");
+    odd["signatures"] = json!(7);
+    let cards = json!({
+        "good": signed(&signer, card_1_0("good")), "forged": forged, "replayed": replayed, "odd": odd,
+        "foreign": signed(&stranger, card_1_0("foreign")), "bare": card_1_0("bare")
+    });
+    let change =
+        poll_cards(&server, SignaturePolicy { trusted_keys: trusted.clone(), require_signed: false }, cards.clone())
+            .await;
+    assert_eq!(ids(&change), ["bare", "good"]);
+    let refused = rejection_reasons(&change);
+    assert!(refused.iter().all(|why| why.contains("signatures")), "{refused:?}");
+    let change = poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signed: true }, cards).await;
+    assert_eq!(ids(&change), ["good"]);
+    assert!(
+        super::rejection_reasons(&change).iter().any(|why| why.contains("'bare'") && why.contains("require_signed"))
+    );
+}
+
+#[tokio::test]
+async fn r59_a_card_with_stripped_signatures_is_rejected_where_required() {
+    let (signer, server) = (signer(), FakeRegistryServer::start().await);
+    let trusted = Some(Arc::new(TrustedKeys::from_jwks(&signer.jwks()).unwrap()));
+    for signatures in [Value::Null, json!([])] {
+        let mut card = signed(&signer, card_1_0("a"));
+        card["signatures"] = signatures;
+        let change = poll_cards(
+            &server,
+            SignaturePolicy { trusted_keys: trusted.clone(), require_signed: true },
+            json!({"a": card}),
+        )
+        .await;
+        assert_eq!(rejection_reasons(&change).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn r59_members_outside_the_signature_are_dropped() {
+    let (signer, server) = (signer(), FakeRegistryServer::start().await);
+    let trusted = Some(Arc::new(TrustedKeys::from_jwks(&signer.jwks()).unwrap()));
+    let mut card = signed(&signer, card_1_0("a"));
+    card["authentication"] = json!({"schemes": ["none"]});
+    card["url"] = json!("https://evil.example/");
+    let change =
+        poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signed: true }, json!({"a": card})).await;
+    let document = poll_documents(&change)[0].clone().unwrap();
+    assert_eq!(document["endpoint"], "https://m.example/");
+    assert_eq!(document["agent_card"].get("url"), None);
+}
+
+#[tokio::test]
+async fn r59_without_keys_signatures_are_kept_and_not_verified() {
+    let server = FakeRegistryServer::start().await;
+    let card = signed(&signer(), card_1_0("a"));
+    let change = poll_cards(&server, SignaturePolicy::default(), json!({"a": card.clone()})).await;
+    assert_eq!(poll_documents(&change)[0].as_ref().unwrap()["agent_card"], card);
+}

@@ -1,0 +1,79 @@
+//! Merges the sources into one snapshot. The earlier source wins an id; the other document is rejected and the winner
+//! named. Two documents of one source with the same id are both rejected, because either could be the intended one.
+
+use super::{AgentSnapshot, DocumentRejection, compile_documents::CompiledDocument, source_state::SourceState};
+use crate::{
+    agent::{AgentId, AgentStatus},
+    telemetry::AgentState,
+};
+use foldhash::fast::RandomState;
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
+
+/// Number of agents in each state.
+pub(super) type AgentCounts = [(AgentState, usize); 3];
+
+/// Claim to an id: the first source that has it, and how often that source has it.
+#[derive(Clone, Copy)]
+struct IdClaim {
+    source: usize,
+    times: u32,
+}
+
+type IdClaims<'a> = HashMap<&'a AgentId, IdClaim, RandomState>;
+
+/// Builds the next snapshot.
+pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>, AgentCounts) {
+    let count = sources.iter().map(SourceState::len).sum();
+    let mut claims: IdClaims<'_> = HashMap::with_capacity_and_hasher(count, RandomState::default());
+    for (source, agent) in documents_in_force(sources).filter_map(|(at, _, _, held)| Some((at, held.agent.as_deref()?)))
+    {
+        let claim = claims.entry(&agent.id).or_insert(IdClaim { source, times: 0 });
+        claim.times += u32::from(claim.source == source);
+    }
+    let mut routes = HashMap::with_capacity_and_hasher(count, RandomState::default());
+    let (mut served, mut inactive, mut deprecated) = (0, 0, 0);
+    let mut refused = Vec::new();
+    for (at, part, index, held) in documents_in_force(sources) {
+        let agent = held.agent.as_deref();
+        let claim = agent.and_then(|agent| claims.get(&agent.id));
+        let reasons = match (claim, &held.route, agent) {
+            (Some(claim), _, _) if claim.source != at => {
+                let winner = sources.get(claim.source).map_or("", |source| &source.spec.name);
+                vec![format!("id: belongs to source {winner}, which has precedence")]
+            }
+            (Some(claim), _, _) if claim.times > 1 => {
+                vec!["id: another document has the same id; neither is served".to_owned()]
+            }
+            (_, Ok(route), Some(agent)) => {
+                routes.insert(agent.id.clone(), Arc::clone(route));
+                *match agent.status {
+                    AgentStatus::Active => &mut served,
+                    AgentStatus::Inactive => &mut inactive,
+                    AgentStatus::Deprecated(_) => &mut deprecated,
+                } += 1;
+                continue;
+            }
+            (_, Err(reasons), _) => reasons.clone(),
+            // Unreachable: every route has an agent.
+            (_, Ok(_), None) => continue,
+        };
+        let id = agent.map(|agent| agent.id.to_string()).or_else(|| held.id.as_deref().map(str::to_owned));
+        refused.push(DocumentRejection { part: Arc::clone(part), index, id, reasons });
+    }
+    let parts = sources.iter().flat_map(|source| &source.parts);
+    let troubles = parts.filter_map(|(name, entries)| Some((Arc::clone(name), entries.error.clone()?))).collect();
+    let states = [(AgentState::Served, served), (AgentState::Inactive, inactive), (AgentState::Deprecated, deprecated)];
+    (AgentSnapshot { routes, rejected: refused, unreadable_parts: troubles, created_at: SystemTime::now() }, states)
+}
+
+/// Returns every document in force: the index of its source, its part, its index in the part, and its compiled form.
+fn documents_in_force<R>(
+    sources: &[SourceState<R>],
+) -> impl Iterator<Item = (usize, &Arc<str>, usize, &Arc<CompiledDocument<R>>)> {
+    let sources = sources.iter().enumerate().filter(|(_, source)| !source.stale);
+    sources.flat_map(|(at, source)| {
+        source.parts.iter().flat_map(move |(name, entries)| {
+            entries.documents.iter().enumerate().map(move |(index, held)| (at, name, index, held))
+        })
+    })
+}

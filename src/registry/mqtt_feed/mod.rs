@@ -1,0 +1,87 @@
+//! MQTT feed (2389 Agent Protocol): the agents' retained statuses are the directory (R134). A subscriber task keeps the
+//! connection and writes to the status table; a poll reads the table, and waits only at the first time.
+//! The feed publishes nothing and calls no agent.
+
+mod config;
+mod status_message;
+mod status_subscriber;
+mod status_table;
+mod status_table_state;
+
+pub use config::MqttSourceConfig;
+
+use super::feed::{Feed, PollResult};
+use crate::mqtt_client::BrokerAddress;
+use status_subscriber::StatusSubscriber;
+use status_table::StatusTable;
+use std::{sync::Arc, time::Duration};
+use tokio::task::JoinSet;
+
+/// How long the first poll waits for the broker; less than startup waits for remote sources.
+const FIRST_POLL_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Feed of the agents of one broker.
+#[derive(Debug)]
+pub struct MqttFeed {
+    subscriber: StatusSubscriber,
+    table: Arc<StatusTable>,
+    /// The subscriber task, which ends when the feed is dropped.
+    task: JoinSet<()>,
+    polled: bool,
+}
+
+impl MqttFeed {
+    /// Creates a feed of the agents that publish a status on the broker `url`, at most `most` of them. `timeout` bounds
+    /// each step of connecting. The feed connects at its first poll.
+    ///
+    /// # Errors
+    /// Why `url` is invalid; [`MqttSourceConfig::problems`] reports all problems.
+    pub fn new(url: &str, settings: MqttSourceConfig, timeout: Duration, most: usize) -> Result<Self, String> {
+        let address = BrokerAddress::parse(url)?;
+        let board = Arc::new(StatusTable::new(address.base_url(), most));
+        Ok(Self {
+            subscriber: StatusSubscriber { address, settings, timeout },
+            table: board,
+            task: JoinSet::new(),
+            polled: false,
+        })
+    }
+
+    /// Starts the subscriber task, and restarts it if it panicked.
+    fn ensure_subscriber(&mut self) {
+        if self.task.try_join_next().is_some() {
+            tracing::error!("MQTT status subscriber panicked: restarting (a defect of the gateway)");
+        }
+        if self.task.is_empty() {
+            let (broker, board) = (self.subscriber.clone(), Arc::clone(&self.table));
+            self.task.spawn(async move { status_subscriber::run_subscriber(broker, &board).await });
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Feed for MqttFeed {
+    async fn poll(&mut self) -> PollResult {
+        self.ensure_subscriber();
+        if !self.polled {
+            self.table.wait_until_complete(FIRST_POLL_TIMEOUT).await;
+            self.polled = true;
+        }
+        self.table.take_report()
+    }
+
+    async fn wait_for_update(&mut self) {
+        self.table.wait_for_update().await;
+    }
+
+    fn acknowledge(&mut self) {
+        self.table.acknowledge();
+    }
+
+    fn reset(&mut self) {
+        self.table.discard_report();
+    }
+}
+
+#[cfg(test)]
+mod tests;

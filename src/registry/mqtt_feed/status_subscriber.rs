@@ -1,0 +1,95 @@
+//! Status subscriber: keeps a connection to a broker with reconnects and backoff, and passes status messages on to the
+//! status table. The only timers of the MQTT feed are here.
+
+use super::{config::MqttSourceConfig, status_message::STATUS_TOPIC_FILTERS, status_table::StatusTable};
+use crate::mqtt_client::{
+    self, BrokerAddress, IncomingMessage, MqttReceiver, MqttSendError, MqttSender, jittered_pause,
+};
+use std::{pin::pin, time::Duration};
+use tokio::time::Instant;
+
+/// Minimum and maximum delay between two connection attempts.
+const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// Duration after which a connection counts as good, so that the next delay is the minimum again.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// A broker and its connection settings.
+#[derive(Clone, Debug)]
+pub(super) struct StatusSubscriber {
+    pub(super) address: BrokerAddress,
+    pub(super) settings: MqttSourceConfig,
+    /// Timeout of each step of connecting.
+    pub(super) timeout: Duration,
+}
+
+/// Keeps a connection to `broker`; never returns.
+pub(super) async fn run_subscriber(broker: StatusSubscriber, board: &StatusTable) {
+    let mut pause = RECONNECT_DELAY.0;
+    loop {
+        let began = Instant::now();
+        let why = broker.run_connection(board).await;
+        board.record_disconnected(format!("the broker at {}: {why}", broker.address.base_url()));
+        if began.elapsed() >= STABLE_AFTER {
+            pause = RECONNECT_DELAY.0;
+        }
+        tokio::time::sleep(jittered_pause(pause)).await;
+        pause = (pause * 2).min(RECONNECT_DELAY.1);
+    }
+}
+
+impl StatusSubscriber {
+    /// Runs one connection to its end; returns why it ended.
+    async fn run_connection(&self, board: &StatusTable) -> String {
+        let (speaker, mut words) = match self.connect().await {
+            Ok(begun) => begun,
+            Err(why) => return why,
+        };
+        board.record_connected();
+        match tokio::time::timeout(self.timeout, subscribe(&speaker, &mut words, board)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => return why,
+            Err(_) => return "no response in time".to_owned(),
+        }
+        board.record_subscribed();
+        tracing::info!(broker = %self.address.base_url(), "subscribed to agent statuses");
+        let (settle, mut settled) = (Instant::now() + self.settings.resync_timeout.get(), false);
+        loop {
+            tokio::select! {
+                word = words.next() => match word {
+                    Ok(message) => forward_message(board, &message),
+                    Err(why) => return why,
+                },
+                () = tokio::time::sleep_until(settle), if !settled => {
+                    settled = true;
+                    board.remove_missing_agents();
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<(MqttSender, MqttReceiver), String> {
+        mqtt_client::connect(&self.settings.client_settings().connect_options(&self.address, self.timeout).await?).await
+    }
+}
+
+/// Subscribes to the statuses and waits for the acknowledgement; retained statuses may arrive before it.
+async fn subscribe(speaker: &MqttSender, words: &mut MqttReceiver, board: &StatusTable) -> Result<(), String> {
+    let mut asked = pin!(speaker.subscribe(&STATUS_TOPIC_FILTERS));
+    let granted = loop {
+        tokio::select! {
+            biased;
+            granted = &mut asked => break granted,
+            word = words.next() => forward_message(board, &word?),
+        }
+    };
+    match granted {
+        Ok(granted) if granted.contains(&true) => Ok(()),
+        Ok(_) => Err("subscription to /control/agents/+/status refused (check the broker's ACL)".to_owned()),
+        Err(MqttSendError::ConnectionLost(why)) => Err(why),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+fn forward_message(board: &StatusTable, message: &IncomingMessage) {
+    board.process_message(&message.topic, &message.payload, message.retained);
+}

@@ -1,0 +1,273 @@
+//! Status table: the last status of each agent of one broker, and what of it is not reported to the registry yet. The
+//! status that arrived last counts, whatever its timestamp; an agent whose status is invalid keeps its document.
+//! The table is bounded in agents and bytes, and independent of sockets and MQTT packets.
+
+use super::{
+    status_message::{self, Availability},
+    status_table_state::{AgentEntry, PartName, PendingReport, QUIET_PERIOD, StatusTableState, SubscriptionState},
+};
+use crate::{
+    registry::{
+        document_parser::sha256,
+        feed::{FeedPart, PartUpdate, PollResult},
+    },
+    values::json::truncate,
+};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::Notify, time::Instant};
+
+/// Maximum size in bytes of all documents together.
+const MAX_TOTAL_SIZE: usize = 256 << 20;
+/// Name of the part that reports agents which did not fit.
+pub(super) const OVERFLOW_PART: &str = "/control/agents/+/status";
+
+/// The status table, shared by the feed and its subscriber.
+#[derive(Debug)]
+pub(super) struct StatusTable {
+    /// URL of the broker, with which agents' endpoints begin.
+    broker: String,
+    max_agents: usize,
+    max_bytes: usize,
+    state: Mutex<StatusTableState>,
+    notify: Notify,
+}
+
+impl StatusTable {
+    pub(super) fn new(broker: String, most: usize) -> Self {
+        Self::with_max_bytes(broker, most, MAX_TOTAL_SIZE)
+    }
+
+    pub(super) fn with_max_bytes(broker: String, most: usize, most_bytes: usize) -> Self {
+        let state = StatusTableState {
+            agents: HashMap::new(),
+            bytes: 0,
+            subscription: SubscriptionState::Connecting,
+            session: 0,
+            missing_removed: false,
+            unreported: HashSet::new(),
+            pending_report: None,
+            complete_acknowledged: false,
+            polled_early: false,
+            overflowed_in: None,
+        };
+        Self { broker, max_agents: most, max_bytes: most_bytes, state: Mutex::new(state), notify: Notify::new() }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, StatusTableState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a new connection.
+    pub(super) fn record_connected(&self) {
+        let mut state = self.lock_state();
+        state.session += 1;
+        state.missing_removed = false;
+    }
+
+    /// Records that the subscription was accepted.
+    pub(super) fn record_subscribed(&self) {
+        self.lock_state().subscription = SubscriptionState::Subscribed(Instant::now());
+        self.notify.notify_one();
+    }
+
+    /// Records that the connection is lost. Known agents stay.
+    pub(super) fn record_disconnected(&self, why: String) {
+        self.lock_state().subscription = SubscriptionState::Disconnected(why);
+        self.notify.notify_one();
+    }
+
+    /// Removes the agents that did not publish again in this connection, once they have had time to.
+    pub(super) fn remove_missing_agents(&self) {
+        let mut state = self.lock_state();
+        let session = state.session;
+        let missing: Vec<PartName> = state
+            .agents
+            .iter()
+            .filter(|(_, standing)| standing.session != session)
+            .map(|(name, _)| Arc::clone(name))
+            .collect();
+        for name in missing {
+            state.remove_agent(&name);
+        }
+        if state.overflowed_in.take_if(|seen| *seen != session).is_some() {
+            state.unreported.insert(OVERFLOW_PART.into());
+        }
+        state.missing_removed = true;
+        self.notify.notify_one();
+    }
+
+    /// Processes one message.
+    pub(super) fn process_message(&self, topic: &[u8], payload: &[u8], retained: bool) {
+        let Some(id) = std::str::from_utf8(topic).ok().and_then(status_message::agent_id_of_topic) else { return };
+        let read = status_message::parse_status(&id, payload);
+        let name: PartName = truncate(&id, 128).into();
+        let mut state = self.lock_state();
+        if retained && let SubscriptionState::Subscribed(since) = &mut state.subscription {
+            *since = Instant::now();
+        }
+        match read {
+            Ok(told) if told.availability == Availability::Cleared => state.remove_agent(&name),
+            Ok(told) => {
+                let fields = match told.availability {
+                    Availability::Available(fields) => Ok(fields),
+                    _ => Err(()),
+                };
+                self.update_agent(&mut state, &name, fields);
+                state.record_timestamp_validity(&name, told.invalid_timestamp);
+            }
+            Err(why) => self.record_invalid_status(&mut state, &name, why),
+        }
+        if !state.unreported.is_empty() {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Records that the agent is available with these fields, or not available.
+    fn update_agent(
+        &self,
+        state: &mut StatusTableState,
+        name: &PartName,
+        fields: Result<serde_json::Map<String, serde_json::Value>, ()>,
+    ) {
+        let known = state.agents.get(name).and_then(|standing| standing.document.as_ref());
+        let available = fields.is_ok();
+        // An unavailable status has no other fields (R113): the previous ones stay.
+        let fields = fields
+            .unwrap_or_else(|()| known.and_then(|(text, _)| serde_json::from_slice(text).ok()).unwrap_or_default());
+        let text = status_message::build_document(fields, name, &self.broker, available);
+        let (before, session) = (known.map_or(0, |(text, _)| text.len()), state.session);
+        let bytes = state.bytes + text.len() - before;
+        if bytes > self.max_bytes || !self.has_capacity(state, name) {
+            return state.record_overflow();
+        }
+        let digest = sha256(&text);
+        let standing = state.agents.entry(Arc::clone(name)).or_default();
+        let same = standing.error.is_none() && standing.document.as_ref().is_some_and(|(_, known)| *known == digest);
+        standing.session = session;
+        if !same {
+            standing.document = Some((text, digest));
+            standing.error = None;
+            state.bytes = bytes;
+            state.unreported.insert(Arc::clone(name));
+        }
+    }
+
+    /// Records that the agent's status is invalid: its previous document stays.
+    fn record_invalid_status(&self, state: &mut StatusTableState, name: &PartName, why: String) {
+        if !self.has_capacity(state, name) {
+            return state.record_overflow();
+        }
+        let session = state.session;
+        let standing = state.agents.entry(Arc::clone(name)).or_default();
+        standing.session = session;
+        if standing.error.as_ref() != Some(&why) {
+            standing.error = Some(why);
+            state.unreported.insert(Arc::clone(name));
+        }
+    }
+
+    fn has_capacity(&self, state: &StatusTableState, name: &PartName) -> bool {
+        state.agents.len() < self.max_agents || state.agents.contains_key(name)
+    }
+
+    /// Returns what is not reported yet; everything, when the statuses are complete for the first time.
+    pub(super) fn take_report(&self) -> PollResult {
+        let mut state = self.lock_state();
+        let mut change = state.base_result();
+        state.polled_early = change.poll_soon;
+        let whole = change.error.is_none() && !state.complete_acknowledged;
+        let mut names = std::mem::take(&mut state.unreported);
+        names.extend(state.pending_report.take().into_iter().flat_map(|telling| telling.parts.into_keys()));
+        if whole {
+            names.extend(state.agents.keys().cloned());
+        }
+        let mut telling = PendingReport { parts: HashMap::with_capacity(names.len()), complete: whole };
+        for name in names {
+            let (news, digest, more) = match &*name {
+                OVERFLOW_PART => (self.overflow_update(&state), None, false),
+                _ => state.agents.get(&name).map_or((PartUpdate::Removed, None, false), AgentEntry::update),
+            };
+            if more {
+                change.poll_soon = true;
+                state.unreported.insert(Arc::clone(&name));
+            }
+            telling.parts.insert(Arc::clone(&name), digest);
+            change.parts.push(FeedPart { name, update: news });
+        }
+        state.pending_report = Some(telling);
+        change
+    }
+
+    fn overflow_update(&self, state: &StatusTableState) -> PartUpdate {
+        match state.overflowed_in {
+            Some(_) => PartUpdate::Unreadable(format!(
+                "more agents publish a status than fit (at most {} agents and {} MiB together)",
+                self.max_agents,
+                self.max_bytes >> 20
+            )),
+            None => PartUpdate::Removed,
+        }
+    }
+
+    /// Acknowledges the last report.
+    pub(super) fn acknowledge(&self) {
+        let mut state = self.lock_state();
+        let Some(telling) = state.pending_report.take() else { return };
+        state.complete_acknowledged |= telling.complete;
+        for (name, digest) in telling.parts {
+            if let Some(standing) = state.agents.get_mut(&name) {
+                standing.in_force = digest;
+            }
+        }
+    }
+
+    /// Discards the last report: everything is reported again.
+    pub(super) fn discard_report(&self) {
+        let mut state = self.lock_state();
+        let told = state.pending_report.take().into_iter().flat_map(|telling| telling.parts.into_keys());
+        let told: Vec<PartName> = told.collect();
+        state.unreported.extend(told);
+        state.complete_acknowledged = false;
+        for standing in state.agents.values_mut() {
+            standing.in_force = None;
+        }
+    }
+
+    /// Resolves when there is something to report, or when the retained statuses are complete after a poll that was too
+    /// early.
+    pub(super) async fn wait_for_update(&self) {
+        let quiet = match &*self.lock_state() {
+            StatusTableState { polled_early: true, subscription: SubscriptionState::Subscribed(since), .. } => {
+                Some(*since + QUIET_PERIOD)
+            }
+            _ => None,
+        };
+        tokio::select! {
+            () = self.notify.notified() => {}
+            () = tokio::time::sleep_until(quiet.unwrap_or_else(Instant::now)), if quiet.is_some() => {}
+        }
+    }
+
+    /// Waits until all retained statuses are received or the connection fails, but no longer than `most`.
+    pub(super) async fn wait_until_complete(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
+        loop {
+            let next = match &self.lock_state().subscription {
+                SubscriptionState::Disconnected(_) => return,
+                SubscriptionState::Subscribed(since) => *since + QUIET_PERIOD,
+                SubscriptionState::Connecting => until,
+            };
+            if next <= Instant::now() || until <= Instant::now() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(next.min(until)) => {}
+                () = self.notify.notified() => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The MQTT feed: valid and invalid statuses, and brokers that are scripted byte by byte. `tests/it/mqtt_feed.rs` uses
+//! a real broker.
+
+mod config;
+mod misbehaving_brokers;
+mod status_message;
+mod status_table;
+
+use super::*;
+use crate::registry::feed::{DocumentBody, PartUpdate};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Returns a status message.
+fn status_payload(id: &str, status: &str) -> Value {
+    json!({"agent_id": id, "status": status, "timestamp": "2026-11-22T03:00:00Z"})
+}
+
+/// Returns the update of each part: `active`, `inactive`, `broken: why`, `kept: why`, `steady` or `gone`.
+fn updates(change: &PollResult) -> BTreeMap<String, String> {
+    let part = |part: &crate::registry::FeedPart| (part.name.to_string(), describe_update(&part.update));
+    change.parts.iter().map(part).collect()
+}
+
+fn describe_update(news: &PartUpdate) -> String {
+    match news {
+        PartUpdate::Replaced(documents) => {
+            let words: Vec<_> = documents
+                .iter()
+                .map(|document| match &document.body {
+                    DocumentBody::Text(text) => {
+                        serde_json::from_slice::<Value>(text).unwrap()["status"].as_str().unwrap().to_owned()
+                    }
+                    DocumentBody::Value(value) => value["status"].to_string(),
+                    DocumentBody::Invalid(why) => format!("broken: {why}"),
+                })
+                .collect();
+            words.join(" ")
+        }
+        PartUpdate::Unreadable(why) => format!("kept: {why}"),
+        PartUpdate::ReadableAgain => "steady".to_owned(),
+        PartUpdate::Removed => "gone".to_owned(),
+    }
+}
+
+/// Asserts the updates of a poll result.
+fn assert_updates(change: &PollResult, expected: &[(&str, &str)]) {
+    let expected: BTreeMap<String, String> =
+        expected.iter().map(|(name, word)| ((*name).to_owned(), (*word).to_owned())).collect();
+    assert_eq!(updates(change), expected);
+}

@@ -1,0 +1,292 @@
+//! Opens the configured sources: validates every setting, reports all problems at once, and fetches nothing.
+
+use super::{
+    AgentSourcesConfig, MAX_AGENTS, MqttFeed, SourceKind,
+    conditional_get::ConditionalClient,
+    config::{RemoteSourceConfig, SignaturePolicy, SourceConfig},
+    feed::Feed,
+    file_feed::FileFeed,
+    http_feed,
+    last_known_good::LastKnownGoodFile,
+    source_state::SourceSpec,
+};
+use crate::{
+    net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient},
+    signing::TrustedKeys,
+    values::{ByteSize, ConfigDuration, ConfigPath},
+};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+
+/// Maximum number of sources in one configuration.
+const MAX_SOURCES: usize = 100;
+/// Poll interval of the embedded registry, in addition to its change notifications.
+const REGISTRY_POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Name of the embedded registry among the sources.
+const REGISTRY_SOURCE_NAME: &str = "registry";
+
+/// What opening the sources needs besides their configuration.
+pub struct SourceDependencies<'a> {
+    /// Outbound network settings.
+    pub network: &'a net::NetworkConfig,
+    /// Which addresses may be reached.
+    pub policy: Arc<AddressPolicy>,
+    /// Feed of the embedded registry. It has the highest precedence: no other source takes an id published here.
+    pub registry: Option<Box<dyn Feed>>,
+}
+
+/// Sources that are opened and not polled yet.
+pub struct OpenedSources(pub(super) Vec<OpenedSource>);
+
+pub(super) struct OpenedSource {
+    pub(super) spec: SourceSpec,
+    pub(super) feed: Box<dyn Feed>,
+    pub(super) poll_interval: Duration,
+    pub(super) last_known_good: Option<Arc<LastKnownGoodFile>>,
+    /// Whether the source is local, so that startup waits for its first poll without a time limit.
+    pub(super) is_local: bool,
+}
+
+impl OpenedSources {
+    /// Opens every source of `config` in order of precedence.
+    ///
+    /// # Errors
+    /// Every problem, by its path within the section.
+    pub fn open(config: &AgentSourcesConfig, dependencies: SourceDependencies<'_>) -> Result<Self, Vec<String>> {
+        let mut problems = config.problems();
+        let client = FetchClient::build(dependencies.network, Arc::clone(&dependencies.policy));
+        // Problems of the network settings are reported by their own section.
+        let Ok(client) = client else { return Err(problems) };
+        let folder = config.last_known_good.as_ref().filter(|_| !config.check_only);
+        let last_known_good_file = |origin: &SourceSpec| {
+            folder.map(|folder| {
+                Arc::new(LastKnownGoodFile::new(folder.clone(), &origin.name, origin.kind, &origin.location))
+            })
+        };
+        let mut list: Vec<OpenedSource> = Vec::new();
+        list.extend(dependencies.registry.map(|feed| {
+            let origin = SourceSpec::local(REGISTRY_SOURCE_NAME.into(), REGISTRY_SOURCE_NAME);
+            OpenedSource {
+                last_known_good: last_known_good_file(&origin),
+                spec: origin,
+                feed,
+                poll_interval: REGISTRY_POLL_INTERVAL,
+                is_local: false,
+            }
+        }));
+        for (at, source) in config.from.iter().enumerate() {
+            match source {
+                // A lazy source is looked up one agent at a time and has no feed.
+                SourceConfig::Remote(remote) if remote.on_demand => {}
+                SourceConfig::Files(path) => list.push(open_files(path, config.poll)),
+                SourceConfig::Remote(remote) => match remote.open_feed(config, dependencies.network, &client) {
+                    Ok((origin, poll, feed)) if !config.check_only => {
+                        list.push(OpenedSource {
+                            last_known_good: last_known_good_file(&origin),
+                            spec: origin,
+                            feed,
+                            poll_interval: poll,
+                            is_local: false,
+                        });
+                    }
+                    Ok(_) => {}
+                    Err(whys) => problems.extend(whys.iter().map(|why| format!("from[{at}].{why}"))),
+                },
+            }
+        }
+        if problems.is_empty() { Ok(Self(list)) } else { Err(problems) }
+    }
+}
+
+fn open_files(path: &ConfigPath, poll: ConfigDuration) -> OpenedSource {
+    let name: Arc<str> = path.display().to_string().into();
+    OpenedSource {
+        spec: SourceSpec::local(name, "files"),
+        feed: Box::new(FileFeed::new(path.to_path_buf())),
+        poll_interval: poll.get(),
+        last_known_good: None,
+        is_local: true,
+    }
+}
+
+impl SourceSpec {
+    /// Settings of a local source, which has no loss guard.
+    fn local(name: Arc<str>, kind: &'static str) -> Self {
+        // MAX_AGENTS alone bounds a local source.
+        Self { location: Arc::clone(&name), name, kind, loss_guard: None, stale_after: None, max_agents: usize::MAX }
+    }
+}
+
+impl RemoteSourceConfig {
+    /// Returns the configured name, or kind and host where no name is configured.
+    pub fn effective_name(&self) -> String {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
+        let place = net::Url::parse(&self.url).ok().and_then(|url| {
+            let host = url.host_str()?.to_owned();
+            Some(url.port().map_or(host.clone(), |port| format!("{host}:{port}")))
+        });
+        let place = place.unwrap_or_default();
+        let place: String = place.chars().map(|c| if is_name_char(c) { c } else { '-' }).collect();
+        let mut label = format!("{}:{place}", self.kind.as_str());
+        label.truncate(64);
+        label
+    }
+
+    /// Returns every value that cannot be used, by its key.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut within = |name: &str, value: ConfigDuration, least: ConfigDuration, most: ConfigDuration| {
+            if !(least..=most).contains(&value) {
+                problems.push(format!("{name}: must be {least} to {most}, not {value}"));
+            }
+        };
+        let (second, day, year) =
+            (ConfigDuration::from_secs(1), ConfigDuration::from_secs(86_400), ConfigDuration::from_secs(366 * 86_400));
+        within("poll", self.poll_interval, second, day);
+        within("timeout", self.fetch_timeout, ConfigDuration::from_millis(100), ConfigDuration::from_secs(300));
+        within("hold_for", self.hold_for, ConfigDuration::from_secs(0), day);
+        within("stale_after", self.max_staleness.unwrap_or(second), second, year);
+        if !(ByteSize::from_kib(1)..=ByteSize::from_kib(256 << 10)).contains(&self.max_response_size) {
+            problems.push(format!("max_size: must be 1KiB to 256MiB, not {}", self.max_response_size));
+        }
+        if !(1..=MAX_AGENTS).contains(&self.max_agents) {
+            problems.push(format!("max_agents: must be 1 to {MAX_AGENTS}, not {}", self.max_agents));
+        }
+        if !(0.0..=1.0).contains(&self.hold_loss) {
+            problems.push(format!("hold_loss: must be a share between 0 and 1, not {}", self.hold_loss));
+        }
+        if self.on_demand && (self.publisher_jwks.is_some() || self.require_signature) {
+            let cure = "set lazy: false, or remove publisher_keys and require_signed";
+            problems.push(format!("publisher_keys: has no effect where lazy is true ({cure})"));
+        }
+        if self.require_signature && self.publisher_jwks.is_none() {
+            problems.push("require_signed: requires publisher_keys".to_owned());
+        }
+        let name = self.name.as_deref().unwrap_or("ok");
+        if !(1..=64).contains(&name.len()) || !name.chars().all(is_name_char) || name.starts_with('.') {
+            problems.push("name: must be 1 to 64 letters, digits or ._:- and must not begin with a dot".to_owned());
+        }
+        if name == REGISTRY_SOURCE_NAME {
+            problems.push(format!("name: '{REGISTRY_SOURCE_NAME}' is reserved for the embedded registry"));
+        }
+        match (self.kind, &self.mqtt) {
+            (SourceKind::Mqtt, mqtt) => problems.extend(mqtt.clone().unwrap_or_default().problems(&self.url)),
+            (_, Some(_)) => problems.push("mqtt: is only for kind mqtt".to_owned()),
+            (_, None) => {}
+        }
+        if self.kind == SourceKind::Mqtt && self.credential.is_some() {
+            problems.push("credential: is not for kind mqtt (use mqtt.username and mqtt.password)".to_owned());
+        }
+        if self.kind == SourceKind::Mqtt && self.publisher_jwks.is_some() {
+            problems.push("publisher_keys: is not for kind mqtt, whose statuses are not signed".to_owned());
+        }
+        problems
+    }
+
+    fn open_feed(
+        &self,
+        config: &AgentSourcesConfig,
+        network: &net::NetworkConfig,
+        client: &FetchClient,
+    ) -> Result<(SourceSpec, Duration, Box<dyn Feed>), Vec<String>> {
+        if self.kind == SourceKind::Mqtt {
+            return self.open_mqtt_feed();
+        }
+        let mut problems = Vec::new();
+        let bounds = FetchLimits { size: self.max_response_size, time: self.fetch_timeout };
+        let session = SourceClient::build(network, client, &self.url, self.credential.as_ref(), bounds);
+        let session = session.map_err(|whys| problems.extend(whys));
+        let proof = self.load_signature_policy().map_err(|why| problems.push(format!("publisher_keys: {why}")));
+        let (Ok(session), Ok(proof)) = (session, proof) else { return Err(problems) };
+        let origin = self.source_spec(session.url().as_str());
+        let feed = http_feed::open_feed(self.kind, ConditionalClient::new(session, config.cache), proof);
+        Ok((origin, self.poll_interval.get(), feed))
+    }
+
+    /// Builds the feed of an MQTT broker. The feed connects at its first poll.
+    fn open_mqtt_feed(&self) -> Result<(SourceSpec, Duration, Box<dyn Feed>), Vec<String>> {
+        let settings = self.mqtt.clone().unwrap_or_default();
+        let feed =
+            MqttFeed::new(&self.url, settings, self.fetch_timeout.get(), self.max_agents).map_err(|why| vec![why])?;
+        Ok((self.source_spec(&self.url), self.poll_interval.get(), Box::new(feed)))
+    }
+
+    fn source_spec(&self, place: &str) -> SourceSpec {
+        SourceSpec {
+            name: self.effective_name().into(),
+            kind: self.kind.as_str(),
+            location: place.into(),
+            loss_guard: Some((self.hold_loss, self.hold_for.get())),
+            stale_after: self.max_staleness.map(ConfigDuration::get),
+            max_agents: self.max_agents,
+        }
+    }
+
+    fn load_signature_policy(&self) -> Result<SignaturePolicy, String> {
+        let Some(path) = &self.publisher_jwks else { return Ok(SignaturePolicy::default()) };
+        let text = std::fs::read(path).map_err(|why| format!("{} cannot be read ({why})", path.display()))?;
+        let set = serde_json::from_slice(&text).map_err(|why| format!("{} is not JSON ({why})", path.display()))?;
+        let trusted = TrustedKeys::from_jwks(&set).map_err(|why| format!("{}: {why}", path.display()))?;
+        Ok(SignaturePolicy { trusted_keys: Some(Arc::new(trusted)), require_signed: self.require_signature })
+    }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-')
+}
+
+impl AgentSourcesConfig {
+    /// Returns every value that cannot be used, by its path within this section.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut names: HashMap<String, usize> = HashMap::new();
+        for (at, source) in self.from.iter().enumerate() {
+            let name = match source {
+                SourceConfig::Files(path) => {
+                    if let Err(why) = std::fs::metadata(path) {
+                        problems.push(format!("from[{at}]: {} cannot be read ({why})", path.display()));
+                    }
+                    path.display().to_string()
+                }
+                SourceConfig::Remote(remote) => {
+                    problems.extend(remote.problems().iter().map(|why| format!("from[{at}].{why}")));
+                    remote.effective_name()
+                }
+            };
+            if names.insert(name.clone(), at).is_some() {
+                let cure =
+                    if matches!(source, SourceConfig::Remote(_)) { " (give one of them another name)" } else { "" };
+                problems.push(format!("from[{at}]: {name} is listed twice{cure}"));
+            }
+        }
+        if self.from.len() > MAX_SOURCES {
+            problems.push(format!("from: has {} sources (at most {MAX_SOURCES})", self.from.len()));
+        }
+        let (hour, day) = (ConfigDuration::from_secs(3_600), ConfigDuration::from_secs(86_400));
+        if !(ConfigDuration::from_millis(50)..=hour).contains(&self.poll) {
+            problems.push(format!("poll: must be 50ms to 1h, not {}", self.poll));
+        }
+        if self.cache.min_ttl > hour || self.cache.max_ttl > day || self.cache.min_ttl > self.cache.max_ttl {
+            problems.push("cache: min must be at most 1h, and max must be at most 1d and at least min".to_owned());
+        }
+        problems
+    }
+}
+
+/// Default folder of the last known good agents.
+pub fn usual_folder() -> Option<ConfigPath> {
+    "gatepost.state".parse().ok()
+}
+
+impl Default for AgentSourcesConfig {
+    fn default() -> Self {
+        Self {
+            from: Vec::new(),
+            poll: ConfigDuration::from_millis(500),
+            last_known_good: None::<PathBuf>,
+            cache: super::CacheBounds::default(),
+            check_only: false,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Health of a source, for operators.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// Health of a source.
+#[derive(Clone, Debug)]
+pub struct SourceHealth {
+    /// Name of the source.
+    pub name: Arc<str>,
+    /// Protocol of the source.
+    pub kind: &'static str,
+    /// Number of agents that can be called.
+    pub agents: usize,
+    /// Counts the changes of the source's agents.
+    pub revision: u64,
+    /// Time of the last successful poll.
+    pub last_success: Option<SystemTime>,
+    /// Whether the last successful poll is too long ago, so that the source's agents are not served.
+    pub stale: bool,
+    /// Whether the content was read from disk and the source has not been polled successfully since startup.
+    pub from_disk: bool,
+    /// Error of the last poll.
+    pub error: Option<String>,
+    /// Number of agents that a withheld update would remove.
+    pub withheld_loss: Option<usize>,
+}
+
+impl SourceHealth {
+    /// Returns the time since the last successful poll.
+    pub fn age(&self) -> Option<Duration> {
+        self.last_success.map(|good| SystemTime::now().duration_since(good).unwrap_or_default())
+    }
+
+    /// Returns what an operator should know about the source, if anything.
+    pub fn warning(&self) -> Option<String> {
+        let trouble = self.error.as_deref().unwrap_or("no response yet");
+        match (self.withheld_loss, self.age()) {
+            (Some(losing), _) => Some(format!(
+                "loss guard: {losing} of {} agents would be removed (confirm with POST /feeds/{}/confirm)",
+                self.agents, self.name
+            )),
+            (None, Some(age)) if self.stale => {
+                Some(format!("no successful poll for {}s: its agents are not served ({trouble})", age.as_secs()))
+            }
+            (None, Some(age)) if self.from_disk => {
+                Some(format!("agents of {}s ago are served from disk ({trouble})", age.as_secs()))
+            }
+            (None, Some(age)) if self.error.is_some() => {
+                Some(format!("agents of {}s ago are served ({trouble})", age.as_secs()))
+            }
+            (None, None) => Some(format!("no agents known yet ({trouble})")),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Several sources: precedence, the loss guard, and staleness.
+
+use super::*;
+use std::time::SystemTime;
+
+/// A catalogue with these sources, and its generation.
+fn catalogue_with(origins: Vec<SourceSpec>) -> TestCatalogue {
+    let desk = TestCatalogue::new();
+    let (era, _) = desk.catalogue.begin_generation(origins, Vec::new(), Vec::new());
+    TestCatalogue { era, ..desk }
+}
+
+fn guarded_spec(name: &str, hold_for: Duration) -> SourceSpec {
+    SourceSpec { loss_guard: Some((0.5, hold_for)), ..test_spec(name) }
+}
+
+fn part_with_agents(name: &str, ids: &[&str]) -> FeedPart {
+    let documents = document_parser::parse_documents(Path::new("a.json"), agents(ids).into()).unwrap();
+    FeedPart { name: name.into(), update: PartUpdate::Replaced(documents) }
+}
+
+impl TestCatalogue {
+    fn poll(&self, source: usize, parts: Vec<FeedPart>) -> IngestOutcome {
+        self.catalogue.ingest(self.era, vec![source_poll(source, parts)])[0]
+    }
+
+    fn fail(&self, source: usize) -> IngestOutcome {
+        let failed = SourcePoll { source, result: PollResult::failed("down"), stored_at: None };
+        self.catalogue.ingest(self.era, vec![failed])[0]
+    }
+
+    fn health(&self, source: usize) -> SourceHealth {
+        self.catalogue.source_health()[source].clone()
+    }
+}
+
+fn numbered_ids(from: usize, to: usize) -> Vec<String> {
+    (from..to).map(|number| format!("agent-{number:02}")).collect()
+}
+
+fn part_with_numbered_agents(from: usize, to: usize) -> FeedPart {
+    let ids = numbered_ids(from, to);
+    part_with_agents("list", &ids.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn r16_the_earlier_source_wins_an_id_and_the_other_is_reported_with_the_winners_name() {
+    let desk = catalogue_with(vec![test_spec("first"), test_spec("second"), test_spec("third")]);
+    desk.poll(2, vec![part_with_agents("3", &["same", "c"])]);
+    desk.poll(1, vec![part_with_agents("2", &["same", "b"])]);
+    let third = desk.refused();
+    assert_eq!(third[0].reasons, ["id: belongs to source second, which has precedence"]);
+    desk.poll(0, vec![part_with_agents("1", &["same"])]);
+    assert_eq!(desk.ids(), ["b", "c", "same"]);
+    assert_eq!(desk.catalogue.load().get("same").unwrap().agent.name, "same");
+    let refused = desk.refused();
+    assert_eq!(refused.iter().map(|one| &*one.part).collect::<Vec<_>>(), ["2", "3"]);
+    assert!(
+        refused.iter().all(|one| one.reasons == ["id: belongs to source first, which has precedence"]),
+        "{refused:?}"
+    );
+    let compiled = desk.compiler.count();
+    desk.poll(0, vec![FeedPart { name: "1".into(), update: PartUpdate::Removed }]);
+    assert_eq!((desk.ids().len(), desk.refused().len(), desk.compiler.count()), (3, 1, compiled));
+}
+
+#[test]
+fn r10_a_duplicate_id_in_one_source_is_served_by_no_source() {
+    let desk = catalogue_with(vec![test_spec("first"), test_spec("second")]);
+    desk.poll(0, vec![part_with_agents("1", &["same"]), part_with_agents("2", &["same"])]);
+    desk.poll(1, vec![part_with_agents("3", &["same"])]);
+    assert!(desk.ids().is_empty());
+    assert_eq!(desk.refused().len(), 3);
+}
+
+#[test]
+fn reordering_sources_changes_the_winner_without_recompiling() {
+    let desk = catalogue_with(vec![test_spec("first"), test_spec("second")]);
+    desk.poll(0, vec![part_with_agents("1", &["same"])]);
+    desk.poll(1, vec![part_with_agents("2", &["same", "b"])]);
+    let compiled = desk.compiler.count();
+    let _ = desk.catalogue.begin_generation(vec![test_spec("second"), test_spec("first")], Vec::new(), Vec::new());
+    assert_eq!((desk.ids(), desk.compiler.count()), (vec!["b".to_owned(), "same".to_owned()], compiled));
+    assert_eq!(&*desk.refused()[0].part, "1");
+    let elsewhere = SourceSpec { location: "elsewhere".into(), ..test_spec("second") };
+    let _ = desk.catalogue.begin_generation(vec![elsewhere], Vec::new(), Vec::new());
+    assert!(desk.ids().is_empty(), "a source at another location is another source");
+}
+
+#[test]
+fn a_new_snapshot_notifies_and_an_empty_poll_does_not() {
+    let desk = catalogue_with(vec![test_spec("only")]);
+    let mut changed = desk.catalogue.subscribe();
+    changed.mark_unchanged();
+    let before = desk.catalogue.load().created_at;
+    desk.poll(0, vec![part_with_agents("1", &["a"])]);
+    assert!(changed.has_changed().unwrap() && desk.catalogue.load().created_at >= before);
+    changed.mark_unchanged();
+    assert_eq!(desk.poll(0, Vec::new()), IngestOutcome::Accepted { changed: false });
+    assert_eq!(desk.fail(0), IngestOutcome::Failed);
+    assert!(!changed.has_changed().unwrap());
+}
+
+#[test]
+fn a_great_loss_is_withheld_until_three_polls_over_the_hold_time_agree() {
+    let desk = catalogue_with(vec![guarded_spec("a", Duration::from_millis(300)), test_spec("b")]);
+    assert_eq!(
+        desk.poll(0, vec![part_with_numbered_agents(0, 20)]),
+        IngestOutcome::Accepted { changed: true },
+        "a gain is never withheld"
+    );
+    assert_eq!(
+        desk.poll(0, vec![part_with_numbered_agents(0, 10)]),
+        IngestOutcome::Accepted { changed: true },
+        "half is not more than half"
+    );
+    assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 4)]), IngestOutcome::Withheld);
+    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (10, Some(6)));
+    assert!(desk.health(0).warning().unwrap().contains("6 of 10 agents"));
+    for _ in 0..5 {
+        assert_eq!(desk.poll(0, Vec::new()), IngestOutcome::Withheld, "many polls do not replace the hold time");
+    }
+    let began = Instant::now();
+    while desk.poll(0, Vec::new()) == IngestOutcome::Withheld {
+        assert!(began.elapsed() < Duration::from_secs(20), "the update is withheld for ever");
+    }
+    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (4, None));
+}
+
+#[test]
+fn an_empty_list_replaced_agents_and_invalid_documents_count_as_losses() {
+    let bad = |count: usize| {
+        let text = format!("[{}]", vec![r#"{"id": "agent-00", "version": 1}"#; count].join(","));
+        let documents = document_parser::parse_documents(Path::new("a.json"), text.into()).unwrap();
+        FeedPart { name: "list".into(), update: PartUpdate::Replaced(documents) }
+    };
+    for (before, after) in [
+        (part_with_numbered_agents(0, 20), part_with_agents("list", &[])),
+        (part_with_numbered_agents(0, 20), part_with_numbered_agents(20, 40)),
+        (part_with_numbered_agents(0, 20), bad(20)),
+        (part_with_numbered_agents(0, 20), FeedPart { name: "list".into(), update: PartUpdate::Removed }),
+        (part_with_numbered_agents(0, 3), part_with_agents("list", &[])),
+    ] {
+        let desk = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
+        desk.poll(0, vec![before]);
+        let count = desk.ids().len();
+        let shown = format!("{after:?}");
+        assert_eq!(desk.poll(0, vec![after]), IngestOutcome::Withheld, "{shown}");
+        assert_eq!(desk.ids().len(), count);
+    }
+    let desk = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
+    desk.poll(0, vec![part_with_agents("list", &["only"])]);
+    assert_eq!(
+        desk.poll(0, vec![part_with_agents("list", &[])]),
+        IngestOutcome::Accepted { changed: true },
+        "the only agent may go"
+    );
+}
+
+#[test]
+fn recovery_is_accepted_at_once_and_a_failed_poll_restarts_the_count() {
+    let desk = catalogue_with(vec![guarded_spec("a", Duration::ZERO)]);
+    desk.poll(0, vec![part_with_numbered_agents(0, 20)]);
+    for _ in 0..4 {
+        assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 1)]), IngestOutcome::Withheld);
+        assert_eq!(desk.poll(0, Vec::new()), IngestOutcome::Withheld);
+        assert_eq!(desk.fail(0), IngestOutcome::Failed);
+    }
+    assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 21)]), IngestOutcome::Accepted { changed: true });
+    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (21, None));
+}
+
+#[test]
+fn an_operator_can_confirm_a_withheld_loss_only() {
+    let desk = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60)), test_spec("b")]);
+    desk.poll(0, vec![part_with_numbered_agents(0, 20)]);
+    assert_eq!(desk.catalogue.confirm_withheld_update("a"), Some(false));
+    desk.poll(0, vec![part_with_numbered_agents(0, 2)]);
+    assert_eq!(
+        (desk.catalogue.confirm_withheld_update("nobody"), desk.catalogue.confirm_withheld_update("b")),
+        (None, Some(false))
+    );
+    assert_eq!(desk.ids().len(), 20);
+    assert_eq!(desk.catalogue.confirm_withheld_update("a"), Some(true));
+    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (2, None));
+}
+
+#[test]
+fn the_loss_guard_survives_a_new_generation_and_a_restart() {
+    let desk = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
+    desk.poll(0, vec![part_with_numbered_agents(0, 20)]);
+    desk.poll(0, vec![part_with_numbered_agents(0, 2)]);
+    let (era, _) = desk.catalogue.begin_generation(
+        vec![guarded_spec("a", Duration::from_secs(60))],
+        Vec::new(),
+        vec![source_poll(0, vec![])],
+    );
+    let desk = TestCatalogue { era, ..desk };
+    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (20, Some(20)), "the first poll now reports nothing");
+
+    let desk = TestCatalogue::new();
+    let change = PollResult { parts: vec![part_with_numbered_agents(0, 20)], ..PollResult::default() };
+    let remembered = SourcePoll { source: 0, result: change, stored_at: Some(SystemTime::now()) };
+    let empty = source_poll(0, vec![part_with_agents("list", &[])]);
+    let (_, verdicts) = desk.catalogue.begin_generation(
+        vec![guarded_spec("a", Duration::from_secs(60))],
+        vec![remembered],
+        vec![empty],
+    );
+    assert_eq!((verdicts.as_slice(), desk.ids().len()), ([IngestOutcome::Withheld].as_slice(), 20));
+    assert_eq!(desk.compiler.count(), 20);
+}
+
+#[test]
+fn the_first_poll_of_a_generation_removes_parts_it_does_not_report() {
+    let desk = catalogue_with(vec![test_spec("a")]);
+    desk.poll(0, vec![part_with_agents("1", &["a"]), part_with_agents("2", &["b"])]);
+    desk.poll(0, vec![part_with_agents("1", &["a", "c"])]);
+    assert_eq!(desk.ids(), ["a", "b", "c"], "later polls report changes only");
+    let (era, _) = desk.catalogue.begin_generation(vec![test_spec("a")], Vec::new(), Vec::new());
+    let desk = TestCatalogue { era, ..desk };
+    assert_eq!(desk.fail(0), IngestOutcome::Failed);
+    assert_eq!(desk.ids().len(), 3, "a failed poll removes nothing");
+    desk.poll(0, vec![part_with_agents("1", &["a", "c"])]);
+    assert_eq!(desk.ids(), ["a", "c"]);
+}
+
+#[test]
+fn stale_agents_are_removed_and_return_with_an_empty_successful_poll() {
+    let stale = SourceSpec { stale_after: Some(Duration::from_millis(200)), ..test_spec("a") };
+    let desk = catalogue_with(vec![stale, test_spec("b")]);
+    desk.poll(0, vec![part_with_agents("1", &["same", "a"])]);
+    desk.poll(1, vec![part_with_agents("2", &["same", "b"])]);
+    desk.catalogue.remove_stale_agents(desk.era);
+    assert_eq!(desk.ids().len(), 3);
+    let began = Instant::now();
+    while !desk.health(0).stale {
+        assert!(began.elapsed() < Duration::from_secs(20), "the source never becomes stale");
+        desk.fail(0);
+        desk.catalogue.remove_stale_agents(desk.era);
+    }
+    assert_eq!(desk.ids(), ["b", "same"], "the later source's agent is served instead");
+    let health = desk.health(0);
+    assert!(health.stale && health.warning().unwrap().contains("not served (down)"), "{health:?}");
+    let compiled = desk.compiler.count();
+    assert_eq!(desk.poll(0, Vec::new()), IngestOutcome::Accepted { changed: true });
+    assert_eq!((desk.ids().len(), desk.compiler.count(), desk.health(0).warning()), (3, compiled, None));
+}
+
+#[test]
+fn a_poll_with_more_than_max_agents_is_rejected_as_a_whole() {
+    let desk = catalogue_with(vec![SourceSpec { max_agents: 5, ..test_spec("a") }]);
+    desk.poll(0, vec![part_with_numbered_agents(0, 4)]);
+    assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 6)]), IngestOutcome::Rejected);
+    assert_eq!(
+        desk.poll(0, vec![part_with_agents("another", &["x", "y"])]),
+        IngestOutcome::Rejected,
+        "the parts count together"
+    );
+    assert!(desk.health(0).error.unwrap().contains("at most 5"));
+    assert_eq!(desk.ids().len(), 4);
+    assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 5)]), IngestOutcome::Accepted { changed: true });
+    assert_eq!(desk.health(0).error, None);
+}

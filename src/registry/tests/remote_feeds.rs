@@ -1,0 +1,352 @@
+//! Remote feeds under the source manager: no failure of a source affects healthy agents.
+
+use super::{
+    super::{
+        conditional_get::ConditionalClient,
+        config::{CacheBounds, RemoteSourceConfig, SignaturePolicy, SourceKind},
+        last_known_good::LastKnownGoodFile,
+        open_sources::OpenedSource,
+        test_feed,
+    },
+    scripted_server::{ScriptedResponse, ScriptedServer, ok, response},
+    *,
+};
+use crate::{
+    net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient},
+    values::{ByteSize, ConfigDuration},
+};
+use std::path::PathBuf;
+
+/// A source of the list at `url`, polled every few milliseconds.
+fn source(name: &str, url: &str, folder: Option<&Path>) -> OpenedSource {
+    let config = net::NetworkConfig::default();
+    let client = FetchClient::build(&config, Arc::new(AddressPolicy::default())).unwrap();
+    let bounds = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_millis(300) };
+    let session = SourceClient::build(&config, &client, url, None, bounds).unwrap();
+    let feed = test_feed::open_test_feed(
+        SourceKind::Aidip,
+        ConditionalClient::new(session, CacheBounds::default()),
+        SignaturePolicy::default(),
+    );
+    let keeper = folder.map(|folder| Arc::new(LastKnownGoodFile::new(folder.to_owned(), name, "test", name)));
+    opened_source(name, feed, keeper)
+}
+
+fn opened_source(name: &str, feed: Box<dyn Feed>, keeper: Option<Arc<LastKnownGoodFile>>) -> OpenedSource {
+    let origin = SourceSpec { loss_guard: Some((0.5, Duration::from_secs(60))), ..test_spec(name) };
+    OpenedSource {
+        spec: origin,
+        feed,
+        poll_interval: Duration::from_millis(20),
+        last_known_good: keeper,
+        is_local: false,
+    }
+}
+
+async fn start(desk: &TestCatalogue, sources: Vec<OpenedSource>) -> SourceManager {
+    SourceManager::start(&desk.catalogue, OpenedSources(sources)).await
+}
+
+fn list(count: usize) -> String {
+    let ids: Vec<String> = (0..count).map(|at| format!("agent-{at:02}")).collect();
+    agents(&ids.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut tick = tokio::time::interval(Duration::from_millis(5));
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tick.tick().await;
+    }
+}
+
+#[tokio::test]
+async fn agents_stay_through_every_registry_failure() {
+    let large = format!("[{}]", vec![agent("x").to_string(); 2_000].join(","));
+    let half = &list(12)[..700];
+    let cases: Vec<(&str, ScriptedResponse)> = vec![
+        ("garbage", ok("\u{0}\u{1}garbage")),
+        ("half a document", ok(half)),
+        (
+            "half an answer",
+            ScriptedResponse::Send(format!("HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n{half}").into()),
+        ),
+        ("ten times its size", ok(&large)),
+        ("nothing", ScriptedResponse::Close),
+        ("an empty body", ok("")),
+        ("a slow drip", ScriptedResponse::SendSlowly(list(12).into_bytes())),
+        ("silence", ScriptedResponse::Hang),
+        ("500", response("500 Internal Server Error", "", "[]")),
+        ("404", response("404 Not Found", "", "[]")),
+        ("304 for nothing", response("304 Not Modified", "", "")),
+        ("a login page", response("200 OK", "content-type: text/html\r\n", "<html>[]</html>")),
+        ("HTML as JSON", ok("<html>")),
+        ("an endless redirect", response("301 Moved Permanently", "location: /\r\n", "")),
+        ("the cloud's metadata", response("302 Found", "location: http://169.254.169.254/\r\n", "")),
+        ("null", ok("null")),
+        ("an empty list", ok("[]")),
+        ("a list of nothing usable", ok(&format!("[{}]", ["{\"id\": 7}"; 12].join(",")))),
+        ("other agents", ok(&agents(&["y", "z"]))),
+        ("the same list twice over", ok(&list(12).replace(']', &format!(",{}", &list(12)[1..])))),
+    ];
+    let server = ScriptedServer::with_body(&list(12)).await;
+    let desk = TestCatalogue::new();
+    let _watch = start(&desk, vec![source("reg", &server.url("/"), None)]).await;
+    let ids = desk.ids();
+    assert_eq!(ids.len(), 12);
+    for (name, act) in cases {
+        let warned = |yes: bool| desk.catalogue.source_health()[0].warning().is_some() == yes;
+        let bad = act.clone();
+        server.set_script(move |_| bad.clone());
+        eventually(name, || warned(true)).await;
+        assert_eq!(desk.ids(), ids, "{name}");
+        let good = list(12);
+        server.set_script(move |_| ok(&good));
+        // Whether or not the content changed: the error is over, and nothing is withheld.
+        eventually(name, || warned(false)).await;
+        assert_eq!(desk.ids(), ids, "{name}");
+    }
+    assert_eq!(desk.compiler.count(), 12 + 2, "unchanged agents are compiled once");
+}
+
+#[tokio::test]
+async fn startup_with_every_source_down_serves_the_last_known_good_agents() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (ScriptedServer::with_body(&list(3)).await, ScriptedServer::with_body(&agents(&["x", "y"])).await);
+    let sources = |urls: &[String; 2]| {
+        vec![source("one", &urls[0], Some(folder.path())), source("two", &urls[1], Some(folder.path()))]
+    };
+    let urls = [one.url("/"), two.url("/")];
+    {
+        let desk = TestCatalogue::new();
+        let _watch = start(&desk, sources(&urls)).await;
+        assert_eq!(desk.ids().len(), 5);
+        let kept = |name: &str| folder.path().join(format!("{name}.agents")).exists();
+        eventually("both are stored", || kept("one") && kept("two")).await;
+    }
+    one.set_script(|_| ScriptedResponse::Close);
+    two.set_script(|_| ScriptedResponse::Hang);
+    let desk = TestCatalogue::new();
+    let began = Instant::now();
+    let _watch = start(&desk, sources(&urls)).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(desk.ids().len(), 5);
+    for health in desk.catalogue.source_health().iter() {
+        assert!(health.from_disk && health.warning().unwrap().contains("from disk"), "{health:?}");
+    }
+    one.set_script(|_| ok(&list(4)));
+    eventually("the first source recovers", || desk.ids().len() == 6).await;
+    assert_eq!(desk.compiler.count(), 6, "unchanged agents are not compiled again");
+    assert!(!desk.catalogue.source_health()[0].from_disk && desk.catalogue.source_health()[1].from_disk);
+}
+
+#[tokio::test]
+async fn a_truncated_last_known_good_file_is_ignored_at_startup() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = ScriptedServer::new(|_| ScriptedResponse::Close).await;
+    std::fs::write(folder.path().join("one.agents"), "gatepost agents 1\nhalf").unwrap();
+    let desk = TestCatalogue::new();
+    let _watch = start(&desk, vec![source("one", &server.url("/"), Some(folder.path()))]).await;
+    assert!(desk.ids().is_empty());
+    assert!(desk.catalogue.source_health()[0].warning().unwrap().contains("no agents known"));
+    server.set_script(|_| ok(&list(2)));
+    eventually("the source recovers", || desk.ids().len() == 2).await;
+}
+
+#[tokio::test]
+async fn a_slow_source_delays_neither_startup_nor_other_sources() {
+    let (slow, quick) =
+        (ScriptedServer::new(|_| ScriptedResponse::Hang).await, ScriptedServer::with_body(&list(2)).await);
+    let desk = TestCatalogue::new();
+    let began = Instant::now();
+    let _watch = start(&desk, vec![source("slow", &slow.url("/"), None), source("quick", &quick.url("/"), None)]).await;
+    assert_eq!(desk.ids().len(), 2);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let late = agents(&["agent-00", "late"]);
+    slow.set_script(move |_| ok(&late));
+    eventually("the slow source is ingested, and has precedence", || desk.ids().contains(&"late".to_owned())).await;
+    assert_eq!(desk.refused()[0].reasons, ["id: belongs to source slow, which has precedence"]);
+}
+
+/// A feed that panics in every second call.
+struct PanickingFeed(usize);
+
+#[async_trait::async_trait]
+impl Feed for PanickingFeed {
+    async fn poll(&mut self) -> PollResult {
+        self.0 += 1;
+        assert!(self.0.is_multiple_of(2), "a feed that panics");
+        let id = format!("p{}", self.0);
+        let documents = document_parser::parse_documents(Path::new("a.json"), agents(&[&id]).into()).unwrap();
+        PollResult {
+            parts: vec![FeedPart { name: id.into(), update: PartUpdate::Replaced(documents) }],
+            ..PollResult::default()
+        }
+    }
+
+    async fn wait_for_update(&mut self) {
+        assert!(self.0 > 2, "a feed that panics while waiting");
+        std::future::pending().await
+    }
+
+    fn acknowledge(&mut self) {
+        assert!(self.0 > 4, "a feed that panics when acknowledged");
+    }
+}
+
+#[tokio::test]
+async fn a_panicking_feed_is_reported_and_polled_again() {
+    let server = ScriptedServer::with_body(&list(2)).await;
+    let desk = TestCatalogue::new();
+    let sources =
+        vec![opened_source("panics", Box::new(PanickingFeed(0)), None), source("well", &server.url("/"), None)];
+    let _watch = start(&desk, sources).await;
+    assert!(desk.catalogue.source_health()[0].error.as_ref().unwrap().contains("defect"));
+    eventually("the feed is polled again", || desk.ids().contains(&"p4".to_owned())).await;
+    assert!(desk.ids().contains(&"agent-00".to_owned()));
+}
+
+/// Reports another agent in each poll, and always wakes the poller.
+struct BusyFeed(usize);
+
+#[async_trait::async_trait]
+impl Feed for BusyFeed {
+    async fn poll(&mut self) -> PollResult {
+        self.0 += 1;
+        let documents =
+            document_parser::parse_documents(Path::new("a.json"), agents(&[&format!("r{}", self.0)]).into()).unwrap();
+        PollResult {
+            parts: vec![FeedPart { name: "r".into(), update: PartUpdate::Replaced(documents) }],
+            ..PollResult::default()
+        }
+    }
+
+    async fn wait_for_update(&mut self) {}
+}
+
+#[tokio::test]
+async fn a_feed_with_constant_updates_does_not_starve_others() {
+    let server = ScriptedServer::with_body(&list(2)).await;
+    let desk = TestCatalogue::new();
+    let restless = opened_source("restless", Box::new(BusyFeed(0)), None);
+    let sources = vec![restless, source("well", &server.url("/"), None)];
+    let _watch = start(&desk, sources).await;
+    assert!(desk.ids().len() == 3, "{:?}", desk.ids());
+    server.set_script(|_| ok(&list(3)));
+    eventually("the other source is polled", || desk.ids().len() == 4).await;
+    let before = *desk.catalogue.subscribe().borrow();
+    eventually("the first source goes on", || *desk.catalogue.subscribe().borrow() > before + 3).await;
+}
+
+#[tokio::test]
+async fn source_metrics_are_labelled_and_removed_with_the_source() {
+    let server = ScriptedServer::with_body(&list(12)).await;
+    let desk = TestCatalogue::new();
+    let watch = start(&desk, vec![source("reg", &server.url("/"), None)]).await;
+    let page = || desk.catalogue.metrics().render().unwrap();
+    for line in ["gatepost_source_agents{source=\"reg\"} 12", "gatepost_source_pending_removals{source=\"reg\"} 0"] {
+        assert!(page().contains(line), "{line} is not in {}", page());
+    }
+    assert!(page().contains("gatepost_source_age_seconds{source=\"reg\"}"));
+    assert!(page().contains("gatepost_source_polls_total{outcome=\"success\",source=\"reg\"} 1"), "{}", page());
+    server.set_script(|_| ok("[]"));
+    eventually("the loss is measured", || page().contains("gatepost_source_pending_removals{source=\"reg\"} 12")).await;
+    assert_eq!(desk.catalogue.confirm_withheld_update("reg"), Some(true));
+    assert!(desk.ids().is_empty());
+    drop(watch);
+    let _watch = start(&desk, vec![source("other", &server.url("/"), None)]).await;
+    assert!(!page().contains("feed=\"reg\""), "{}", page());
+}
+
+fn remote(url: &str) -> RemoteSourceConfig {
+    serde_json::from_value(json!({"kind": "aidip", "url": url})).unwrap()
+}
+
+fn problems(change: impl FnOnce(&mut RemoteSourceConfig)) -> Vec<String> {
+    let mut remote = remote("https://a.example/");
+    change(&mut remote);
+    let config =
+        AgentSourcesConfig { from: vec![SourceConfig::Remote(Box::new(remote))], ..AgentSourcesConfig::default() };
+    let network = net::NetworkConfig::default();
+    OpenedSources::open(&config, SourceDependencies { network: &network, policy: Arc::default(), registry: None })
+        .err()
+        .unwrap_or_default()
+}
+
+#[test]
+fn every_invalid_setting_is_reported_by_its_path() {
+    assert_eq!(problems(|_| {}), Vec::<String>::new());
+    type Case = (fn(&mut RemoteSourceConfig), &'static str);
+    let cases: Vec<Case> = vec![
+        (|r| r.url = "ftp://a.example".to_owned(), "from[0].url"),
+        (|r| r.url = "http://10.0.0.1/".to_owned(), "from[0].url"),
+        (|r| r.url = "https://u:p@a.example/".to_owned(), "from[0].url"),
+        (|r| r.poll_interval = ConfigDuration::from_millis(999), "from[0].poll"),
+        (|r| r.poll_interval = ConfigDuration::from_secs(86_401), "from[0].poll"),
+        (|r| r.fetch_timeout = ConfigDuration::from_secs(0), "from[0].timeout"),
+        (|r| r.max_staleness = Some(ConfigDuration::from_secs(0)), "from[0].stale_after"),
+        (|r| r.max_response_size = ByteSize::from_bytes(1), "from[0].max_size"),
+        (|r| r.max_agents = 0, "from[0].max_agents"),
+        (|r| r.hold_loss = 1.5, "from[0].hold_loss"),
+        (|r| r.hold_loss = f64::NAN, "from[0].hold_loss"),
+        (|r| r.require_signature = true, "from[0].require_signed"),
+        (|r| r.publisher_jwks = Some("/nowhere".into()), "from[0].publisher_keys"),
+        (|r| r.name = Some("a/b".to_owned()), "from[0].name"),
+        (|r| r.name = Some("../a".to_owned()), "from[0].name"),
+        (|r| r.name = Some(String::new()), "from[0].name"),
+        (|r| r.name = Some("registry".to_owned()), "from[0].name"),
+    ];
+    for (change, path) in cases {
+        let problems = problems(change);
+        assert!(problems.len() == 1 && problems[0].starts_with(path), "{path}: {problems:?}");
+    }
+    let twice = SourceConfig::Remote(Box::new(remote("https://a.example/")));
+    let twice = AgentSourcesConfig { from: vec![twice.clone(), twice], ..AgentSourcesConfig::default() };
+    let network = net::NetworkConfig::default();
+    let means = SourceDependencies { network: &network, policy: Arc::default(), registry: None };
+    assert!(OpenedSources::open(&twice, means).err().unwrap_or_default()[0].contains("listed twice"));
+}
+
+#[tokio::test]
+async fn a_configuration_check_contacts_no_source_and_writes_nothing() {
+    let (server, folder) = (ScriptedServer::with_body(&list(2)).await, tempfile::tempdir().unwrap());
+    let config = AgentSourcesConfig {
+        from: vec![SourceConfig::Remote(Box::new(remote(&server.url("/"))))],
+        last_known_good: Some(PathBuf::from(folder.path())),
+        check_only: true,
+        ..AgentSourcesConfig::default()
+    };
+    let network = net::NetworkConfig::default();
+    let sources =
+        OpenedSources::open(&config, SourceDependencies { network: &network, policy: Arc::default(), registry: None })
+            .ok()
+            .unwrap();
+    let desk = TestCatalogue::new();
+    let _watch = SourceManager::start(&desk.catalogue, sources).await;
+    assert!(server.requests().is_empty() && desk.ids().is_empty());
+}
+
+#[tokio::test]
+async fn a_confirmed_loss_is_written_to_disk() {
+    let (server, folder) = (ScriptedServer::with_body(&list(12)).await, tempfile::tempdir().unwrap());
+    let desk = TestCatalogue::new();
+    let watch = start(&desk, vec![source("reg", &server.url("/"), Some(folder.path()))]).await;
+    let kept = || {
+        let (_, parts) =
+            LastKnownGoodFile::new(folder.path().to_owned(), "reg", "test", "reg").load().ok().flatten()?;
+        Some(
+            parts
+                .iter()
+                .map(|part| if let PartUpdate::Replaced(found) = &part.update { found.len() } else { 0 })
+                .sum::<usize>(),
+        )
+    };
+    eventually("the agents are stored", || kept() == Some(12)).await;
+    server.set_script(|_| ok(&list(1)));
+    eventually("the loss is withheld", || desk.catalogue.source_health()[0].withheld_loss == Some(11)).await;
+    assert_eq!(kept(), Some(12));
+    assert_eq!(desk.catalogue.confirm_withheld_update("reg"), Some(true));
+    eventually("the confirmed loss is stored", || kept() == Some(1)).await;
+    drop(watch);
+}

@@ -1,0 +1,174 @@
+//! Configuration of the `agent://` resolver. An invalid value is reported by its key; none is corrected.
+
+use crate::{
+    agent::AgentUri,
+    net::Url,
+    values::{ByteSize, ConfigDuration},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+/// Maximum number of entries of the map.
+const MAX_MAP_ENTRIES: usize = 10_000;
+
+/// How `agent://` names are resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Names")]
+#[serde(deny_unknown_fields, default)]
+pub struct ResolverConfig {
+    /// Targets of names, consulted before any network request: from `agent://name` or `agent://name/path`, which
+    /// includes every name below it, to an endpoint (https or another endpoint kind of agents), to another name, or to
+    /// a descriptor (a URL whose path ends in .json). At most 10,000 entries. Callers that may resolve names can read
+    /// the targets, and publishers of agents can use these names as endpoints. Default: none.
+    pub map: BTreeMap<String, String>,
+    /// Whether a name for which nothing is published resolves to https at its own host and path (R54).
+    /// Default: true.
+    pub https_fallback: bool,
+    /// Time limit for resolving one name, all fetches together; 100ms to 1m. Default: 10s.
+    pub resolution_timeout: ConfigDuration,
+    /// Maximum size of a fetched document; 1KiB to 16MiB. Default: 1MiB.
+    pub max_document_size: ByteSize,
+    /// Maximum number of names resolved at once for callers, of which one caller may use half; agents whose endpoint
+    /// is a name have a separate limit of the same size. Calls beyond it get 503. 1 to 10,000. Default: 64.
+    pub max_concurrency: usize,
+    /// Cache of fetched documents.
+    pub cache: DocumentCacheConfig,
+}
+
+/// Cache of fetched documents. Their own freshness (Cache-Control, Expires) applies within these bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "NamesCache")]
+#[serde(deny_unknown_fields, default)]
+pub struct DocumentCacheConfig {
+    /// Total size of the cached documents; 1MiB to 4GiB. Default: 16MiB.
+    pub max_size: ByteSize,
+    /// Lifetime of a document that states none; 1s to 1d. Default: 1m.
+    pub default_ttl: ConfigDuration,
+    /// Upper bound of a document's lifetime, whatever it states; 1s to 1d. Default: 1h.
+    pub max_ttl: ConfigDuration,
+    /// How long a missing or unusable document is remembered as such; 1s to 1h. Default: 10s.
+    pub negative_ttl: ConfigDuration,
+}
+
+impl Default for ResolverConfig {
+    fn default() -> Self {
+        Self {
+            map: BTreeMap::new(),
+            https_fallback: true,
+            resolution_timeout: ConfigDuration::from_secs(10),
+            max_document_size: ByteSize::from_kib(1 << 10),
+            max_concurrency: 64,
+            cache: DocumentCacheConfig::default(),
+        }
+    }
+}
+
+impl Default for DocumentCacheConfig {
+    fn default() -> Self {
+        Self {
+            max_size: ByteSize::from_kib(16 << 10),
+            default_ttl: ConfigDuration::from_secs(60),
+            max_ttl: ConfigDuration::from_secs(3_600),
+            negative_ttl: ConfigDuration::from_secs(10),
+        }
+    }
+}
+
+/// Target of an entry of the map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapTarget {
+    /// Endpoint of the agent.
+    Endpoint(String),
+    /// Another name.
+    Name(AgentUri),
+    /// URL of a descriptor.
+    Descriptor(Url),
+}
+
+impl ResolverConfig {
+    /// Returns one message for each invalid value, by its key within this section.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems: Vec<String> = self.parse_map().err().unwrap_or_default();
+        let mut check_duration = |name: &str, span: ConfigDuration, bounds: RangeInclusive<ConfigDuration>| {
+            if !bounds.contains(&span) {
+                problems.push(format!("{name}: must be {} to {}, not {span}", bounds.start(), bounds.end()));
+            }
+        };
+        check_duration(
+            "timeout",
+            self.resolution_timeout,
+            ConfigDuration::from_millis(100)..=ConfigDuration::from_secs(60),
+        );
+        check_duration(
+            "cache.usual",
+            self.cache.default_ttl,
+            ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(86_400),
+        );
+        check_duration(
+            "cache.max",
+            self.cache.max_ttl,
+            ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(86_400),
+        );
+        check_duration(
+            "cache.missing",
+            self.cache.negative_ttl,
+            ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(3_600),
+        );
+        let mut check_size = |name: &str, size: ByteSize, bounds: RangeInclusive<usize>| {
+            if !bounds.contains(&size.get()) {
+                let (least, most) = (bounds.start() >> 10, bounds.end() >> 10);
+                problems.push(format!("{name}: must be {least}KiB to {most}KiB, not {size}"));
+            }
+        };
+        check_size("max_size", self.max_document_size, 1 << 10..=16 << 20);
+        check_size("cache.size", self.cache.max_size, 1 << 20..=4 << 30);
+        if !(1..=10_000).contains(&self.max_concurrency) {
+            problems.push(format!("most_at_once: must be 1 to 10000, not {}", self.max_concurrency));
+        }
+        problems
+    }
+
+    /// Parses the map.
+    ///
+    /// # Errors
+    /// Returns one message for each invalid entry.
+    pub(super) fn parse_map(&self) -> Result<Vec<(AgentUri, MapTarget)>, Vec<String>> {
+        if self.map.len() > MAX_MAP_ENTRIES {
+            return Err(vec![format!("map: has {} entries (at most {MAX_MAP_ENTRIES})", self.map.len())]);
+        }
+        let (mut entries, mut problems) = (Vec::new(), Vec::new());
+        for (name, target) in &self.map {
+            match parse_map_entry(name, target) {
+                Ok(entry) => entries.push(entry),
+                Err(why) => problems.push(format!("map.{name}: {why}")),
+            }
+        }
+        if problems.is_empty() { Ok(entries) } else { Err(problems) }
+    }
+}
+
+fn parse_map_entry(name: &str, target: &str) -> Result<(AgentUri, MapTarget), String> {
+    let name: AgentUri = name.parse()?;
+    if name.transport().is_some() || name.query().is_some() || name.fragment().is_some() {
+        return Err("must be agent:// with a host or DID and an optional path".to_owned());
+    }
+    if target.len() > 2_048 {
+        return Err("target is longer than 2048 characters".to_owned());
+    }
+    let target = match target.split_once("://") {
+        Some(("agent", _)) => MapTarget::Name(target.parse()?),
+        Some(("https" | "http", _)) => {
+            let url = Url::parse(target).map_err(|_| "target is not a URL".to_owned())?;
+            let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+            match plain {
+                true if url.path().ends_with(".json") => MapTarget::Descriptor(url),
+                true => MapTarget::Endpoint(target.to_owned()),
+                false => return Err("target URL has a user, a password or a fragment".to_owned()),
+            }
+        }
+        Some(_) => MapTarget::Endpoint(target.to_owned()),
+        None => return Err("target must be a URL or another agent:// name".to_owned()),
+    };
+    Ok((name, target))
+}

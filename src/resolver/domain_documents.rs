@@ -1,0 +1,204 @@
+//! Documents that a domain publishes about its agents (R53, R57, R58, R60): `agents.json`, descriptors along the path
+//! of a name, and the descriptor of the domain's only agent.
+
+use super::{
+    document_cache::{DocumentCache, ResolverDocument},
+    resolution_step::{ResolutionRequest, ResolutionStep, alias_from_hint, step_from_descriptor},
+    resolution_trace::{ResolutionTrace, StepOutcome},
+};
+use crate::{fault::Fault, net::Url};
+use serde_json::{Map, Value};
+
+/// Maximum number of descriptors fetched along one path, the longest path first.
+const MAX_PATH_DESCRIPTORS: usize = 3;
+/// Maximum number of path segments in a key of `agents.json`.
+const MAX_KEY_SEGMENTS: usize = 8;
+
+/// Resolves the name through `/.well-known/agents.json` at `root`.
+///
+/// # Errors
+/// A fault for the caller: the agent lacks the requested version.
+pub(super) async fn resolve_agents_json(
+    documents: &DocumentCache,
+    root: &Url,
+    request: &ResolutionRequest,
+    trace: &mut ResolutionTrace,
+) -> Result<Option<ResolutionStep>, Fault> {
+    let Ok(url) = root.join("/.well-known/agents.json") else { return Ok(None) };
+    let Some(document) = documents.get_document(&url, "agents.json", trace).await else { return Ok(None) };
+    let Some(agents) = document.value.get("agents").and_then(Value::as_object) else {
+        trace.record_with_reason("agents.json", &url, StepOutcome::Unusable, Some("has no object 'agents'".to_owned()));
+        return Ok(None);
+    };
+    let Some((value, at)) = find_agents_json_entry(agents, request) else {
+        trace.record_with_reason(
+            "agents.json",
+            &url,
+            StepOutcome::Absent,
+            Some("has no entry for the name".to_owned()),
+        );
+        return Ok(None);
+    };
+    let wanted = ["descriptor", "url", "href"];
+    let link = value.as_str().or_else(|| wanted.into_iter().find_map(|name| value.get(name)?.as_str()));
+    let link = link.filter(|link| link.len() <= 2_048);
+    let link = link.map(|link| (link.to_owned(), document.url.join(link).ok()));
+    // The document may be large; drop it before the next fetch.
+    drop(document);
+    match link {
+        Some((link, _)) if link.starts_with("agent://") && !link.ends_with(".json") => {
+            match alias_from_hint(&link, request, at) {
+                Ok(name) => {
+                    trace.record("agents.json", &url, StepOutcome::Found);
+                    Ok(Some(ResolutionStep::Alias(name)))
+                }
+                Err(why) => {
+                    trace.record_with_reason("agents.json", &url, StepOutcome::Unusable, Some(why));
+                    Ok(None)
+                }
+            }
+        }
+        Some((link, _)) if link.starts_with("agent://") => {
+            let plain = link.replacen("agent://", "https://", 1);
+            follow_agents_json_link(documents, (&url, Url::parse(&plain).ok(), at), request, trace).await
+        }
+        Some((_, joined)) => follow_agents_json_link(documents, (&url, joined, at), request, trace).await,
+        None => {
+            trace.record_with_reason(
+                "agents.json",
+                &url,
+                StepOutcome::Unusable,
+                Some("entry has no valid URL".to_owned()),
+            );
+            Ok(None)
+        }
+    }
+}
+
+async fn follow_agents_json_link(
+    documents: &DocumentCache,
+    (from, to, at): (&Url, Option<Url>, usize),
+    request: &ResolutionRequest,
+    trace: &mut ResolutionTrace,
+) -> Result<Option<ResolutionStep>, Fault> {
+    match to {
+        Some(to) => {
+            trace.record("agents.json", from, StepOutcome::Found);
+            resolve_descriptor(documents, &to, (request, at), trace).await
+        }
+        None => {
+            trace.record_with_reason(
+                "agents.json",
+                from,
+                StepOutcome::Unusable,
+                Some("entry has no valid URL".to_owned()),
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// Returns the entry with the longest key that the path starts with; for a bare domain, the only entry of the map.
+fn find_agents_json_entry<'a>(
+    agents: &'a Map<String, Value>,
+    request: &ResolutionRequest,
+) -> Option<(&'a Value, usize)> {
+    if request.segments.is_empty() {
+        let mut each = agents.values();
+        return each.next().filter(|_| agents.len() == 1).map(|only| (only, 0));
+    }
+    let decoded: Option<Vec<String>> =
+        request.segments.iter().take(MAX_KEY_SEGMENTS).map(|segment| crate::agent::decode_segment(segment)).collect();
+    let decoded = decoded?;
+    (1..=decoded.len()).rev().find_map(|at| Some((agents.get(&decoded.get(..at)?.join("/"))?, at)))
+}
+
+/// Resolves the name through descriptors along its path, the innermost first, then the domain's own descriptor.
+///
+/// # Errors
+/// A fault for the caller: the agent lacks the requested version.
+pub(super) async fn resolve_descriptors(
+    documents: &DocumentCache,
+    root: &Url,
+    request: &ResolutionRequest,
+    trace: &mut ResolutionTrace,
+) -> Result<Option<ResolutionStep>, Fault> {
+    let whole = request.segments.len();
+    for at in (1..=whole).rev().take(MAX_PATH_DESCRIPTORS) {
+        let path = request.segments.iter().take(at).map(String::as_str).collect::<Vec<_>>().join("/");
+        let Ok(url) = root.join(&format!("/{path}/agent.json")) else { continue };
+        if let Some(step) = resolve_descriptor(documents, &url, (request, at), trace).await? {
+            return Ok(Some(step));
+        }
+    }
+    for place in ["/.well-known/agent.json", "/.well-known/agent-card.json"] {
+        let Ok(url) = root.join(place) else { continue };
+        if let Some(step) = resolve_descriptor(documents, &url, (request, 0), trace).await? {
+            return Ok(Some(step));
+        }
+    }
+    Ok(None)
+}
+
+/// Resolves the name through the descriptor at `url`, if there is a usable one.
+///
+/// # Errors
+/// A fault for the caller: the agent lacks the requested version.
+pub(super) async fn resolve_descriptor(
+    documents: &DocumentCache,
+    url: &Url,
+    (request, at): (&ResolutionRequest, usize),
+    trace: &mut ResolutionTrace,
+) -> Result<Option<ResolutionStep>, Fault> {
+    let Some(document) = documents.get_document(url, "agent.json", trace).await else { return Ok(None) };
+    let unusable = |trace: &mut ResolutionTrace, why: String| {
+        trace.record_with_reason("agent.json", url, StepOutcome::Unusable, Some(why));
+        Ok(None)
+    };
+    let (step, signed) = (step_from_descriptor(&document, request, at)?, has_signature(&document));
+    drop(document);
+    match step {
+        Err(why) => unusable(trace, why),
+        // A descriptor may name itself, which does not resolve anything.
+        Ok(ResolutionStep::Alias(name))
+            if name.without_query_and_fragment() == request.uri.without_query_and_fragment() =>
+        {
+            unusable(trace, "names itself".to_owned())
+        }
+        Ok(ResolutionStep::Location(mut place)) => match check_endpoint_address(documents, &place.endpoint).await {
+            Ok(()) => {
+                place.has_signature = signed;
+                trace.record("agent.json", url, StepOutcome::Found);
+                Ok(Some(ResolutionStep::Location(place)))
+            }
+            Err(why) => {
+                trace.record_with_reason("agent.json", url, StepOutcome::Unreachable, Some(why));
+                Ok(None)
+            }
+        },
+        Ok(step) => {
+            trace.record("agent.json", url, StepOutcome::Found);
+            Ok(Some(step))
+        }
+    }
+}
+
+fn has_signature(document: &ResolverDocument) -> bool {
+    ["signatures", "proof", "signature"].iter().any(|name| document.value.get(name).is_some())
+}
+
+/// Checks an endpoint from a document against the address policy of fetches: a name must not give access to this
+/// machine, or to networks that only this machine reaches.
+pub(super) async fn check_endpoint_address(documents: &DocumentCache, endpoint: &str) -> Result<(), String> {
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or_default();
+    let plain = match scheme {
+        "https" | "http" => endpoint.to_owned(),
+        "wss" => format!("https://{rest}"),
+        "ws" => format!("http://{rest}"),
+        // The default port of MQTT differs, which matters only for the gateway's own listeners.
+        "mqtts" => format!("https://{rest}"),
+        _ => return Ok(()),
+    };
+    let url = Url::parse(&plain).map_err(|_| "is not a URL".to_owned())?;
+    documents.client().check_address(&url).await.map_err(|why| why.to_string())
+}

@@ -1,0 +1,82 @@
+//! Resolution without a fetch: names with an explicit transport (R51), and the operator's map.
+
+use super::{
+    config::MapTarget,
+    resolution_step::{AgentLocation, ResolutionRequest, ResolutionStep, alias_from_hint},
+    resolution_trace::{ResolutionTrace, StepOutcome},
+};
+use crate::{
+    agent::{AgentUri, AgentUriAuthority},
+    fault::{Code, Fault},
+    net::Url,
+};
+
+/// Resolves a name with an explicit transport to its own address, in the syntax of endpoints.
+///
+/// # Errors
+/// The transport is unknown, or the name has no address for the transport.
+pub(super) fn resolve_explicit_transport(
+    uri: &AgentUri,
+    protocol: &str,
+    trace: &mut ResolutionTrace,
+) -> Result<ResolutionStep, Fault> {
+    let refuse = |why: String| Fault::new(Code::InvalidInput, why);
+    let url = |scheme: &str| match uri.authority() {
+        AgentUriAuthority::Host { .. } => Ok(format!("{scheme}://{}{}", uri.authority(), uri.path_and_query())),
+        _ => Err(refuse(format!("A DID has no address for agent+{protocol} (omit the transport)"))),
+    };
+    let endpoint = match protocol {
+        "https" | "http" | "wss" | "ws" => url(protocol)?,
+        "unix" | "local" | "matrix" => uri.to_string(),
+        other => {
+            let known = "https, http, wss, ws, unix, local, matrix";
+            return Err(refuse(format!("The transport '{other}' is not supported (supported: {known})")));
+        }
+    };
+    trace.record("explicit", uri.without_query_and_fragment(), StepOutcome::Found);
+    Ok(ResolutionStep::Location(Box::new(AgentLocation { endpoint, ..AgentLocation::default() })))
+}
+
+/// Result of an entry of the map for one name.
+pub(super) enum MapMatch {
+    Step(ResolutionStep),
+    /// URL of a descriptor, and the number of path segments in the entry's key.
+    Descriptor(Url, usize),
+}
+
+/// Returns the result of the map entry with the longest path that the name is under.
+///
+/// # Errors
+/// The rest of the name cannot be appended to the entry's target.
+pub(super) fn match_operator_map(
+    map: &[(AgentUri, MapTarget)],
+    request: &ResolutionRequest,
+    trace: &mut ResolutionTrace,
+) -> Result<Option<MapMatch>, Fault> {
+    let fits = |name: &AgentUri| {
+        if request.uri.authority() != name.authority() {
+            return None;
+        }
+        let own: Vec<&str> = name.segments().collect();
+        let under = request.segments.len() >= own.len();
+        (under && request.segments.iter().zip(&own).all(|(one, other)| one == other)).then_some(own.len())
+    };
+    let fitting = map.iter().filter_map(|(name, target)| Some((fits(name)?, name, target)));
+    let Some((at, name, target)) = fitting.max_by_key(|(at, ..)| *at) else { return Ok(None) };
+    let lost = |why: String| {
+        Fault::new(Code::NotFound, "The name does not resolve to an agent")
+            .with_detail(format!("names.map {name}: {why}"))
+    };
+    trace.record("map", name, StepOutcome::Found);
+    let mapped = match target {
+        MapTarget::Descriptor(url) => MapMatch::Descriptor(url.clone(), at),
+        MapTarget::Name(next) => {
+            MapMatch::Step(ResolutionStep::Alias(alias_from_hint(&next.to_string(), request, at).map_err(lost)?))
+        }
+        MapTarget::Endpoint(endpoint) => {
+            let endpoint = request.append_rest(endpoint, at).map_err(lost)?;
+            MapMatch::Step(ResolutionStep::Location(Box::new(AgentLocation { endpoint, ..AgentLocation::default() })))
+        }
+    };
+    Ok(Some(mapped))
+}

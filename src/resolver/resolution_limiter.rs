@@ -1,0 +1,83 @@
+//! Concurrency limit of the resolver, of which one caller may use half, so that no caller starves the others.
+
+use crate::fault::{Code, Fault, Result};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+/// How long a request waits for a permit.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// The limiter: permits in total and for each caller.
+#[derive(Debug)]
+pub(super) struct ResolutionLimiter {
+    permits: Semaphore,
+    max_per_caller: usize,
+    callers: Mutex<HashMap<Box<str>, Weak<Semaphore>>>,
+}
+
+/// A permit, released when dropped.
+#[derive(Debug)]
+pub(super) struct ResolutionPermit<'a> {
+    _share: OwnedSemaphorePermit,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl ResolutionLimiter {
+    pub(super) fn new(permits: usize) -> Self {
+        Self { permits: Semaphore::new(permits), max_per_caller: permits.div_ceil(2), callers: Mutex::default() }
+    }
+
+    /// Waits briefly for a permit.
+    ///
+    /// # Errors
+    /// `Overloaded`: no permit is free, or the caller has its share.
+    pub(super) async fn acquire(&self, caller: &str) -> Result<ResolutionPermit<'_>> {
+        let share = self.caller_semaphore(caller);
+        let permit = async {
+            let share = share.acquire_owned().await.ok()?;
+            Some(ResolutionPermit { _share: share, _permit: self.permits.acquire().await.ok()? })
+        };
+        tokio::time::timeout(MAX_WAIT, permit).await.ok().flatten().ok_or_else(overloaded_fault)
+    }
+
+    fn caller_semaphore(&self, caller: &str) -> Arc<Semaphore> {
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = callers.get(caller).and_then(Weak::upgrade) {
+            return share;
+        }
+        // Callers that neither hold nor await a permit are removed: the map never exceeds the active callers.
+        callers.retain(|_, share| share.strong_count() > 0);
+        let share = Arc::new(Semaphore::new(self.max_per_caller));
+        callers.insert(caller.into(), Arc::downgrade(&share));
+        share
+    }
+}
+
+#[cold]
+fn overloaded_fault() -> Fault {
+    Fault::new(Code::Overloaded, "Too many names are being resolved").with_retry_after(MAX_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_leaves_half_of_the_permits_to_others_and_is_forgotten() {
+        let turns = ResolutionLimiter::new(4);
+        let mine = [turns.acquire("a").await.unwrap(), turns.acquire("a").await.unwrap()];
+        assert_eq!(turns.acquire("a").await.unwrap_err().code(), Code::Overloaded);
+        let others = [turns.acquire("b").await.unwrap(), turns.acquire("c").await.unwrap()];
+        assert_eq!(turns.acquire("d").await.unwrap_err().code(), Code::Overloaded);
+        let (freed, waited) = tokio::join!(async { drop(mine) }, turns.acquire("a"));
+        assert!(waited.is_ok(), "{freed:?}");
+        drop((waited, others));
+        turns.acquire("e").await.unwrap();
+        assert_eq!(turns.callers.lock().unwrap().len(), 1);
+        assert!(ResolutionLimiter::new(1).acquire("a").await.is_ok());
+    }
+}

@@ -1,0 +1,121 @@
+//! Trace of a resolution: the steps tried for a name, in order, with their outcomes. Responses contain the outcomes in
+//! four words without internals; the reasons are for the log and the command line.
+
+use crate::net::Url;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// Maximum number of recorded steps; the resolver is bounded well below.
+const MAX_STEPS: usize = 64;
+
+/// Outcome of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOutcome {
+    /// The step had a result.
+    Found,
+    /// There is nothing at the address.
+    Absent,
+    /// The document or entry is invalid.
+    Unusable,
+    /// No connection, no response in time, or a forbidden address. These share one word on purpose: a caller must not
+    /// be able to tell a forbidden address from an absent host.
+    Unreachable,
+}
+
+impl StepOutcome {
+    /// Returns the word in responses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Absent => "absent",
+            Self::Unusable => "unusable",
+            Self::Unreachable => "unreachable",
+        }
+    }
+}
+
+/// One step that was tried.
+#[derive(Clone, Debug)]
+pub struct TraceStep {
+    /// Kind: `map`, `explicit`, `agents.json`, `agent.json`, `did`, `webfinger`, `name`, `https`.
+    pub kind: &'static str,
+    /// Name or URL that the step used.
+    pub location: String,
+    /// Outcome of the step.
+    pub outcome: StepOutcome,
+    /// Reason, for the log; it may contain addresses.
+    pub reason: Option<String>,
+}
+
+impl TraceStep {
+    /// Returns the step as JSON for callers.
+    pub fn to_public_json(&self) -> Value {
+        json!({"step": self.kind, "at": self.location, "outcome": self.outcome.as_str()})
+    }
+}
+
+/// The steps so far, and how long their result is valid.
+#[derive(Debug, Default)]
+pub(super) struct ResolutionTrace {
+    steps: Vec<TraceStep>,
+    expires: Option<Instant>,
+    unreachable_origins: Vec<String>,
+}
+
+impl ResolutionTrace {
+    pub(super) fn record(&mut self, kind: &'static str, location: impl ToString, outcome: StepOutcome) {
+        self.record_with_reason(kind, location, outcome, None);
+    }
+
+    pub(super) fn record_with_reason(
+        &mut self,
+        kind: &'static str,
+        location: impl ToString,
+        outcome: StepOutcome,
+        reason: Option<String>,
+    ) {
+        if self.steps.len() < MAX_STEPS {
+            self.steps.push(TraceStep { kind, location: location.to_string(), outcome, reason });
+        }
+    }
+
+    /// Limits the validity of the result to `until`.
+    pub(super) fn limit_expiry(&mut self, until: Instant) {
+        self.expires = Some(self.expires.map_or(until, |known| known.min(until)));
+    }
+
+    /// Records that the host of `url` does not respond: later steps skip it.
+    pub(super) fn mark_unreachable(&mut self, url: &Url) {
+        self.unreachable_origins.push(url.origin().ascii_serialization());
+    }
+
+    pub(super) fn is_marked_unreachable(&self, url: &Url) -> bool {
+        !self.unreachable_origins.is_empty() && self.unreachable_origins.contains(&url.origin().ascii_serialization())
+    }
+
+    /// Whether a step that might have had a result could not be completed.
+    pub(super) fn is_inconclusive(&self) -> bool {
+        self.steps.iter().any(|step| step.outcome == StepOutcome::Unreachable)
+    }
+
+    pub(super) fn expires(&self) -> Option<Instant> {
+        self.expires
+    }
+
+    pub(super) fn steps(&self) -> &[TraceStep] {
+        &self.steps
+    }
+
+    pub(super) fn into_steps(self) -> Vec<TraceStep> {
+        self.steps
+    }
+
+    /// Formats the steps as one line for the log.
+    pub(super) fn to_log_line(&self) -> String {
+        let each = self.steps.iter().map(|step| {
+            let why = step.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+            format!("{} {}: {}{why}", step.kind, step.location, step.outcome.as_str())
+        });
+        each.collect::<Vec<_>>().join("; ")
+    }
+}

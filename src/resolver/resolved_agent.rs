@@ -1,0 +1,79 @@
+//! Result of resolving a name.
+
+use super::{resolution_step::AgentLocation, resolution_trace::TraceStep};
+use crate::agent::AgentUri;
+use serde_json::{Map, Value, json};
+use std::time::Instant;
+
+/// Where an agent is called, and how the resolver found it.
+#[derive(Clone, Debug)]
+pub struct ResolvedAgent {
+    /// The requested name.
+    pub uri: AgentUri,
+    /// The agent's endpoint, in the syntax of endpoints: `https://…`, `wss://…`, `agent+unix://…`.
+    pub endpoint: String,
+    /// URL of the descriptor that gave the endpoint, if any.
+    pub descriptor: Option<String>,
+    /// Version served at the endpoint, if known (R68).
+    pub version: Option<String>,
+    /// All versions that the descriptor declares (R67).
+    pub versions: Vec<String>,
+    /// The operation that the name's path means, if the endpoint has no path for operations.
+    pub operation: Option<String>,
+    /// Whether the descriptor has a signature, which the resolver does not verify (R100).
+    pub has_signature: bool,
+    /// The steps that were tried, in order.
+    pub trace: Vec<TraceStep>,
+    /// When this result expires; `None` if no document was fetched.
+    pub expires: Option<Instant>,
+}
+
+impl ResolvedAgent {
+    pub(super) fn new(
+        uri: &AgentUri,
+        location: AgentLocation,
+        trace: Vec<TraceStep>,
+        expires: Option<Instant>,
+    ) -> Self {
+        Self {
+            uri: uri.clone(),
+            endpoint: location.endpoint,
+            descriptor: location.descriptor.map(String::from),
+            version: location.version,
+            versions: location.versions,
+            operation: location.operation,
+            has_signature: location.has_signature,
+            trace,
+            expires,
+        }
+    }
+
+    /// Returns the transport of the endpoint: `https`, `wss`, `unix`, …
+    pub fn transport(&self) -> &str {
+        let scheme = self.endpoint.split_once("://").map_or("", |(scheme, _)| scheme);
+        scheme.strip_prefix("agent+").unwrap_or(scheme)
+    }
+
+    /// Whether the operator's configuration alone gave the result, without any remote document.
+    pub fn is_operator_defined(&self) -> bool {
+        self.trace.iter().all(|step| matches!(step.kind, "map" | "name"))
+    }
+
+    /// Returns the JSON that callers read.
+    pub fn to_public_json(&self) -> Value {
+        let mut members = Map::new();
+        let mut put = |name: &str, value: Value| drop(members.insert(name.to_owned(), value));
+        put("uri", self.uri.to_string().into());
+        put("endpoint", self.endpoint.as_str().into());
+        put("transport", self.transport().into());
+        put("descriptor", json!(self.descriptor));
+        put("version", json!(self.version));
+        put("versions", json!(self.versions));
+        put("operation", json!(self.operation));
+        put("signature", json!(self.has_signature.then_some("not verified")));
+        put("fragment", json!(self.uri.fragment()));
+        put("input", self.uri.query_input().unwrap_or_default().into());
+        put("how", self.trace.iter().map(TraceStep::to_public_json).collect());
+        members.into()
+    }
+}

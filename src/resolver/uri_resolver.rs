@@ -1,0 +1,229 @@
+//! The resolver, and the order of its steps (R53, R63): the operator's map, an explicit transport, documents of the
+//! domain, DID documents, WebFinger, and https at the name's own host and path.
+
+use super::{
+    config::{MapTarget, ResolverConfig},
+    did,
+    document_cache::DocumentCache,
+    domain_documents,
+    operator_map::{MapMatch, match_operator_map, resolve_explicit_transport},
+    resolution_limiter::ResolutionLimiter,
+    resolution_step::{AgentLocation, ResolutionRequest, ResolutionStep},
+    resolution_trace::{ResolutionTrace, StepOutcome},
+    resolved_agent::ResolvedAgent,
+    webfinger,
+};
+use crate::{
+    agent::{AgentUri, AgentUriAuthority},
+    fault::{Code, Fault, Result},
+    net::{self, AddressPolicy, FetchClient, Url},
+};
+use std::{sync::Arc, time::Instant};
+
+/// Maximum number of names that lead to another name.
+const MAX_ALIASES: usize = 5;
+
+/// Resolves names. There is one for each configuration, with a document cache of its own.
+#[derive(Debug)]
+pub struct UriResolver {
+    config: ResolverConfig,
+    network: net::NetworkConfig,
+    map: Vec<(AgentUri, MapTarget)>,
+    documents: DocumentCache,
+    /// Separate limits, so that callers and agents cannot exhaust each other's.
+    caller_limiter: ResolutionLimiter,
+    agent_limiter: ResolutionLimiter,
+}
+
+impl UriResolver {
+    /// Creates a resolver that fetches from public addresses, and from those that `policy` lists.
+    ///
+    /// # Errors
+    /// Returns every invalid setting, by its key in the section `names`, or those of `network`.
+    pub fn new(
+        config: &ResolverConfig,
+        network: &net::NetworkConfig,
+        policy: &AddressPolicy,
+    ) -> std::result::Result<Self, Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let client = FetchClient::build(network, Arc::new(policy.public_only()))?;
+        Ok(Self {
+            map: config.parse_map()?,
+            documents: DocumentCache::new(config, client),
+            caller_limiter: ResolutionLimiter::new(config.max_concurrency),
+            agent_limiter: ResolutionLimiter::new(config.max_concurrency),
+            config: config.clone(),
+            network: network.clone(),
+        })
+    }
+
+    /// Whether the resolver was created with this configuration.
+    pub fn has_config(&self, config: &ResolverConfig, network: &net::NetworkConfig) -> bool {
+        self.config == *config && self.network == *network
+    }
+
+    /// Resolves `uri`, in `version` if one is requested. `caller` identifies the caller for the concurrency limit.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no agent, `AgentUnavailable` if a source could not be read, `Timeout`, `AgentError` if
+    /// names form a loop, `NotAcceptable` if the agent lacks the version, `Overloaded`, `InvalidInput`.
+    pub async fn resolve(&self, uri: &AgentUri, version: Option<&str>, caller: &str) -> Result<ResolvedAgent> {
+        self.resolve_within_timeout((&self.caller_limiter, caller), uri, version).await
+    }
+
+    /// Resolves the endpoint `uri` of an agent.
+    ///
+    /// # Errors
+    /// As [`UriResolver::resolve`].
+    pub async fn resolve_agent_endpoint(&self, uri: &AgentUri) -> Result<ResolvedAgent> {
+        self.resolve_within_timeout((&self.agent_limiter, &uri.to_string()), uri, None).await
+    }
+
+    async fn resolve_within_timeout(
+        &self,
+        (limiter, caller): (&ResolutionLimiter, &str),
+        uri: &AgentUri,
+        version: Option<&str>,
+    ) -> Result<ResolvedAgent> {
+        let mut trace = ResolutionTrace::default();
+        let within = async {
+            let _turn = limiter.acquire(caller).await?;
+            self.follow_aliases(uri, version, &mut trace).await
+        };
+        let time = self.config.resolution_timeout;
+        let walked = tokio::time::timeout(time.get(), within).await.unwrap_or_else(|_| {
+            // The message does not say which step was slow: that is internal.
+            Err(Fault::new(Code::Timeout, format!("The name could not be resolved within {time}")))
+        });
+        match walked {
+            Ok(place) => {
+                let expires = trace.expires();
+                Ok(ResolvedAgent::new(uri, place, trace.into_steps(), expires))
+            }
+            Err(fault) => {
+                let trace_line = trace.to_log_line();
+                Err(if trace_line.is_empty() { fault } else { fault.with_detail(trace_line) })
+            }
+        }
+    }
+
+    /// Follows names until one resolves to an endpoint.
+    async fn follow_aliases(
+        &self,
+        uri: &AgentUri,
+        version: Option<&str>,
+        trace: &mut ResolutionTrace,
+    ) -> Result<AgentLocation> {
+        let mut seen = vec![uri.without_query_and_fragment()];
+        let mut request = ResolutionRequest::new(uri, version);
+        let has_earlier_steps = |trace: &ResolutionTrace| trace.steps().len() > 1;
+        loop {
+            let next = match self.resolve_step(&request, trace).await? {
+                ResolutionStep::Location(place) => return Ok(*place),
+                ResolutionStep::Alias(next) => next,
+            };
+            let bare = next.without_query_and_fragment();
+            if seen.contains(&bare) || seen.len() > MAX_ALIASES {
+                let why = if seen.contains(&bare) { "the names form a loop" } else { "more than 5 names in a row" };
+                trace.record_with_reason("name", &bare, StepOutcome::Unusable, Some(why.to_owned()));
+                return Err(Fault::new(Code::AgentError, "The name resolves through a loop or too many other names"));
+            }
+            if next.transport().is_some_and(|protocol| protocol != "https" && protocol != "wss")
+                && has_earlier_steps(trace)
+            {
+                trace.record("name", &bare, StepOutcome::Unusable);
+                return Err(Fault::new(Code::AgentError, "The name resolves to a transport documents may not choose"));
+            }
+            trace.record("name", &bare, StepOutcome::Found);
+            seen.push(bare);
+            let (version, insists) = (request.version.take(), request.requires_version);
+            request = ResolutionRequest::new(&next, None);
+            (request.version, request.requires_version) = (version.or(request.version), insists);
+        }
+    }
+
+    /// Resolves one name by one step.
+    async fn resolve_step(&self, request: &ResolutionRequest, trace: &mut ResolutionTrace) -> Result<ResolutionStep> {
+        match match_operator_map(&self.map, request, trace)? {
+            Some(MapMatch::Step(step)) => return Ok(step),
+            Some(MapMatch::Descriptor(url, at)) => {
+                let step = domain_documents::resolve_descriptor(&self.documents, &url, (request, at), trace).await?;
+                // The operator's entry is final: no other step is tried.
+                return step.ok_or_else(|| unresolved_fault(trace));
+            }
+            None => {}
+        }
+        if let Some(protocol) = request.uri.transport() {
+            return resolve_explicit_transport(&request.uri, protocol, trace);
+        }
+        let documents = &self.documents;
+        let home = match request.uri.authority() {
+            AgentUriAuthority::Did(text) => {
+                if let Some(step) = did::resolve_did(documents, text, request, trace).await? {
+                    return Ok(step);
+                }
+                did::document_root(text)
+            }
+            authority => {
+                let root = authority.host_and_port().and_then(|host| Url::parse(&format!("https://{host}/")).ok());
+                let root =
+                    root.ok_or_else(|| Fault::new(Code::InvalidInput, "The name's host is not valid in a URL"))?;
+                if let Some(step) = domain_documents::resolve_agents_json(documents, &root, request, trace).await? {
+                    return Ok(step);
+                }
+                Some(did::DocumentRoot { origin: root, path: Vec::new() })
+            }
+        };
+        let Some(home) = home else { return Err(unresolved_fault(trace)) };
+        // The path of a DID is a prefix of the name's path.
+        let mut below = request.clone();
+        below.segments = home.path.iter().chain(&request.segments).cloned().collect();
+        if let Some(step) = domain_documents::resolve_descriptors(documents, &home.origin, &below, trace).await? {
+            return Ok(step);
+        }
+        if let Some(step) = webfinger::resolve_webfinger(documents, &home.origin, request, trace).await? {
+            return Ok(step);
+        }
+        self.fall_back_to_https(&home.origin, &below, trace)
+    }
+
+    /// Falls back to https at the name's own host and path, if nothing is published (R54).
+    fn fall_back_to_https(
+        &self,
+        root: &Url,
+        request: &ResolutionRequest,
+        trace: &mut ResolutionTrace,
+    ) -> Result<ResolutionStep> {
+        if !self.config.https_fallback || trace.is_inconclusive() {
+            return Err(unresolved_fault(trace));
+        }
+        let root = root.as_str().trim_end_matches('/');
+        // The path is kept as written, including its version: the agent's server may read it.
+        let endpoint = match request.uri.authority() {
+            AgentUriAuthority::Host { .. } => format!("{root}{}", request.uri.path_and_query()),
+            _ => request.append_rest(root, 0).map_err(|why| unresolved_fault(trace).with_detail(why))?,
+        };
+        trace.record("https", root, StepOutcome::Found);
+        if request.requires_version {
+            return Err(Fault::new(Code::NotAcceptable, "The agent does not list its versions"));
+        }
+        Ok(ResolutionStep::Location(Box::new(AgentLocation { endpoint, ..AgentLocation::default() })))
+    }
+
+    /// Returns the expiry of a result for which no document was fetched.
+    pub fn default_expiry(&self) -> Instant {
+        Instant::now() + self.config.cache.default_ttl.get()
+    }
+}
+
+/// Builds the fault of a name without result; it tells "no agent" from "a source could not be read".
+#[cold]
+fn unresolved_fault(trace: &ResolutionTrace) -> Fault {
+    match trace.is_inconclusive() {
+        true => Fault::new(Code::AgentUnavailable, "The name cannot be resolved now: a source did not respond"),
+        false => Fault::new(Code::NotFound, "The name does not resolve to an agent"),
+    }
+}

@@ -1,0 +1,173 @@
+//! Loading of a model's files: config.json, tokenizer.json and model.safetensors. Unsupported settings are refused: a
+//! tokenizer other than the one of the model's training would give wrong meanings.
+
+use super::{EmbeddingModel, WordPieceTokenizer};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::Deserialize;
+use std::{borrow::Cow, collections::HashMap, fs, io::Read, path::Path};
+
+/// Maximum size of `model.safetensors` in bytes.
+const MAX_WEIGHTS_BYTES: u64 = 512 << 20;
+/// Maximum size of `tokenizer.json` in bytes.
+const MAX_VOCABULARY_BYTES: u64 = 64 << 20;
+/// Maximum number of dimensions of a model.
+const MAX_DIMENSIONS: usize = 1024;
+
+static VOCABULARY: &[u8] = include_bytes!("../../../models/minilm-static-128/tokenizer.json");
+static WEIGHTS: &[u8] = include_bytes!("../../../models/minilm-static-128/model.safetensors");
+
+/// Returns the model that is compiled into the program.
+pub(super) fn load_builtin() -> Result<EmbeddingModel, String> {
+    EmbeddingModel::new(VOCABULARY, Cow::Borrowed(WEIGHTS))
+}
+
+/// Loads the model in `folder`.
+pub(super) fn load_folder(folder: &Path) -> Result<EmbeddingModel, String> {
+    let vocabulary = read_bounded(folder, "tokenizer.json", MAX_VOCABULARY_BYTES)?;
+    let weights = read_bounded(folder, "model.safetensors", MAX_WEIGHTS_BYTES)?;
+    EmbeddingModel::new(&vocabulary, Cow::Owned(weights))
+}
+
+fn read_bounded(folder: &Path, name: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
+    let path = folder.join(name);
+    let read_error = |why: std::io::Error| format!("{} cannot be read: {why}", path.display());
+    let mut bytes = Vec::new();
+    fs::File::open(&path).map_err(read_error)?.take(max_bytes + 1).read_to_end(&mut bytes).map_err(read_error)?;
+    match bytes.len() as u64 > max_bytes {
+        true => Err(format!("{} is too large (at most {}MiB)", path.display(), max_bytes >> 20)),
+        false => Ok(bytes),
+    }
+}
+
+impl EmbeddingModel {
+    fn new(vocabulary: &[u8], weights: Cow<'static, [u8]>) -> Result<Self, String> {
+        let vocabulary = serde_json::from_slice::<TokenizerFile>(vocabulary)
+            .map_err(|why| format!("tokenizer.json is not a WordPiece tokenizer of BERT's uncased kind: {why}"))?
+            .into_vocabulary()?;
+        let (rows, dimensions) = match weights {
+            Cow::Borrowed(file) => parse_embeddings(file)?.into_quantized_rows(),
+            Cow::Owned(file) => {
+                let (rows, dimensions) = parse_embeddings(&file)?.into_quantized_rows();
+                (Cow::Owned(rows.into_owned()), dimensions)
+            }
+        };
+        let pieces = rows.len() / dimensions;
+        match vocabulary.values().max() {
+            Some(last) if (*last as usize) < pieces => {
+                Ok(Self { tokenizer: WordPieceTokenizer::new(vocabulary), rows, dimensions })
+            }
+            _ => {
+                Err(format!("model.safetensors has {pieces} rows (it must have one for each piece of tokenizer.json)"))
+            }
+        }
+    }
+}
+
+/// The supported part of `tokenizer.json`.
+#[derive(Deserialize)]
+struct TokenizerFile {
+    normalizer: NormalizerSection,
+    pre_tokenizer: ComponentType,
+    model: VocabularySection,
+}
+
+#[derive(Deserialize)]
+struct NormalizerSection {
+    #[serde(flatten)]
+    kind: ComponentType,
+    lowercase: bool,
+    handle_chinese_chars: bool,
+    strip_accents: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct ComponentType {
+    #[serde(rename = "type")]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct VocabularySection {
+    #[serde(flatten)]
+    kind: ComponentType,
+    continuing_subword_prefix: String,
+    vocab: HashMap<String, u32>,
+}
+
+impl TokenizerFile {
+    fn into_vocabulary(self) -> Result<HashMap<String, u32>, String> {
+        let normalizer = &self.normalizer;
+        let settings = [
+            ("model.type", &self.model.kind.name, "WordPiece"),
+            ("model.continuing_subword_prefix", &self.model.continuing_subword_prefix, "##"),
+            ("normalizer.type", &normalizer.kind.name, "BertNormalizer"),
+            ("pre_tokenizer.type", &self.pre_tokenizer.name, "BertPreTokenizer"),
+        ];
+        if let Some((path, found, right)) = settings.into_iter().find(|(_, found, right)| found != right) {
+            return Err(format!("tokenizer.json: {path} is '{found}' (it must be {right})"));
+        }
+        if !normalizer.lowercase || !normalizer.handle_chinese_chars || normalizer.strip_accents == Some(false) {
+            return Err(
+                "tokenizer.json: the normalizer must convert to lower case, strip accents and separate ideographs"
+                    .to_owned(),
+            );
+        }
+        Ok(self.model.vocab)
+    }
+}
+
+/// Embedding table of a model: a row for each piece.
+struct EmbeddingTensor<'a> {
+    view: TensorView<'a>,
+    dimensions: usize,
+}
+
+fn parse_embeddings(file: &[u8]) -> Result<EmbeddingTensor<'_>, String> {
+    let invalid = |why: &dyn std::fmt::Display| format!("model.safetensors: {why}");
+    let tensors = SafeTensors::deserialize(file).map_err(|why| invalid(&why))?;
+    if let Some(other) = tensors.names().into_iter().find(|name| *name != "embeddings") {
+        return Err(invalid(&format!("tensor '{other}' is not supported (only a tensor called embeddings is)")));
+    }
+    let view = tensors.tensor("embeddings").map_err(|why| invalid(&why))?;
+    if !matches!(view.dtype(), Dtype::I8 | Dtype::F16 | Dtype::F32) {
+        return Err(invalid(&format!("embeddings are {:?} (must be I8, F16 or F32)", view.dtype())));
+    }
+    match *view.shape() {
+        [_, dimensions @ 1..=MAX_DIMENSIONS] => Ok(EmbeddingTensor { view, dimensions }),
+        _ => Err(invalid(&format!(
+            "embeddings have the shape {:?} (must be pieces by 1 to {MAX_DIMENSIONS})",
+            view.shape()
+        ))),
+    }
+}
+
+impl<'a> EmbeddingTensor<'a> {
+    /// Returns the rows as signed bytes, and the number of dimensions.
+    fn into_quantized_rows(self) -> (Cow<'a, [u8]>, usize) {
+        let data = self.view.data();
+        let rows = match self.view.dtype() {
+            Dtype::I8 => return (Cow::Borrowed(data), self.dimensions),
+            Dtype::F16 => quantize(data.as_chunks().0.iter().map(|bytes| f16_to_f32(u16::from_le_bytes(*bytes)))),
+            _ => quantize(data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes))),
+        };
+        (Cow::Owned(rows), self.dimensions)
+    }
+}
+
+/// Quantizes floats to signed bytes; the largest magnitude becomes 127.
+fn quantize(cells: impl Iterator<Item = f32> + Clone) -> Vec<u8> {
+    let finite = cells.map(|x| if x.is_finite() { x } else { 0.0 });
+    let most = finite.clone().fold(f32::MIN_POSITIVE, |most, x| x.abs().max(most));
+    finite.flat_map(|x| ((x / most * 127.0).round() as i8).to_ne_bytes()).collect()
+}
+
+/// Converts a half-precision float (IEEE 754 binary16).
+fn f16_to_f32(bits: u16) -> f32 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
+    sign * match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 => f32::INFINITY,
+        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    }
+}

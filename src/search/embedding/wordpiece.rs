@@ -1,0 +1,107 @@
+//! WordPiece tokenizer of BERT's uncased models: lower case without accents, punctuation and ideographs separate, then
+//! the longest known piece first.
+
+use foldhash::fast::RandomState;
+use std::collections::HashMap;
+use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
+
+/// Maximum number of characters of a word, as in the tokenizer of the model's training; a longer word is unknown.
+const MAX_WORD_CHARS: usize = 100;
+
+/// The pieces of a model's vocabulary.
+pub(super) struct WordPieceTokenizer {
+    /// Pieces that begin a word.
+    word_starts: HashMap<Box<str>, u32, RandomState>,
+    /// Pieces that continue a word, without their `##`.
+    continuations: HashMap<Box<str>, u32, RandomState>,
+    /// Length of the longest piece in bytes.
+    max_piece_bytes: usize,
+}
+
+impl WordPieceTokenizer {
+    pub(super) fn new(vocabulary: HashMap<String, u32>) -> Self {
+        let longest = vocabulary.keys().map(String::len).max().unwrap_or(0);
+        let mut pieces =
+            Self { word_starts: HashMap::default(), continuations: HashMap::default(), max_piece_bytes: longest };
+        for (piece, id) in vocabulary {
+            match piece.strip_prefix("##") {
+                Some(tail) if !tail.is_empty() => pieces.continuations.insert(tail.into(), id),
+                _ => pieces.word_starts.insert(piece.into(), id),
+            };
+        }
+        pieces
+    }
+
+    /// Passes the id of each piece of `text` to `take`, until it returns false. Unknown words are skipped. Returns the
+    /// share of the words that are pieces themselves: the meaning of the others is guessed from their parts.
+    pub(super) fn tokenize(&self, text: &str, take: &mut impl FnMut(u32) -> bool) -> f32 {
+        let (mut words, mut whole) = (0.0, 0.0);
+        let plain = normalize_text(text);
+        let mut rest = plain.as_str();
+        while let Some(first) = rest.chars().next() {
+            let apart = |c: char| c.is_whitespace() || is_standalone(c);
+            let end = match apart(first) {
+                true => first.len_utf8(),
+                false => rest.find(apart).unwrap_or(rest.len()),
+            };
+            let (word, behind) = rest.split_at(end);
+            rest = behind;
+            // A single letter or sign has no meaning; a single ideograph is not a word to a model of another language.
+            if word.len() > 1 && !first.is_whitespace() {
+                words += 1.0;
+                whole += if !is_standalone(first) && self.word_starts.contains_key(word) { 1.0 } else { 0.0 };
+            }
+            if !first.is_whitespace() && !self.tokenize_word(word, take) {
+                break;
+            }
+        }
+        if words > 0.0 { whole / words } else { 1.0 }
+    }
+
+    fn tokenize_word(&self, word: &str, take: &mut impl FnMut(u32) -> bool) -> bool {
+        if word.chars().count() > MAX_WORD_CHARS {
+            return true;
+        }
+        let mut found = Vec::with_capacity(8);
+        let mut rest = word;
+        while !rest.is_empty() {
+            let known = if rest.len() == word.len() { &self.word_starts } else { &self.continuations };
+            let (window, _) = rest.split_at(rest.floor_char_boundary(self.max_piece_bytes));
+            let ends = window.char_indices().rev().map(|(at, c)| at + c.len_utf8());
+            let mut splits = ends.filter_map(|end| rest.split_at_checked(end));
+            let Some((id, behind)) = splits.find_map(|(piece, behind)| Some((*known.get(piece)?, behind))) else {
+                return true;
+            };
+            found.push(id);
+            rest = behind;
+        }
+        found.into_iter().all(take)
+    }
+}
+
+fn normalize_text(text: &str) -> String {
+    if text.bytes().all(|b| b.is_ascii() && (!b.is_ascii_control() || b.is_ascii_whitespace())) {
+        return text.to_ascii_lowercase();
+    }
+    let plain = text.nfd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase);
+    plain.filter(|c| c.is_whitespace() || !(c.is_control() || is_format_character(*c))).collect()
+}
+
+/// Whether `c` only controls formatting: soft hyphens, joiners, directions.
+fn is_format_character(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+}
+
+/// Whether `c` is a token of its own: punctuation or an ideograph.
+fn is_standalone(c: char) -> bool {
+    match u32::from(c) {
+        0x21..=0x2f | 0x3a..=0x40 | 0x5b..=0x60 | 0x7b..=0x7e => true,
+        0..=0x7f => false,
+        // Unicode's punctuation blocks, which contain no letters.
+        0xa1 | 0xa7 | 0xab | 0xb6 | 0xb7 | 0xbb | 0xbf => true,
+        0x2010..=0x2027 | 0x2030..=0x205e | 0x3001..=0x3003 | 0x3008..=0x3011 | 0x3014..=0x301f => true,
+        0xff01..=0xff0f | 0xff1a..=0xff20 | 0xff3b..=0xff40 | 0xff5b..=0xff65 => true,
+        0x3400..=0x4dbf | 0x4e00..=0x9fff | 0xf900..=0xfaff | 0x20000..=0x2fa1f => true,
+        _ => false,
+    }
+}

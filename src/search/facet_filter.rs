@@ -1,0 +1,84 @@
+//! Filters by capability, tag, language and status (R15, R22).
+
+use super::{SearchFilters, StatusFilter, agent_indexer::truncate, bitset::Bitset, index_snapshot::IndexSnapshot};
+use std::collections::BTreeSet;
+
+/// Maximum length of a capability, tag or language in bytes; the rest is ignored.
+const MAX_FACET_BYTES: usize = 256;
+
+/// Property that a filter compares.
+#[derive(Clone, Copy)]
+pub(super) enum Facet {
+    Capability,
+    Tag,
+    Language,
+}
+
+/// Returns the index term of agents with this value. It starts with a character that no word contains.
+pub(super) fn facet_term(facet: Facet, value: &str) -> String {
+    let mark = match facet {
+        Facet::Capability => "\u{1}c",
+        Facet::Tag => "\u{1}t",
+        Facet::Language => "\u{1}l",
+    };
+    let value = truncate(value.trim(), MAX_FACET_BYTES).to_lowercase();
+    match facet {
+        Facet::Language => format!("{mark}{}", value.replace('_', "-")),
+        _ => format!("{mark}{value}"),
+    }
+}
+
+/// Returns the slots of the agents in `snapshot` that match `filters`.
+pub(super) fn matching_slots(snapshot: &IndexSnapshot, filters: &SearchFilters) -> Bitset {
+    let mut matching = slots_with_status(snapshot, &filters.status);
+    let values = [(Facet::Capability, &filters.capabilities), (Facet::Tag, &filters.tags)];
+    let terms: BTreeSet<String> =
+        values.into_iter().flat_map(|(kind, values)| values.iter().map(move |value| facet_term(kind, value))).collect();
+    for word in terms {
+        if matching.is_empty() {
+            return matching;
+        }
+        let mut having = Bitset::with_capacity(snapshot.agents.len());
+        snapshot.terms.find_term(&word).into_iter().for_each(|at| insert_postings(snapshot, at, &mut having));
+        matching.intersect(&having);
+    }
+    let languages: BTreeSet<String> =
+        filters.languages.iter().map(|range| facet_term(Facet::Language, range)).collect();
+    let any = [facet_term(Facet::Language, ""), facet_term(Facet::Language, "*")];
+    for range in languages.iter().filter(|range| !any.contains(range)) {
+        if matching.is_empty() {
+            return matching;
+        }
+        matching.intersect(&slots_with_language(snapshot, range));
+    }
+    matching
+}
+
+fn slots_with_status(snapshot: &IndexSnapshot, status: &[StatusFilter]) -> Bitset {
+    let status = if status.is_empty() { &[StatusFilter::Active, StatusFilter::Deprecated] } else { status };
+    let mut matching = Bitset::with_capacity(snapshot.agents.len());
+    for word in status {
+        matching.union(match word {
+            StatusFilter::Active => &snapshot.active,
+            StatusFilter::Inactive => &snapshot.inactive,
+            StatusFilter::Deprecated => &snapshot.deprecated,
+        });
+    }
+    matching
+}
+
+/// Basic filtering of RFC 4647: `zh` matches `zh` and every tag with the prefix `zh-`. Agents without languages match
+/// every range.
+fn slots_with_language(snapshot: &IndexSnapshot, range: &str) -> Bitset {
+    let mut slots = Bitset::with_capacity(snapshot.agents.len());
+    let exact = [range, &facet_term(Facet::Language, "")];
+    let positions = exact.into_iter().filter_map(|term| snapshot.terms.find_term(term));
+    positions
+        .chain(snapshot.terms.prefix_range(&format!("{range}-")))
+        .for_each(|at| insert_postings(snapshot, at, &mut slots));
+    slots
+}
+
+fn insert_postings(snapshot: &IndexSnapshot, at: usize, slots: &mut Bitset) {
+    snapshot.terms.postings(at).slots().for_each(|slot| slots.insert(slot));
+}

@@ -1,0 +1,73 @@
+//! Fuzzy matching of terms that no agent has: misspelled words, and words that are not complete.
+
+use super::inverted_index::InvertedIndex;
+
+/// Maximum number of terms compared; more may share the first letter of a common word.
+const MAX_COMPARED_TERMS: usize = 20_000;
+/// Maximum number of terms that one word may match.
+const MAX_SIMILAR_TERMS: usize = 4;
+
+/// Returns the positions of the terms most similar to `term`, the likeliest first, each with its likelihood.
+pub(super) fn similar_terms(lexicon: &InvertedIndex, term: &str) -> Vec<(usize, f32)> {
+    let letters: Vec<char> = term.chars().collect();
+    let max_distance = match letters.len() {
+        0..=2 => return Vec::new(),
+        3..=4 => 0,
+        5..=8 => 1,
+        9..=20 => 2,
+        _ => 0,
+    };
+    // A number must match exactly.
+    let (Some(first), true) = (letters.first(), letters.iter().all(|c| c.is_alphabetic())) else { return Vec::new() };
+    let range = lexicon.prefix_range(first.encode_utf8(&mut [0; 4]));
+    let mut found: Vec<(usize, usize)> = range
+        .take(MAX_COMPARED_TERMS)
+        .filter_map(|at| {
+            let other = lexicon.term(at);
+            let cost = if other.starts_with(term) { 1 } else { edit_distance(&letters, other, max_distance)? };
+            Some((cost, at))
+        })
+        .collect();
+    found.sort_by_key(|(cost, at)| (*cost, usize::MAX - lexicon.postings(*at).len()));
+    found.truncate(MAX_SIMILAR_TERMS);
+    found.into_iter().map(|(cost, at)| (at, if cost <= 1 { 0.8 } else { 0.6 })).collect()
+}
+
+/// Returns the edit distance to `other` (with swaps of neighbours); `None` if it exceeds `max_distance`.
+fn edit_distance(letters: &[char], other: &str, max_distance: usize) -> Option<usize> {
+    if max_distance == 0
+        || other.len() + max_distance < letters.len()
+        || other.len() > 4 * (letters.len() + max_distance)
+    {
+        return None;
+    }
+    let other: Vec<char> = other.chars().collect();
+    if other.len().abs_diff(letters.len()) > max_distance {
+        return None;
+    }
+    // Rows of the Damerau-Levenshtein table: two before, one before, the current one.
+    let mut oldest = vec![usize::MAX; other.len() + 1];
+    let mut older: Vec<usize> = (0..=other.len()).collect();
+    let mut before = None;
+    for (at, letter) in letters.iter().enumerate() {
+        let mut row = Vec::with_capacity(other.len() + 1);
+        row.push(at + 1);
+        let (mut left, mut least) = (at + 1, at + 1);
+        let mut previous = None;
+        for (place, sign) in other.iter().enumerate() {
+            let cell = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX);
+            let mut cost = (cell(&older, place) + usize::from(letter != sign)).min(left + 1);
+            cost = cost.min(cell(&older, place + 1) + 1);
+            if previous == Some(letter) && before == Some(sign) {
+                cost = cost.min(cell(&oldest, place - 1) + 1);
+            }
+            row.push(cost);
+            (left, least, previous) = (cost, least.min(cost), Some(sign));
+        }
+        if least > max_distance {
+            return None;
+        }
+        (oldest, older, before) = (older, row, Some(letter));
+    }
+    older.last().copied().filter(|cost| *cost <= max_distance)
+}

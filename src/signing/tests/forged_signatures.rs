@@ -1,0 +1,200 @@
+//! Forged, stripped, replayed and overlong signatures are refused with the reason.
+
+use super::*;
+
+fn assert_refused(trusted: &TrustedKeys, card: &Value, with: &str) {
+    let why = trusted.verify_card(card).unwrap_err();
+    assert!(why.contains(with), "{why}");
+}
+
+/// Signs the card's plain form once, with the given header.
+fn card_signed_with_header(signer: &SigningKey, header: &Value) -> Value {
+    let mut card = card();
+    let protected = URL_SAFE_NO_PAD.encode(header.to_string());
+    let payload = canonical_forms::canonicalize(card.as_object().unwrap()).unwrap();
+    let signature = signer.sign(signing_input(&protected, &payload).as_bytes()).unwrap();
+    card["signatures"] = json!([{"protected": protected, "signature": URL_SAFE_NO_PAD.encode(signature)}]);
+    card
+}
+
+#[test]
+fn r59_a_card_signed_by_the_gateway_is_verified_completely() {
+    for signer in signers() {
+        let card = signed_card(&signer);
+        assert_eq!(trusting(&signer).verified_card(&card), Ok(card.clone()));
+        let header = decode_protected_header(card["signatures"][0]["protected"].as_str().unwrap()).unwrap();
+        assert_eq!(header["kid"], signer.jwks()["keys"][0]["kid"]);
+        assert_eq!(header["jku"], "https://gateway.example/.well-known/jwks.json");
+        assert_eq!(header["typ"], "JOSE");
+    }
+}
+
+#[test]
+fn r59_signing_again_replaces_the_signatures() {
+    let [signer, other] = signers();
+    let mut card = signed_card(&other);
+    let before = card["signatures"].as_array().unwrap().len();
+    signer.sign_card(&mut card, "https://gateway.example/keys");
+    assert_eq!(card["signatures"].as_array().unwrap().len(), before);
+    assert!(trusting(&signer).verify_card(&card).is_ok());
+    assert_refused(&trusting(&other), &card, "no trusted key");
+}
+
+#[test]
+fn r59_any_change_of_a_signed_card_is_detected() {
+    for signer in signers() {
+        let trusted = trusting(&signer);
+        for (pointer, value) in [
+            ("/name", json!("Planer")),
+            ("/supportedInterfaces/0/url", json!("https://evil.example/")),
+            ("/capabilities/streaming", json!(true)),
+            ("/securitySchemes/token/httpAuthSecurityScheme/scheme", json!("basic")),
+            ("/skills/0/id", json!("other")),
+            ("/skills", json!([])),
+        ] {
+            let mut card = signed_card(&signer);
+            *card.pointer_mut(pointer).unwrap() = value;
+            assert_refused(&trusted, &card, "is invalid");
+        }
+    }
+}
+
+#[test]
+fn r59_a_field_that_only_some_forms_cover_is_removed() {
+    let [signer, _] = signers();
+    let mut card = signed_card(&signer);
+    card["url"] = json!("https://evil.example/");
+    let believed = trusting(&signer).verified_card(&card).unwrap();
+    assert_eq!(believed.get("url"), None);
+    assert_eq!(believed["name"], "Planner");
+    assert!(believed["signatures"].is_array());
+}
+
+#[test]
+fn r59_a_signature_of_another_card_does_not_carry_over() {
+    let [signer, _] = signers();
+    let mut other = card();
+    other["name"] = json!("Other");
+    other["signatures"] = signed_card(&signer)["signatures"].clone();
+    assert_refused(&trusting(&signer), &other, "is invalid");
+}
+
+#[test]
+fn r59_the_key_decides_the_algorithm_not_the_header() {
+    let [signer, elliptic] = signers();
+    let kid = signer.kid.clone();
+    for algorithm in ["none", "HS256", "ES256", "RS256", "", "eddsa"] {
+        let card = card_signed_with_header(&signer, &json!({"alg": algorithm, "kid": kid}));
+        assert_refused(&trusting(&signer), &card, "no trusted key");
+    }
+    assert_refused(&trusting(&signer), &card_signed_with_header(&signer, &json!({"kid": kid})), "no trusted key");
+    assert_refused(&trusting(&elliptic), &signed_card(&signer), "no trusted key");
+    for algorithm in ["EdDSA", "Ed25519"] {
+        let card = card_signed_with_header(&signer, &json!({"alg": algorithm, "kid": kid}));
+        assert!(trusting(&signer).verify_card(&card).is_ok(), "{algorithm}");
+    }
+}
+
+#[test]
+fn r59_malformed_signatures_are_refused_with_the_reason() {
+    let [signer, _] = signers();
+    let trusted = trusting(&signer);
+    let good = signed_card(&signer)["signatures"][0].clone();
+    let with = |member: &str, value: Value| {
+        let mut signature = good.clone();
+        signature[member] = value;
+        json!([signature])
+    };
+    let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
+    for (signatures, told) in [
+        (json!([]), "not signed"),
+        (json!("x"), "must be an array"),
+        (json!([1]), "protected: must be a string"),
+        (json!([{}]), "protected: must be a string"),
+        (with("protected", json!("!")), "base64url"),
+        (with("protected", json!(URL_SAFE_NO_PAD.encode("[]"))), "JSON object"),
+        (with("protected", json!(URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA","alg":"none"}"#))), "JSON object"),
+        (with("protected", json!("a".repeat(MAX_MEMBER_CHARS + 1))), "at most"),
+        (with("protected", json!(none)), "no trusted key"),
+        (with("signature", json!("")), "is invalid"),
+        (with("signature", json!("AAAA")), "is invalid"),
+        (with("signature", json!("é")), "base64url"),
+        (with("signature", Value::Null), "signature: must be"),
+        (json!(vec![good.clone(); MAX_SIGNATURES + 1]), "at most 8"),
+    ] {
+        let mut card = card();
+        card["signatures"] = signatures;
+        assert_refused(&trusted, &card, told);
+    }
+    assert_refused(&trusted, &card(), "not signed");
+    assert_refused(&trusted, &json!([]), "only an object");
+}
+
+#[test]
+fn r59_critical_extensions_are_refused() {
+    let [signer, _] = signers();
+    let card = card_signed_with_header(&signer, &json!({"alg": "EdDSA", "crit": ["b64"], "b64": false}));
+    assert_refused(&trusting(&signer), &card, "crit");
+}
+
+#[test]
+fn r59_one_valid_signature_among_others_is_enough() {
+    let [signer, other] = signers();
+    let mut card = signed_card(&signer);
+    let own = card["signatures"].as_array().unwrap().clone();
+    card["signatures"] = signed_card(&other)["signatures"].clone();
+    card["signatures"].as_array_mut().unwrap().extend(own);
+    assert!(trusting(&signer).verify_card(&card).is_ok());
+}
+
+#[test]
+fn r59_a_signature_by_rsa_is_verified() {
+    let pair = aws_lc_rs::rsa::KeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap();
+    let public = pair.public_key();
+    let n = URL_SAFE_NO_PAD.encode(public.modulus().big_endian_without_leading_zero());
+    let e = URL_SAFE_NO_PAD.encode(public.exponent().big_endian_without_leading_zero());
+    let trusted = TrustedKeys::from_jwks(&json!({"keys": [{"kty": "RSA", "n": n, "e": e, "kid": "one"}]})).unwrap();
+    let mut card = card();
+    let protected = URL_SAFE_NO_PAD.encode(r#"{"alg":"RS256","kid":"one"}"#);
+    let input = signing_input(&protected, &canonical_forms::canonicalize(card.as_object().unwrap()).unwrap());
+    let mut signature = vec![0; pair.public_modulus_len()];
+    let padding = &aws_lc_rs::signature::RSA_PKCS1_SHA256;
+    pair.sign(padding, &SystemRandom::new(), input.as_bytes(), &mut signature).unwrap();
+    card["signatures"] = json!([{"protected": protected, "signature": URL_SAFE_NO_PAD.encode(&signature)}]);
+    assert!(trusted.verify_card(&card).is_ok());
+    card["name"] = json!("Other");
+    assert_refused(&trusted, &card, "is invalid");
+}
+
+#[test]
+fn r59_jwk_sets_without_a_usable_key_are_refused() {
+    let point = "A".repeat(43);
+    for (set, told) in [
+        (json!([]), "not a JWK Set"),
+        (json!({}), "not a JWK Set"),
+        (json!({"keys": []}), "no key"),
+        (json!({"keys": [1]}), "unsupported kind"),
+        (json!({"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}), "unsupported kind"),
+        (json!({"keys": [{"kty": "EC", "crv": "P-384", "x": point, "y": point}]}), "unsupported kind"),
+        (json!({"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}), "x:"),
+        (json!({"keys": [{"kty": "OKP", "crv": "Ed25519"}]}), "x:"),
+        (json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": point, "use": "enc"}]}), "use: must"),
+        (json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": point, "key_ops": ["sign"]}]}), "key_ops"),
+        (json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": point, "alg": "HS256"}]}), "alg:"),
+        (json!({"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB"}]}), "bits"),
+        (json!({"keys": vec![json!({}); 101]}), "at most 100"),
+    ] {
+        let why = TrustedKeys::from_jwks(&set).unwrap_err();
+        assert!(why.contains(told), "{set}: {why}");
+    }
+}
+
+#[test]
+fn r59_private_keys_of_other_kinds_are_refused() {
+    let p384 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap().serialize_pem();
+    for pem in ["", "key", ED25519_PEM.replace("MC4C", "AAAA").as_str(), &p384] {
+        assert!(SigningKey::from_pem(pem).is_err());
+    }
+    let shown = format!("{:?}", SigningKey::from_pem(ED25519_PEM).unwrap());
+    assert!(shown.contains("kid") && !shown.contains("pair"), "{shown}");
+}

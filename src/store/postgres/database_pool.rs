@@ -1,0 +1,77 @@
+//! Connection pool of a PostgreSQL database, with a timeout for each query. The first connection migrates the schema.
+
+use super::{DatabaseError, DatabaseUrl, QUERY_TIMEOUT, connection_settings::ConnectionSettings};
+use crate::store::{
+    document_sql::{self, MIGRATIONS},
+    sqlite_documents::newer_schema_error,
+};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use std::{future::Future, path::Path};
+use tokio::sync::OnceCell;
+
+/// Maximum number of connections, besides the one that listens.
+const MAX_CONNECTIONS: usize = 8;
+/// Key of the advisory lock that lets one of several starting gateways migrate the schema.
+const MIGRATION_LOCK: i64 = 0x6761_7465_706f_7374;
+
+/// A connection pool.
+pub(in crate::store) struct DatabasePool {
+    pub(super) pool: Pool,
+    /// Set after the schema was migrated.
+    migrated: OnceCell<()>,
+}
+
+impl DatabasePool {
+    /// Creates the pool without connecting.
+    pub(in crate::store) fn new(address: &DatabaseUrl, authorities: Option<&Path>) -> Result<Self, String> {
+        let settings = ConnectionSettings::new(address, authorities)?;
+        let recycling_method = RecyclingMethod::Verified;
+        let manager = Manager::from_config(settings.config, settings.tls, ManagerConfig { recycling_method });
+        let pool = Pool::builder(manager)
+            .max_size(MAX_CONNECTIONS)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(QUERY_TIMEOUT))
+            .create_timeout(Some(QUERY_TIMEOUT))
+            .recycle_timeout(Some(QUERY_TIMEOUT / 5))
+            .build()
+            .map_err(|why| why.to_string())?;
+        Ok(Self { pool, migrated: OnceCell::new() })
+    }
+
+    /// Limits a query to its timeout.
+    pub(in crate::store) async fn with_timeout<T>(
+        &self,
+        query: impl Future<Output = Result<T, DatabaseError>> + Send,
+    ) -> Result<T, DatabaseError> {
+        tokio::time::timeout(QUERY_TIMEOUT, query).await.unwrap_or(Err(DatabaseError::Timeout))
+    }
+
+    /// Returns a connection, after migrating the schema.
+    pub(in crate::store) async fn get_migrated(&self) -> Result<Object, DatabaseError> {
+        let mut client = self.pool.get().await?;
+        self.migrated.get_or_try_init(|| migrate(&mut client)).await?;
+        Ok(client)
+    }
+}
+
+async fn migrate(client: &mut Object) -> Result<(), DatabaseError> {
+    let transaction = client.transaction().await?;
+    transaction.execute("select pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK]).await?;
+    let there = transaction.query_one("select to_regclass('gatepost_state') is not null", &[]).await?;
+    if !there.try_get::<_, bool>(0)? {
+        transaction.batch_execute(document_sql::CREATE_STATE).await?;
+        transaction.execute(document_sql::INSERT_STATE, &[&uuid::Uuid::new_v4().to_string()]).await?;
+    }
+    let version: i64 = transaction.query_one(document_sql::SELECT_VERSION, &[]).await?.try_get(0)?;
+    let version = usize::try_from(version).unwrap_or(usize::MAX);
+    let Some(missing) = MIGRATIONS.get(version..) else {
+        return Err(DatabaseError::NewerSchema(newer_schema_error(version)));
+    };
+    for step in missing {
+        transaction.batch_execute(step).await?;
+    }
+    if !missing.is_empty() {
+        transaction.execute(document_sql::UPDATE_VERSION, &[&document_sql::to_i64(MIGRATIONS.len())]).await?;
+    }
+    Ok(transaction.commit().await?)
+}

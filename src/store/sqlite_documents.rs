@@ -1,0 +1,299 @@
+//! Document store in one SQLite file. One thread writes and one reads, each with its own connection and bounded queue.
+//! Queued writes are committed in batches, and each write is answered after its commit.
+
+use super::{
+    ChangeBatch, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument, WriteEffect,
+    WriteRefusal,
+    document_sql::{self, MIGRATIONS, SqlValue, WriteContext},
+};
+use crate::fault::{Code, Fault, Result};
+use rusqlite::{
+    Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params_from_iter,
+    types::{ToSqlOutput, ValueRef},
+};
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io::{ErrorKind, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+use time::OffsetDateTime;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Capacity of the read queue and of the write queue.
+const QUEUE_CAPACITY: usize = 256;
+/// Maximum number of writes in one commit.
+const MAX_BATCH: usize = 64;
+/// How long to wait while another process locks the file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// First bytes of a SQLite file (sqlite.org/fileformat2.html, "The Database Header").
+const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
+
+type WriteResult = std::result::Result<WriteEffect, WriteRefusal>;
+type ReadJob = Box<dyn FnOnce(&mut Connection) + Send>;
+
+struct WriteJob {
+    write: DocumentWrite,
+    answer: oneshot::Sender<std::result::Result<WriteResult, String>>,
+}
+
+/// An open SQLite file.
+pub(super) struct SqliteDocumentStore {
+    writes: mpsc::Sender<WriteJob>,
+    reads: mpsc::Sender<ReadJob>,
+    changes: Arc<watch::Sender<u64>>,
+}
+
+impl fmt::Debug for SqliteDocumentStore {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("SqliteDocumentStore").finish_non_exhaustive()
+    }
+}
+
+impl SqliteDocumentStore {
+    /// Opens or creates the file. Blocks.
+    pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
+        let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
+        create_private(path).map_err(|why| unusable(&why))?;
+        let mut writer = open_connection(path).map_err(|why| unusable(&why))?;
+        migrate(&mut writer).map_err(|why| unusable(&why))?;
+        let reader = open_connection(path).map_err(|why| unusable(&why))?;
+        let (writes, waiting) = mpsc::channel(QUEUE_CAPACITY);
+        let (reads, queries) = mpsc::channel(QUEUE_CAPACITY);
+        let changes = Arc::new(watch::Sender::new(0));
+        let notifier = Arc::clone(&changes);
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|why| unusable(&why))
+        };
+        spawn("store-write", Box::new(move || run_writes(writer, waiting, &notifier)))?;
+        spawn("store-read", Box::new(move || run_reads(reader, queries)))?;
+        Ok(Self { writes, reads, changes })
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let reading: ReadJob = Box::new(move |connection| drop(answer.send(ask(connection))));
+        self.reads.try_send(reading).map_err(|_| overloaded())?;
+        answered.await.map_err(|_| overloaded())?.map_err(store_failed)
+    }
+}
+
+#[async_trait::async_trait]
+impl DocumentStore for SqliteDocumentStore {
+    async fn write(&self, write: DocumentWrite) -> Result<WriteResult> {
+        let (answer, answered) = oneshot::channel();
+        self.writes.try_send(WriteJob { write, answer }).map_err(|_| overloaded())?;
+        answered.await.map_err(|_| overloaded())?.map_err(store_failed)
+    }
+
+    async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>> {
+        let id = id.to_owned();
+        self.read(move |connection| get(connection, &id)).await
+    }
+
+    async fn changes_since(&self, mark: Option<&ChangeCursor>, most: usize) -> Result<ChangeBatch> {
+        let mark = mark.cloned();
+        self.read(move |connection| since(&connection.transaction()?, mark.as_ref(), most)).await
+    }
+
+    async fn history(&self, id: &str, most: usize) -> Result<Vec<HistoryEntry>> {
+        let id = id.to_owned();
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_HISTORY))?;
+            let past = |row: &Row<'_>| Ok(document_sql::history_from_columns(row.get(0)?, row.get(1)?, row.get(2)?));
+            statement.query_map((id, document_sql::to_i64(most)), past)?.collect()
+        })
+        .await
+    }
+
+    fn watch_changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+/// Checks that the file is a SQLite database, or could be created.
+pub(super) fn check_file(path: &Path) -> std::result::Result<(), String> {
+    let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
+    let mut start = Vec::new();
+    match File::open(path) {
+        Ok(file) => drop(file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut start).map_err(|why| unusable(&why))?),
+        Err(why) if why.kind() == ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let there = folder.is_none_or(Path::is_dir);
+            return if there { Ok(()) } else { Err(unusable(&"its folder does not exist")) };
+        }
+        Err(why) => return Err(unusable(&why)),
+    }
+    if start.is_empty() || start == SQLITE_MAGIC { Ok(()) } else { Err(unusable(&"it is not a SQLite database")) }
+}
+
+fn overloaded() -> Fault {
+    Fault::new(Code::Overloaded, "The registry is overloaded").with_retry_after(Duration::from_secs(1))
+}
+
+fn store_failed(why: impl fmt::Display) -> Fault {
+    Fault::new(Code::Overloaded, "The registry's store failed")
+        .with_retry_after(Duration::from_secs(5))
+        .with_detail(why)
+}
+
+/// Creates the file with mode 0600, unlike SQLite: other users of this machine must not read the agents' documents.
+pub(super) fn create_private(path: &Path) -> std::io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
+}
+
+pub(super) fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    // In WAL mode readers never wait; with FULL, a commit is on disk before it is answered.
+    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    Ok(connection)
+}
+
+pub(super) fn migrate(connection: &mut Connection) -> std::result::Result<(), String> {
+    let error_text = |why: rusqlite::Error| why.to_string();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error_text)?;
+    let there = transaction.table_exists(None, "gatepost_state").map_err(error_text)?;
+    if !there {
+        transaction.execute_batch(document_sql::CREATE_STATE).map_err(error_text)?;
+        transaction
+            .execute(&to_sqlite_placeholders(document_sql::INSERT_STATE), [uuid::Uuid::new_v4().to_string()])
+            .map_err(error_text)?;
+    }
+    let version: i64 = transaction.query_row(document_sql::SELECT_VERSION, (), |row| row.get(0)).map_err(error_text)?;
+    let version = usize::try_from(version).unwrap_or(usize::MAX);
+    let Some(missing) = MIGRATIONS.get(version..) else {
+        return Err(newer_schema_error(version));
+    };
+    for step in missing {
+        transaction.execute_batch(step).map_err(error_text)?;
+    }
+    transaction
+        .execute(&to_sqlite_placeholders(document_sql::UPDATE_VERSION), [document_sql::to_i64(MIGRATIONS.len())])
+        .map_err(error_text)?;
+    transaction.commit().map_err(error_text)
+}
+
+/// Error for a schema of a newer gateway.
+pub(super) fn newer_schema_error(version: usize) -> String {
+    format!("its schema has version {version}, made by a newer gateway (this one knows {})", MIGRATIONS.len())
+}
+
+/// Replaces `$1` by SQLite's `?1`.
+pub(super) fn to_sqlite_placeholders(text: &str) -> String {
+    text.replace('$', "?")
+}
+
+fn run_reads(mut connection: Connection, mut queries: mpsc::Receiver<ReadJob>) {
+    while let Some(reading) = queries.blocking_recv() {
+        reading(&mut connection);
+    }
+}
+
+fn run_writes(mut connection: Connection, mut waiting: mpsc::Receiver<WriteJob>, changes: &watch::Sender<u64>) {
+    let mut batch = Vec::with_capacity(MAX_BATCH);
+    while waiting.blocking_recv_many(&mut batch, MAX_BATCH) > 0 {
+        // A batch that fails as a whole was rolled back as a whole, so each of its writes failed.
+        let outcomes =
+            write_batch(&mut connection, &batch).unwrap_or_else(|why| vec![Err(why.to_string()); batch.len()]);
+        if outcomes.iter().any(|outcome| matches!(outcome, Ok(Ok(_)))) {
+            changes.send_modify(|count| *count += 1);
+        }
+        for (writing, outcome) in batch.drain(..).zip(outcomes) {
+            // The caller may be gone; the write was committed nevertheless.
+            drop(writing.answer.send(outcome));
+        }
+    }
+}
+
+fn write_batch(
+    connection: &mut Connection,
+    batch: &[WriteJob],
+) -> rusqlite::Result<Vec<std::result::Result<WriteResult, String>>> {
+    let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut outcomes = Vec::with_capacity(batch.len());
+    for writing in batch {
+        // A write that is refused or fails is rolled back alone.
+        let savepoint = transaction.savepoint()?;
+        let outcome = write_one(&savepoint, &writing.write);
+        if matches!(outcome, Ok((Ok(_), true))) {
+            savepoint.commit()?;
+        } else {
+            savepoint.finish()?;
+        }
+        outcomes.push(outcome.map(|(outcome, _)| outcome).map_err(|why| why.to_string()));
+    }
+    transaction.commit()?;
+    Ok(outcomes)
+}
+
+/// Executes one write; returns its outcome, and whether it changed anything.
+fn write_one(connection: &Connection, write: &DocumentWrite) -> rusqlite::Result<(WriteResult, bool)> {
+    let next =
+        connection.prepare_cached(document_sql::NEXT_REVISION)?.query_row((), |row| Ok((row.get(0)?, row.get(1)?)));
+    let (revision, documents) = next?;
+    let current = get(connection, &write.id)?;
+    let owned = match (&current, &write.document) {
+        (None, Some(_)) => {
+            let owner = write.restored.as_ref().map_or(&write.writer, |(owner, _)| owner);
+            let mut statement = connection.prepare_cached(&to_sqlite_placeholders(document_sql::COUNT_OWNED))?;
+            statement.query_row((&**owner, write.limits.0), |row| row.get(0))?
+        }
+        _ => 0,
+    };
+    let standing = WriteContext { revision, documents, current, owner_documents: owned };
+    let (steps, written) = match document_sql::plan_write(write, standing, OffsetDateTime::now_utc()) {
+        Ok(planned) => planned,
+        Err(refused) => return Ok((Err(refused), false)),
+    };
+    for (text, values) in &steps {
+        connection.prepare_cached(&to_sqlite_placeholders(text))?.execute(params_from_iter(values))?;
+    }
+    Ok((Ok(written), !steps.is_empty()))
+}
+
+fn get(connection: &Connection, id: &str) -> rusqlite::Result<Option<StoredDocument>> {
+    connection
+        .prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_DOCUMENT))?
+        .query_row([id], document_from_row)
+        .optional()
+}
+
+fn document_from_row(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
+    let texts = [row.get(0)?, row.get(1)?, row.get(2)?];
+    Ok(document_sql::document_from_columns(texts, [row.get(3)?, row.get(4)?, row.get(5)?]))
+}
+
+fn since(transaction: &Transaction<'_>, mark: Option<&ChangeCursor>, most: usize) -> rusqlite::Result<ChangeBatch> {
+    let standing = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
+    let (epoch, head, floor) = transaction.prepare_cached(document_sql::SELECT_STATE)?.query_row((), standing)?;
+    let from = document_sql::resume_position(mark, epoch.into(), head, floor);
+    let change = |row: &Row<'_>| match row.get::<_, Option<String>>(1)? {
+        Some(_) => Ok((DocumentChange::Put(document_from_row(row)?), row.get(5)?)),
+        None => Ok((DocumentChange::Removed(row.get::<_, String>(0)?.into()), row.get(5)?)),
+    };
+    let mut statement = transaction.prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_CHANGES))?;
+    let values = (i64::try_from(from.0.revision()).unwrap_or(i64::MAX), document_sql::to_i64(most));
+    let rows = statement.query_map(values, change)?.collect::<rusqlite::Result<_>>()?;
+    Ok(document_sql::change_batch(from, head, rows, most))
+}
+
+impl ToSql for SqlValue {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Number(number) => ValueRef::Integer(*number),
+            Self::Null => ValueRef::Null,
+        }))
+    }
+}

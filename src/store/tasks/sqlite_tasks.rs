@@ -1,0 +1,128 @@
+//! Task store in the SQLite file of the documents, with its own connection and thread. Queued transactions are
+//! committed in batches, and each is answered after its commit.
+
+use super::{SqlEngine, StoredTask, TaskStatement, TransactionResult, returns_rows, task_from_columns};
+use crate::{
+    fault::{Code, Fault, Result},
+    store::sqlite_documents::{create_private, migrate, open_connection, to_sqlite_placeholders},
+};
+use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
+use std::{fmt, path::Path, thread, time::Duration};
+use tokio::sync::{mpsc, oneshot};
+
+/// Capacity of the queue of transactions.
+const QUEUE_CAPACITY: usize = 512;
+/// Maximum number of transactions in one commit.
+const MAX_BATCH: usize = 64;
+
+type TransactionOutcome = std::result::Result<TransactionResult, String>;
+
+struct TransactionJob {
+    statements: Vec<TaskStatement>,
+    answer: oneshot::Sender<TransactionOutcome>,
+}
+
+/// An open SQLite file.
+pub(super) struct SqliteTaskStore {
+    jobs: mpsc::Sender<TransactionJob>,
+}
+
+impl fmt::Debug for SqliteTaskStore {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("SqliteTaskStore").finish_non_exhaustive()
+    }
+}
+
+impl SqliteTaskStore {
+    /// Opens or creates the file. Blocks.
+    pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
+        let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
+        create_private(path).map_err(|why| unusable(&why))?;
+        let mut connection = open_connection(path).map_err(|why| unusable(&why))?;
+        migrate(&mut connection).map_err(|why| unusable(&why))?;
+        let (asked, waiting) = mpsc::channel(QUEUE_CAPACITY);
+        let work = move || run_transactions(connection, waiting);
+        thread::Builder::new().name("store-tasks".to_owned()).spawn(work).map_err(|why| unusable(&why))?;
+        Ok(Self { jobs: asked })
+    }
+}
+
+#[async_trait::async_trait]
+impl SqlEngine for SqliteTaskStore {
+    const HEARTBEAT: &'static str = "insert into gatepost_keepers (id, seen)
+        values ($1, cast(unixepoch('subsec') * 1000000 as integer))
+        on conflict (id) do update set seen = excluded.seen";
+    const DELETE_DEAD: &'static str =
+        "delete from gatepost_keepers where seen <= cast(unixepoch('subsec') * 1000000 as integer) - $1";
+
+    async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionResult> {
+        let busy =
+            || Fault::new(Code::Overloaded, "The task store is overloaded").with_retry_after(Duration::from_secs(1));
+        let failed = |why| {
+            let fault = Fault::new(Code::Overloaded, "The task store failed");
+            fault.with_retry_after(Duration::from_secs(5)).with_detail(why)
+        };
+        let (answer, answered) = oneshot::channel();
+        self.jobs.try_send(TransactionJob { statements, answer }).map_err(|_| busy())?;
+        answered.await.map_err(|_| busy())?.map_err(|why: String| failed(why))
+    }
+}
+
+fn run_transactions(mut connection: Connection, mut waiting: mpsc::Receiver<TransactionJob>) {
+    let mut batch = Vec::with_capacity(MAX_BATCH);
+    while waiting.blocking_recv_many(&mut batch, MAX_BATCH) > 0 {
+        // A batch that fails as a whole was rolled back as a whole, so each of its transactions failed.
+        let ran = run_batch(&mut connection, &batch).unwrap_or_else(|why| vec![Err(why.to_string()); batch.len()]);
+        for (asked, ran) in batch.drain(..).zip(ran) {
+            // The caller may be gone; the transaction was committed nevertheless.
+            drop(asked.answer.send(ran));
+        }
+    }
+}
+
+fn run_batch(connection: &mut Connection, batch: &[TransactionJob]) -> rusqlite::Result<Vec<TransactionOutcome>> {
+    let reads = |asked: &TransactionJob| asked.statements.iter().all(|line| line.sql.starts_with("select"));
+    let behavior = match batch.iter().all(reads) {
+        true => TransactionBehavior::Deferred,
+        false => TransactionBehavior::Immediate,
+    };
+    let mut transaction = connection.transaction_with_behavior(behavior)?;
+    let mut all = Vec::with_capacity(batch.len());
+    for asked in batch {
+        // A transaction that is refused or fails is rolled back alone.
+        let savepoint = transaction.savepoint()?;
+        let ran = run_one(&savepoint, &asked.statements);
+        if matches!(ran, Ok(Ok(_))) {
+            savepoint.commit()?;
+        } else {
+            savepoint.finish()?;
+        }
+        all.push(ran.map_err(|why| why.to_string()));
+    }
+    transaction.commit()?;
+    Ok(all)
+}
+
+fn run_one(connection: &Connection, lines: &[TaskStatement]) -> rusqlite::Result<TransactionResult> {
+    let mut last = (Vec::new(), 0);
+    for line in lines {
+        let mut statement = connection.prepare_cached(&to_sqlite_placeholders(line.sql))?;
+        let values = params_from_iter(&line.values);
+        last = if returns_rows(line.sql) {
+            let rows: Vec<StoredTask> = statement.query_map(values, task_from_row)?.collect::<rusqlite::Result<_>>()?;
+            let count = rows.len() as u64;
+            (rows, count)
+        } else {
+            (Vec::new(), statement.execute(values)? as u64)
+        };
+        if let (Some(refused), 0) = (line.refusal, last.1) {
+            return Ok(Err(refused));
+        }
+    }
+    Ok(Ok(last))
+}
+
+fn task_from_row(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
+    let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(6)?];
+    Ok(task_from_columns(texts, (row.get(3)?, row.get(4)?, row.get(5)?)))
+}

@@ -1,0 +1,105 @@
+//! Event buffer of one stream: the newest events, within limits.
+
+use super::sse_splitter::EventChunk;
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// Limits of an event buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventLimits {
+    /// Maximum size of all events, in bytes.
+    pub(super) max_bytes: usize,
+    /// Maximum number of events.
+    pub(super) max_events: usize,
+    /// Whether no event is evicted before a reader has read it: the agent's stream waits instead.
+    pub(super) lossless: bool,
+}
+
+/// The buffer.
+#[derive(Debug)]
+pub(super) struct EventBuffer {
+    limits: EventLimits,
+    chunks: VecDeque<EventChunk>,
+    /// Index of the first buffered chunk in the stream.
+    first_index: u64,
+    bytes: usize,
+    /// All chunks before this index were read.
+    read_up_to: u64,
+    /// The chunk that was evicted last: its event number, and whether it completed the event.
+    last_evicted: (u64, bool),
+}
+
+impl EventBuffer {
+    pub(super) fn new(room: EventLimits) -> Self {
+        Self { limits: room, chunks: VecDeque::new(), first_index: 0, bytes: 0, read_up_to: 0, last_evicted: (0, true) }
+    }
+
+    /// Returns the number of the last event.
+    pub(super) fn last_number(&self) -> u64 {
+        self.chunks.back().map_or(self.last_evicted.0, |piece| piece.number)
+    }
+
+    /// Whether the last event is complete.
+    pub(super) fn ends_with_complete_event(&self) -> bool {
+        self.chunks.back().map_or(self.last_evicted.1, |piece| piece.ends_event)
+    }
+
+    /// Whether `piece` fits after evicting chunks that were read.
+    pub(super) fn fits(&self, piece: &EventChunk) -> bool {
+        let (mut bytes, mut count, mut first) = (self.bytes, self.chunks.len(), self.first_index);
+        for old in &self.chunks {
+            if bytes + piece.bytes.len() <= self.limits.max_bytes && count < self.limits.max_events {
+                return true;
+            }
+            if first >= self.read_up_to {
+                return false;
+            }
+            (bytes, count, first) = (bytes - old.bytes.len(), count - 1, first + 1);
+        }
+        true
+    }
+
+    /// Appends a chunk, and evicts the oldest chunks to make room.
+    pub(super) fn push(&mut self, piece: EventChunk) {
+        while self.bytes + piece.bytes.len() > self.limits.max_bytes || self.chunks.len() >= self.limits.max_events {
+            let Some(old) = self.chunks.pop_front() else { break };
+            self.bytes -= old.bytes.len();
+            self.first_index += 1;
+            self.last_evicted = (old.number, old.ends_event);
+        }
+        self.bytes += piece.bytes.len();
+        self.chunks.push_back(piece);
+    }
+
+    /// Returns the index of the chunk after event `after`; 0 is the start of the stream.
+    pub(super) fn index_after(&self, after: u64) -> Option<u64> {
+        match self.chunks.iter().rposition(|piece| piece.number <= after) {
+            Some(at) => {
+                let exact = self.chunks.get(at).is_some_and(|piece| piece.number == after && piece.ends_event);
+                exact.then_some(self.first_index + at as u64 + 1)
+            }
+            None => (self.last_evicted == (after, true)).then_some(self.first_index),
+        }
+    }
+
+    /// Returns the index of the oldest complete event.
+    pub(super) fn oldest_index(&self) -> u64 {
+        if self.last_evicted.1 {
+            return self.first_index;
+        }
+        let partial = self.chunks.iter().position(|piece| piece.ends_event).map_or(self.chunks.len(), |at| at + 1);
+        self.first_index + partial as u64
+    }
+
+    /// Returns the chunk at an index, or `None` if it has not arrived yet.
+    ///
+    /// # Errors
+    /// The chunk was evicted.
+    pub(super) fn get(&mut self, index: u64) -> Result<Option<(Bytes, bool)>, ()> {
+        let offset = index.checked_sub(self.first_index).ok_or(())?;
+        let piece = usize::try_from(offset).ok().and_then(|place| self.chunks.get(place));
+        let Some(piece) = piece else { return Ok(None) };
+        self.read_up_to = self.read_up_to.max(index + 1);
+        Ok(Some((piece.bytes.clone(), piece.ends_event)))
+    }
+}

@@ -1,0 +1,261 @@
+//! Background maintenance of tasks: the gateway's lease and heartbeat, tasks of gateways that died, expired tasks,
+//! unsaved ends and due callbacks. Each part fails on its own and is retried.
+
+use super::{
+    callback::CallbackSender,
+    task_builder::fail_orphaned_record,
+    task_manager::TaskManager,
+    task_record::{Task, TaskOutcome, TaskState},
+};
+use crate::{
+    fault::{Code, Fault, Result},
+    store::StoredTask,
+    telemetry::Event,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::{
+    collections::HashSet,
+    sync::{Arc, PoisonError, Weak},
+    time::Duration,
+};
+use time::OffsetDateTime;
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+};
+
+/// Interval of maintenance.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Maximum number of concurrent callbacks; a slow receiver delays no other.
+const MAX_CONCURRENT_CALLBACKS: usize = 64;
+/// Maximum number of concurrent writes of ended tasks.
+const MAX_CONCURRENT_SAVES: usize = 64;
+/// Maximum number of pages of expired tasks that are deleted in one round.
+const MAX_EXPIRED_PAGES: usize = 10;
+/// How long a gateway that stops waits for the task store.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Minimum time that other gateways get for a heartbeat after the store was unreachable; theirs may be delayed so long.
+const MIN_GRACE: Duration = Duration::from_secs(10);
+/// Practically infinite lease.
+const INFINITE_LEASE: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// How long beyond its timeout an attempt keeps other gateways from delivering the same callback. If the gateway dies
+/// meanwhile, the callback is delivered twice, with the same id.
+const CLAIM_MARGIN: Duration = Duration::from_secs(3);
+
+impl TaskManager {
+    pub(super) fn spawn_maintenance(self: &Arc<Self>) {
+        let mut house = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        house.spawn(run_heartbeat(Arc::downgrade(self)));
+        house.spawn(run_callbacks(Arc::downgrade(self), Arc::clone(&self.callback_due)));
+    }
+
+    /// Sends this gateway's heartbeat, ends the tasks of dead gateways, and cancels tasks that were ended elsewhere.
+    async fn heartbeat(&self, monitor: &mut LeaseMonitor) -> Result<()> {
+        let lease = self.config().lease_ttl.get();
+        let orphans = self.store.heartbeat(&self.gateway_id, monitor.lease_of_others(lease)).await;
+        monitor.record_heartbeat(orphans.is_ok(), lease);
+        for orphan in orphans? {
+            self.fail_orphan(&orphan).await?;
+        }
+        let running: Vec<_> = {
+            let live = self.lock_running();
+            live.values().filter(|live| live.is_working() && !live.is_stream()).cloned().collect()
+        };
+        if running.is_empty() {
+            return Ok(());
+        }
+        let open: HashSet<Arc<str>> = self.store.running_on(&self.gateway_id).await?.into_iter().collect();
+        // Read after the list of running tasks: a task that started since is not in that list.
+        for live in running {
+            if !open.contains(&live.id()) && live.is_working() {
+                live.cancel();
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a task of a dead gateway as failed. It is not run again, because the agent may have done its work.
+    async fn fail_orphan(&self, orphan: &StoredTask) -> Result<()> {
+        let has_callback = Task::from_stored(orphan).is_some_and(|task| task.callback.is_some());
+        let Some(task) = fail_orphaned_record(orphan, self.retention(&self.config(), has_callback)) else {
+            return Ok(());
+        };
+        let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
+        if self.store.record_end(&task.to_stored(&orphan.owner, &self.gateway_id, due)).await? {
+            self.metrics.record_event(Event::TaskLost);
+            tracing::warn!(task = %task.id, agent = %task.agent, "task marked as failed: its gateway is gone");
+            self.callback_due.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Saves unsaved ends, and deletes expired tasks and streams.
+    async fn save_and_expire(&self) -> Result<()> {
+        let window = self.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
+        let saved = self.save_unsaved().await;
+        // Deleting streams needs no store.
+        self.lock_running().retain(|_, live| !live.can_be_dropped(window));
+        saved?;
+        for _ in 0..MAX_EXPIRED_PAGES {
+            if !self.store.delete_expired(OffsetDateTime::now_utc()).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves the ends that could not be saved before. Stops at the first error, because the others would fail as well.
+    async fn save_unsaved(&self) -> Result<()> {
+        let unsaved: Vec<_> = self.lock_running().values().filter(|live| live.is_unsaved()).cloned().collect();
+        let saves = unsaved.into_iter().map(|live| async move { self.save_end(&live, &live.record()).await });
+        stream::iter(saves).buffer_unordered(MAX_CONCURRENT_SAVES).try_collect().await
+    }
+
+    /// Starts to deliver due callbacks, up to the limit of concurrent ones.
+    async fn deliver_due_callbacks(self: &Arc<Self>, deliveries: &mut JoinSet<()>) -> Result<()> {
+        let Some(sender) = self.callback_sender.load_full() else { return Ok(()) };
+        let free = MAX_CONCURRENT_CALLBACKS.saturating_sub(deliveries.len());
+        if free == 0 {
+            return Ok(());
+        }
+        let now = OffsetDateTime::now_utc();
+        let until = now + sender.config.timeout.get() + CLAIM_MARGIN;
+        for stored in self.store.claim_due_callbacks(now, until, free).await? {
+            let (manager, sender) = (Arc::clone(self), Arc::clone(&sender));
+            deliveries.spawn(async move { log_store_error(manager.deliver_callback(&sender, stored).await) });
+        }
+        Ok(())
+    }
+
+    async fn deliver_callback(&self, sender: &CallbackSender, stored: StoredTask) -> Result<()> {
+        let task = Task::from_stored(&stored);
+        let Some((mut task, (url, tries))) = task.and_then(|task| Some((task.clone(), task.callback?))) else {
+            return self.store.record_callback_attempt(&StoredTask { callback_due: None, ..stored }).await;
+        };
+        let (state, at) = (task.state.as_str(), task.updated.unix_timestamp());
+        let view = task.to_json(self.config().poll_interval.get());
+        let body = format!("{{\"type\":\"task.{state}\",\"timestamp\":{at},\"data\":{view}}}").into_bytes();
+        let delivered = match sender.check_url(&url) {
+            Ok(()) => sender.deliver(&url, &format!("msg_{}", task.id), body).await,
+            Err(why) => Err(why.to_string()),
+        };
+        let due = match delivered {
+            Ok(()) => {
+                self.metrics.record_event(Event::CallbackDelivered);
+                None
+            }
+            Err(why) => {
+                let next = sender.next_attempt(tries, task.updated);
+                self.metrics.record_event(if next.is_some() { Event::CallbackFailed } else { Event::CallbackGivenUp });
+                let why = crate::telemetry::redact(&why);
+                tracing::info!(task = %task.id, tries = tries + 1, last = next.is_none(), "callback failed: {why}");
+                next
+            }
+        };
+        task.callback = Some((url, tries + 1));
+        self.store.record_callback_attempt(&task.to_stored(&stored.owner, &stored.gateway_id, due)).await
+    }
+
+    /// Shuts down: waits `longest` for running tasks, then marks them as failed.
+    pub async fn drain(&self, longest: Duration) {
+        let running: Vec<_> =
+            self.lock_running().values().filter(|live| live.is_working() && !live.is_stream()).cloned().collect();
+        let all = async {
+            for live in &running {
+                live.wait_until_ended().await;
+            }
+        };
+        if timeout(longest, all).await.is_err() {
+            for live in running.iter().filter(|live| live.is_working()) {
+                let fault = Fault::new(Code::AgentUnavailable, "The gateway was stopped before the agent finished");
+                self.record_end(live, &TaskOutcome::Failed(fault));
+                live.cancel();
+            }
+        }
+        let shutdown = async {
+            self.save_unsaved().await?;
+            self.store.end_lease(&self.gateway_id).await
+        };
+        // Ends that are not saved now are found by another gateway as tasks of a dead one.
+        match timeout(SHUTDOWN_TIMEOUT, shutdown).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => tracing::warn!(%why, "cannot end the lease in the task store on shutdown"),
+            Err(_) => tracing::warn!("cannot end the lease in the task store on shutdown: timed out"),
+        }
+        self.maintenance.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+    }
+}
+
+async fn run_heartbeat(manager: Weak<TaskManager>) {
+    let mut tick = interval(INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut last, mut monitor) = (None::<Instant>, LeaseMonitor::default());
+    loop {
+        tick.tick().await;
+        let Some(manager) = manager.upgrade() else { return };
+        let lease = manager.config().lease_ttl.get();
+        if last.is_none_or(|last| last.elapsed() >= lease / 5) {
+            last = Some(Instant::now());
+            log_store_error(manager.heartbeat(&mut monitor).await);
+        }
+        log_store_error(manager.save_and_expire().await);
+    }
+}
+
+/// Decides whether this gateway may declare others dead. While the store is unreachable, other gateways cannot send
+/// heartbeats either, so after that they first get the length of a lease to send one.
+#[derive(Debug, Default)]
+pub(super) struct LeaseMonitor {
+    last_heartbeat: Option<Instant>,
+    grace_until: Option<Instant>,
+}
+
+impl LeaseMonitor {
+    /// Returns the lease by which other gateways are judged now.
+    pub(super) fn lease_of_others(&mut self, lease: Duration) -> Duration {
+        let now = Instant::now();
+        if self.last_heartbeat.take().is_some_and(|last| now - last >= 2 * lease) {
+            self.grace_until = self.grace_until.max(Some(now + lease));
+        }
+        if self.grace_until.is_some_and(|settled| now < settled) { INFINITE_LEASE } else { lease }
+    }
+
+    /// Records whether the heartbeat reached the store.
+    pub(super) fn record_heartbeat(&mut self, reached_store: bool, lease: Duration) {
+        let now = Instant::now();
+        match reached_store {
+            true => self.last_heartbeat = Some(now),
+            false => self.grace_until = Some(now + lease.max(MIN_GRACE)),
+        }
+    }
+}
+
+async fn run_callbacks(manager: Weak<TaskManager>, due: Arc<Notify>) {
+    let mut deliveries = JoinSet::new();
+    while let Some(manager) = manager.upgrade() {
+        while deliveries.try_join_next().is_some() {}
+        log_store_error(manager.deliver_due_callbacks(&mut deliveries).await);
+        // Released while idle, so that the manager can be dropped.
+        drop(manager);
+        let full = deliveries.len() >= MAX_CONCURRENT_CALLBACKS;
+        tokio::select! {
+            () = due.notified() => {}
+            Some(_) = deliveries.join_next(), if full => {}
+            () = sleep(INTERVAL) => {}
+        }
+    }
+}
+
+fn log_store_error(done: Result<()>) {
+    if let Err(why) = done {
+        tracing::debug!(%why, "task store failed during maintenance; trying again");
+    }
+}
+
+impl Task {
+    /// Whether the task ended.
+    pub fn has_ended(&self) -> bool {
+        self.state != TaskState::Working
+    }
+}

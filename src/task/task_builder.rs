@@ -1,0 +1,87 @@
+//! Builders for the parts of a task: its record, the limits of its event buffer, its final event.
+
+use super::{
+    callback::CallbackSender,
+    config::TaskConfig,
+    event_buffer::EventLimits,
+    task_manager::{NewTask, TaskServices},
+    task_record::{Task, TaskOutcome, TaskState},
+};
+use crate::{
+    fault::{Code, Fault},
+    net::{self, FetchClient},
+    store::StoredTask,
+};
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+use time::OffsetDateTime;
+
+/// Maximum size of a result that the final event includes, in bytes.
+const MAX_RESULT_IN_EVENT: usize = 64 << 10;
+
+/// Builds the callback sender, if callbacks are configured.
+///
+/// # Errors
+/// Returns every value of `config` that cannot be used.
+pub(super) fn build_callback_sender(
+    config: &TaskConfig,
+    services: &TaskServices<'_>,
+) -> std::result::Result<Option<Arc<CallbackSender>>, Vec<String>> {
+    let problems = config.problems();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let Some(callbacks) = &config.callbacks else { return Ok(None) };
+    // Callers choose callback URLs, so these are https even if documents may be fetched over http.
+    let network = net::NetworkConfig { allow_plaintext: false, ..services.network.clone() };
+    let client = FetchClient::build(&network, Arc::new(services.policy.public_only()))?;
+    CallbackSender::new(callbacks, client).map(|teller| Some(Arc::new(teller)))
+}
+
+/// Returns the fault for a task that does not exist or belongs to another caller.
+pub(super) fn no_such_task() -> Fault {
+    Fault::new(Code::NotFound, "There is no such task")
+}
+
+/// Builds the record of a new task.
+pub(super) fn new_record(new: &NewTask<'_>, now: OffsetDateTime) -> Task {
+    Task {
+        // 122 random bits: the id cannot be guessed.
+        id: uuid::Uuid::new_v4().simple().to_string().into(),
+        agent: new.agent.into(),
+        operation: new.operation.into(),
+        request: new.request_id.into(),
+        state: TaskState::Working,
+        created: now,
+        updated: now,
+        expires: now + new.time_limit,
+        end: Value::Null,
+        result: None,
+        last: 0,
+        streamed: false,
+        callback: new.callback_url.map(|url| (url.into(), 0)),
+    }
+}
+
+/// Returns the limits of a task's event buffer.
+pub(super) fn event_limits(config: &TaskConfig, lossless: bool) -> EventLimits {
+    let resume = config.resume.clone().unwrap_or_default();
+    EventLimits { max_bytes: resume.max_size.get(), max_events: resume.max_events as usize, lossless }
+}
+
+/// Returns the data of the final event: the task, without its result if that is long.
+pub(super) fn final_event_data(task: &Task, poll: Duration) -> String {
+    let is_long = task.result.as_ref().is_some_and(|result| result.get().len() > MAX_RESULT_IN_EVENT);
+    if is_long { task.to_json_without_result(poll).to_string() } else { task.to_json(poll) }
+}
+
+/// Builds the final record of a task whose gateway died.
+pub(super) fn fail_orphaned_record(kept: &StoredTask, keep: Duration) -> Option<Task> {
+    let mut task = Task::from_stored(kept)?;
+    let fault = Fault::new(
+        Code::AgentUnavailable,
+        "The gateway that ran this task stopped; whether the agent finished is unknown",
+    );
+    task.record_outcome(&TaskOutcome::Failed(fault), keep);
+    Some(task)
+}

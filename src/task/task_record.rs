@@ -1,0 +1,213 @@
+//! Record of a task: its JSON for the caller, and its form in the store.
+
+use crate::{fault::Fault, store::StoredTask};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+use std::{sync::Arc, time::Duration};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// Greatest event number that an event id can have: used when a task ends and its last event number is unknown.
+const MAX_EVENT_NUMBER: u64 = 999_999_999_999_999_999;
+
+/// State of a task, in A2A's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskState {
+    /// The agent is being called.
+    Working,
+    /// The agent responded.
+    Completed,
+    /// The call failed; the task has the error.
+    Failed,
+    /// The caller canceled the task.
+    Canceled,
+}
+
+impl TaskState {
+    /// The state's name in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+        }
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub enum TaskOutcome {
+    /// The agent responded.
+    Completed(AgentReply),
+    /// The call failed.
+    Failed(Fault),
+    /// The caller canceled it.
+    Canceled,
+}
+
+/// An agent's complete, validated response.
+#[derive(Clone, Debug)]
+pub struct AgentReply {
+    /// HTTP status.
+    pub status: u16,
+    /// Media type; empty if the agent sent none.
+    pub media_type: Box<str>,
+    /// Body.
+    pub body: Bytes,
+    /// Whether the body was truncated because it exceeded the size limit.
+    pub truncated: bool,
+}
+
+/// The record of a task.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Task {
+    /// Id of the task.
+    pub id: Arc<str>,
+    /// Id of the agent.
+    pub agent: Box<str>,
+    /// Operation; empty for the implied one.
+    pub operation: Box<str>,
+    /// Id of the call that started the task.
+    pub request: Box<str>,
+    /// Current state.
+    pub state: TaskState,
+    /// Time of the start.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created: OffsetDateTime,
+    /// Time of the last change of state.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated: OffsetDateTime,
+    /// Time at which the record is deleted.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires: OffsetDateTime,
+    /// The error, or the description of the result, as members of the caller's JSON.
+    #[serde(default)]
+    pub end: Value,
+    /// The result as raw JSON text: it is never parsed again, so its depth and the length of its numbers do not matter.
+    #[serde(default)]
+    pub result: Option<Box<RawValue>>,
+    /// Number of the last event.
+    #[serde(default)]
+    pub last: u64,
+    /// Whether the agent sent events.
+    #[serde(default)]
+    pub streamed: bool,
+    /// URL of the callback, and the number of attempts to deliver it.
+    #[serde(default)]
+    pub callback: Option<(Box<str>, u32)>,
+}
+
+impl Task {
+    /// Returns the JSON for the caller (R79, R83, R86), on one line.
+    pub fn to_json(&self, poll: Duration) -> String {
+        let mut view = self.to_json_without_result(poll).to_string();
+        // The store reads a null result as `None`.
+        let result = self.result.as_deref().map(RawValue::get);
+        if let Some(result) = result.or_else(|| (self.state == TaskState::Completed).then_some("null")) {
+            view.pop();
+            view.push_str(",\"result\":");
+            view.push_str(result);
+            view.push('}');
+        }
+        view
+    }
+
+    /// Returns the JSON for the caller, without the result.
+    pub(super) fn to_json_without_result(&self, poll: Duration) -> Value {
+        let date = |at: OffsetDateTime| at.format(&Rfc3339).unwrap_or_default();
+        let mut view = json!({
+            "taskId": &*self.id,
+            "status": self.state.as_str(),
+            "sourceAgent": &*self.agent,
+            "createdAt": date(self.created),
+            "updatedAt": date(self.updated),
+            "expiresAt": date(self.expires),
+            "url": format!("/tasks/{}", self.id),
+            "eventsUrl": format!("/tasks/{}/events", self.id),
+        });
+        let Some(members) = view.as_object_mut() else { return view };
+        if !self.operation.is_empty() {
+            members.insert("operation".to_owned(), (*self.operation).into());
+        }
+        match self.state {
+            TaskState::Working => members.insert("pollInterval".to_owned(), poll.as_secs().into()),
+            _ => members.insert("timeTaken".to_owned(), (self.updated - self.created).as_seconds_f64().into()),
+        };
+        if let Value::Object(end) = &self.end {
+            members.extend(end.clone());
+        }
+        view
+    }
+
+    /// Records how the task ended and sets its expiry.
+    pub fn record_outcome(&mut self, outcome: &TaskOutcome, keep: Duration) {
+        self.updated = OffsetDateTime::now_utc();
+        self.expires = self.updated + keep;
+        // Greater than the number of any event that a client of another gateway has read.
+        self.last = MAX_EVENT_NUMBER;
+        (self.state, self.end, self.result) = match outcome {
+            TaskOutcome::Completed(answer) => {
+                let (end, result) = answer.result_members();
+                (TaskState::Completed, end, result)
+            }
+            TaskOutcome::Failed(fault) => (TaskState::Failed, fault.to_error_object(&self.request), None),
+            TaskOutcome::Canceled => (TaskState::Canceled, Value::Null, None),
+        };
+    }
+
+    /// Converts the record for the store; `due` is when the callback is due.
+    pub(super) fn to_stored(&self, owner: &Arc<str>, keeper: &Arc<str>, due: Option<OffsetDateTime>) -> StoredTask {
+        StoredTask {
+            id: Arc::clone(&self.id),
+            owner: Arc::clone(owner),
+            gateway_id: Arc::clone(keeper),
+            is_running: self.state == TaskState::Working,
+            expires: self.expires,
+            callback_due: due,
+            record: serde_json::to_string(self).unwrap_or_default().into(),
+        }
+    }
+
+    /// Parses a stored task; `None` if another program wrote it.
+    pub(super) fn from_stored(kept: &StoredTask) -> Option<Self> {
+        serde_json::from_str(&kept.record).ok()
+    }
+}
+
+impl AgentReply {
+    /// Returns the members that describe the result, and the result: JSON as is, text as a string, the rest in Base64.
+    fn result_members(&self) -> (Value, Option<Box<RawValue>>) {
+        use base64::Engine as _;
+        let mut object = serde_json::Map::new();
+        object.insert("statusCode".to_owned(), self.status.into());
+        if !self.media_type.is_empty() {
+            object.insert("resultType".to_owned(), (*self.media_type).into());
+        }
+        if self.truncated {
+            object.insert("truncated".to_owned(), true.into());
+        }
+        let text = std::str::from_utf8(&self.body);
+        let is_json = self.media_type.contains("json") && !self.media_type.contains("ndjson");
+        let json = text.ok().filter(|_| is_json).and_then(to_one_line);
+        let string = |text: &str| serde_json::value::to_raw_value(text).ok();
+        let result = match (json, text) {
+            (Some(json), _) => Some(json),
+            (None, Ok("")) => None,
+            (None, Ok(text)) => string(text),
+            (None, Err(_)) => {
+                object.insert("resultEncoding".to_owned(), "base64".into());
+                string(&base64::engine::general_purpose::STANDARD.encode(&self.body))
+            }
+        };
+        (object.into(), result)
+    }
+}
+
+/// Puts JSON on one line: line ends occur only between tokens, where white space has no meaning (RFC 8259 §2, §7).
+fn to_one_line(text: &str) -> Option<Box<RawValue>> {
+    let text = text.trim().to_owned();
+    let text = if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], " ") } else { text };
+    RawValue::from_string(text).ok()
+}

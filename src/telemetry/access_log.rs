@@ -1,0 +1,201 @@
+//! Access log: bounded queue and writer thread. A call appends its entry to the queue and continues; one thread writes
+//! the queued entries, at most a hundred times a second. When the queue is full, entries are dropped and counted: a
+//! slow disk loses entries but never delays a call.
+
+use super::{AccessLogEntry, AccessLogTarget, Metrics};
+use std::{
+    cell::RefCell,
+    io::{self, Write},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Maximum size of the queue in bytes.
+const MAX_QUEUED_BYTES: usize = 8 << 20;
+/// Number of queued bytes that triggers a write before the flush interval ends.
+const FLUSH_BYTES: usize = 256 << 10;
+/// Flush interval: how long entries accumulate before a write.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
+/// How long closing waits for a writer that is blocked.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+struct AccessLogQueue {
+    buffer: Vec<u8>,
+    entries: u64,
+    reopen: bool,
+    closing: bool,
+    closed: bool,
+}
+
+struct SharedQueue {
+    queue: Mutex<AccessLogQueue>,
+    wake: Condvar,
+    done: Condvar,
+    metrics: Arc<Metrics>,
+}
+
+impl SharedQueue {
+    fn lock(&self) -> MutexGuard<'_, AccessLogQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The access log: one JSON line per call.
+pub struct AccessLog {
+    target: AccessLogTarget,
+    shared: Arc<SharedQueue>,
+}
+
+impl std::fmt::Debug for AccessLog {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("AccessLog").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// Buffer in which an entry is serialised, so that the queue is locked only while the entry is copied.
+    static ENTRY_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl AccessLog {
+    /// Opens the log and starts its writer thread.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the thread cannot be started.
+    pub fn new(target: AccessLogTarget, metrics: Arc<Metrics>) -> Result<Self, String> {
+        let out =
+            target.open().map_err(|why| format!("to: {} cannot be opened ({why})", String::from(target.clone())))?;
+        let shared =
+            Arc::new(SharedQueue { queue: Mutex::default(), wake: Condvar::new(), done: Condvar::new(), metrics });
+        if target != AccessLogTarget::Off {
+            let writer = AccessLogWriter { out, target: target.clone(), shared: Arc::clone(&shared), failing: false };
+            let thread = std::thread::Builder::new().name("access-log".to_owned());
+            thread.spawn(|| writer.run()).map_err(|why| format!("to: the access log's thread cannot start ({why})"))?;
+        }
+        Ok(Self { target, shared })
+    }
+
+    /// Queues one call's entry for writing.
+    pub fn write(&self, entry: &AccessLogEntry<'_>) {
+        if self.target == AccessLogTarget::Off {
+            return;
+        }
+        // The buffer is gone only on a thread that is ending, which handles no calls.
+        let kept = ENTRY_BUFFER.try_with(|line| {
+            let mut line = line.borrow_mut();
+            line.clear();
+            entry.write(&mut line);
+            self.enqueue(&line)
+        });
+        if !kept.unwrap_or(false) {
+            self.shared.metrics.record_dropped_log_entries(1);
+        }
+    }
+
+    fn enqueue(&self, line: &[u8]) -> bool {
+        let mut queue = self.shared.lock();
+        let (before, after) = (queue.buffer.len(), queue.buffer.len() + line.len());
+        if queue.closing || after > MAX_QUEUED_BYTES {
+            return false;
+        }
+        queue.buffer.extend_from_slice(line);
+        queue.entries += 1;
+        drop(queue);
+        if before == 0 || (before < FLUSH_BYTES && after >= FLUSH_BYTES) {
+            self.shared.wake.notify_one();
+        }
+        true
+    }
+
+    /// Reopens the file before the next write, after a rotation.
+    pub fn reopen(&self) {
+        self.shared.lock().reopen = true;
+        self.shared.wake.notify_one();
+    }
+
+    /// Writes the queued entries and stops the thread. Waits a bounded time for a target that accepts no data.
+    pub fn close(&self) {
+        if self.target == AccessLogTarget::Off {
+            return;
+        }
+        let mut queue = self.shared.lock();
+        queue.closing = true;
+        self.shared.wake.notify_one();
+        let waited = self.shared.done.wait_timeout_while(queue, CLOSE_TIMEOUT, |queue| !queue.closed);
+        let (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !queue.closed {
+            tracing::warn!(lines = queue.entries, "access log not flushed at shutdown: the target accepts no data");
+        }
+    }
+}
+
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The writer thread.
+struct AccessLogWriter {
+    out: Box<dyn Write + Send>,
+    target: AccessLogTarget,
+    shared: Arc<SharedQueue>,
+    failing: bool,
+}
+
+impl AccessLogWriter {
+    fn run(mut self) {
+        let mut batch = Vec::new();
+        loop {
+            let (count, reopen, closing) = self.collect_batch(&mut batch);
+            if reopen {
+                self.reopen();
+            }
+            if let Err(why) = self.out.write_all(&batch).and_then(|()| self.out.flush()) {
+                self.record_write_failure(count, &why);
+            } else if count > 0 {
+                self.failing = false;
+            }
+            if closing {
+                self.shared.lock().closed = true;
+                self.shared.done.notify_all();
+                return;
+            }
+            batch.clear();
+            // Releases the memory of a burst.
+            batch.shrink_to(2 * FLUSH_BYTES);
+        }
+    }
+
+    /// Waits for entries, lets more of them accumulate, and takes all of them.
+    fn collect_batch(&self, batch: &mut Vec<u8>) -> (u64, bool, bool) {
+        let idle = |queue: &mut AccessLogQueue| queue.buffer.is_empty() && !queue.closing && !queue.reopen;
+        let queue = self.shared.wake.wait_while(self.shared.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let begun = Instant::now();
+        let few = |queue: &mut AccessLogQueue| {
+            queue.buffer.len() < FLUSH_BYTES && !queue.closing && begun.elapsed() < FLUSH_INTERVAL
+        };
+        let waited = self.shared.wake.wait_timeout_while(queue, FLUSH_INTERVAL, few);
+        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut queue.buffer, batch);
+        (std::mem::take(&mut queue.entries), std::mem::take(&mut queue.reopen), queue.closing)
+    }
+
+    fn reopen(&mut self) {
+        match self.target.open() {
+            Ok(out) => self.out = out,
+            Err(why) => {
+                tracing::error!(%why, "access log cannot be reopened: still writing to the previous file")
+            }
+        }
+    }
+
+    /// Counts the dropped entries; logs only the first failure after a success.
+    fn record_write_failure(&mut self, count: u64, why: &io::Error) {
+        self.shared.metrics.record_dropped_log_entries(count);
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::error!(%why, "access log cannot be written: entries are dropped");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Access-log entries: the fields of one call, their length limits and their JSON encoding. Query strings are never
+//! logged, and text from a caller or an agent is redacted first (R131).
+
+use super::redact;
+use crate::fault::Fault;
+use std::{
+    cell::Cell,
+    io::Write as _,
+    net::IpAddr,
+    time::{Duration, SystemTime},
+};
+use time::OffsetDateTime;
+
+/// Maximum length of a field in bytes; longer values are truncated.
+const MAX_FIELD_LEN: usize = 256;
+const MAX_PATH_LEN: usize = 1_024;
+const MAX_DETAIL_LEN: usize = 2_048;
+
+/// The access-log entry of one call. Empty, `None` and zero fields are omitted, except those that identify the call.
+#[derive(Clone, Debug)]
+pub struct AccessLogEntry<'a> {
+    /// When the call arrived.
+    pub arrived: SystemTime,
+    /// The request id that was sent to the caller.
+    pub request_id: &'a str,
+    /// The peer's address.
+    pub peer: Option<IpAddr>,
+    /// The request method as received.
+    pub method: &'a str,
+    /// The path, without its query.
+    pub path: &'a str,
+    /// The length of the query in bytes; its text is not logged.
+    pub query_bytes: usize,
+    /// The HTTP version: `HTTP/1.1` or `HTTP/2`.
+    pub protocol: &'static str,
+    /// The agent's id, if the agent exists.
+    pub agent: &'a str,
+    /// The operation's name.
+    pub operation: &'a str,
+    /// The caller's name, if the caller is authenticated.
+    pub caller: &'a str,
+    /// The kind of credential: `key`, `bearer`, `certificate`, `anonymous`.
+    pub credential: &'static str,
+    /// The HTTP status of the response; 0 if the caller disconnected before one was written.
+    pub status: u16,
+    /// The fault, if the call was not served.
+    pub fault: Option<&'a Fault>,
+    /// Length of the request body in bytes.
+    pub bytes_in: u64,
+    /// Length of the response body in bytes.
+    pub bytes_out: u64,
+    /// Time from the first byte received to the last byte sent.
+    pub duration: Duration,
+    /// Time that the upstream took, if the call reached it.
+    pub upstream_duration: Option<Duration>,
+    /// Number of requests to the upstream.
+    pub attempts: u32,
+    /// The `User-Agent` of the request.
+    pub user_agent: &'a str,
+    /// The trace id from `traceparent`.
+    pub trace_id: &'a str,
+    /// Why the call ended early: `caller gone`, `panicked`, `cancelled`.
+    pub abort_reason: &'static str,
+}
+
+impl<'a> AccessLogEntry<'a> {
+    /// Creates an entry with only the arrival time and the request id.
+    pub const fn new(arrived: SystemTime, id: &'a str) -> Self {
+        Self {
+            arrived,
+            request_id: id,
+            peer: None,
+            method: "",
+            path: "",
+            query_bytes: 0,
+            protocol: "",
+            agent: "",
+            operation: "",
+            caller: "",
+            credential: "",
+            status: 0,
+            fault: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            duration: Duration::ZERO,
+            upstream_duration: None,
+            attempts: 0,
+            user_agent: "",
+            trace_id: "",
+            abort_reason: "",
+        }
+    }
+
+    /// Appends the entry as one JSON line.
+    pub(super) fn write(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(b"{\"time\":\"");
+        write_timestamp(self.arrived, to);
+        to.extend_from_slice(b"\"");
+        let mut line = JsonMemberWriter(to);
+        // The caller may have chosen the id, and may even have sent its API key as the id.
+        line.write_redacted("request_id", self.request_id, MAX_FIELD_LEN);
+        if let Some(peer) = self.peer {
+            line.write_ip_address("peer", peer);
+        }
+        line.write_redacted("method", self.method, MAX_FIELD_LEN);
+        line.write_redacted("path", self.path, MAX_PATH_LEN);
+        line.write_nonzero("query_bytes", self.query_bytes as u64);
+        line.write_constant("protocol", self.protocol);
+        line.write_string("agent", self.agent, MAX_FIELD_LEN);
+        line.write_string("operation", self.operation, MAX_FIELD_LEN);
+        line.write_string("caller", self.caller, MAX_FIELD_LEN);
+        line.write_constant("credential", self.credential);
+        line.write_number("status", u64::from(self.status));
+        let cut = if self.abort_reason.is_empty() { "ok" } else { "aborted" };
+        line.write_constant("code", self.fault.map_or(cut, |fault| fault.code().row().name));
+        line.write_constant("blame", self.fault.map_or("", |fault| fault.code().row().blame.as_str()));
+        line.write_number("bytes_in", self.bytes_in);
+        line.write_number("bytes_out", self.bytes_out);
+        line.write_millis("duration_ms", self.duration);
+        if let Some(took) = self.upstream_duration {
+            line.write_millis("upstream_duration_ms", took);
+        }
+        line.write_nonzero("attempts", u64::from(self.attempts));
+        if let Some(fault) = self.fault {
+            line.write_redacted("message", fault.message(), MAX_DETAIL_LEN);
+            line.write_redacted("detail", fault.detail().unwrap_or_default(), MAX_DETAIL_LEN);
+        }
+        line.write_redacted("user_agent", self.user_agent, MAX_FIELD_LEN);
+        line.write_string("trace_id", self.trace_id, MAX_FIELD_LEN);
+        line.write_constant("aborted", self.abort_reason);
+        to.extend_from_slice(b"}\n");
+    }
+}
+
+/// Writes the JSON members after the first. Names are constants and need no escaping.
+struct JsonMemberWriter<'a>(&'a mut Vec<u8>);
+
+impl JsonMemberWriter<'_> {
+    fn write_name(&mut self, name: &str) {
+        self.0.extend_from_slice(b",\"");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+    }
+
+    /// Writes a constant of the gateway, which needs no escaping.
+    fn write_constant(&mut self, name: &str, word: &'static str) {
+        if word.is_empty() {
+            return;
+        }
+        self.write_name(name);
+        self.0.push(b'"');
+        self.0.extend_from_slice(word.as_bytes());
+        self.0.push(b'"');
+    }
+
+    fn write_string(&mut self, name: &str, text: &str, longest: usize) {
+        if text.is_empty() {
+            return;
+        }
+        self.write_name(name);
+        // Neither writing to a vector nor serialising a string can fail.
+        let _ = serde_json::to_writer(&mut *self.0, truncate(text, longest));
+    }
+
+    /// Writes untrusted text. Redacts a longer prefix than is kept, so that truncation cannot hide part of a secret.
+    fn write_redacted(&mut self, name: &str, text: &str, longest: usize) {
+        self.write_string(name, &redact(truncate(text, 2 * longest)), longest);
+    }
+
+    fn write_number(&mut self, name: &str, number: u64) {
+        self.write_name(name);
+        self.0.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    fn write_nonzero(&mut self, name: &str, number: u64) {
+        if number > 0 {
+            self.write_number(name, number);
+        }
+    }
+
+    /// Writes milliseconds with three decimal places.
+    fn write_millis(&mut self, name: &str, span: Duration) {
+        self.write_number(name, u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        self.0.push(b'.');
+        write_digits(span.subsec_micros() % 1_000, 3, self.0);
+    }
+
+    fn write_ip_address(&mut self, name: &str, address: IpAddr) {
+        self.write_name(name);
+        self.0.push(b'"');
+        match address {
+            IpAddr::V4(address) => {
+                for (at, octet) in address.octets().into_iter().enumerate() {
+                    self.0.extend_from_slice(if at == 0 { b"" } else { b"." });
+                    self.0.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+                }
+            }
+            // Writing to a vector cannot fail.
+            IpAddr::V6(address) => drop(write!(self.0, "{address}")),
+        }
+        self.0.push(b'"');
+    }
+}
+
+/// A Unix second and its text `2026-08-01T12:00:00`.
+type FormattedSecond = (u64, [u8; 19]);
+
+thread_local! {
+    /// The most recently formatted second of this thread; calls of one second share it.
+    static LAST_FORMATTED_SECOND: Cell<FormattedSecond> = const { Cell::new((u64::MAX, [b'0'; 19])) };
+}
+
+/// Writes a timestamp such as `2026-08-01T12:00:00.000Z`.
+fn write_timestamp(at: SystemTime, to: &mut Vec<u8>) {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // The thread-local is gone while the thread ends.
+    let known = LAST_FORMATTED_SECOND.try_with(Cell::get).ok().filter(|(second, _)| *second == since.as_secs());
+    let (_, text) = known.unwrap_or_else(|| {
+        let second = (since.as_secs(), format_second(at));
+        let _ = LAST_FORMATTED_SECOND.try_with(|known| known.set(second));
+        second
+    });
+    to.extend_from_slice(&text);
+    to.push(b'.');
+    write_digits(since.subsec_millis(), 3, to);
+    to.push(b'Z');
+}
+
+fn format_second(at: SystemTime) -> [u8; 19] {
+    let at = OffsetDateTime::from(at);
+    let numbers = [
+        (at.year().unsigned_abs(), 4, b'-'),
+        (u32::from(u8::from(at.month())), 2, b'-'),
+        (u32::from(at.day()), 2, b'T'),
+        (u32::from(at.hour()), 2, b':'),
+        (u32::from(at.minute()), 2, b':'),
+        (u32::from(at.second()), 2, b'.'),
+    ];
+    let mut text = Vec::with_capacity(20);
+    for (number, width, after) in numbers {
+        write_digits(number, width, &mut text);
+        text.push(after);
+    }
+    text.first_chunk().copied().unwrap_or([b'0'; 19])
+}
+
+fn write_digits(number: u32, width: u32, to: &mut Vec<u8>) {
+    for place in (0..width).rev() {
+        let digit = number / 10_u32.pow(place) % 10;
+        to.push(b'0' + u8::try_from(digit).unwrap_or_default());
+    }
+}
+
+fn truncate(text: &str, longest: usize) -> &str {
+    text.get(..text.floor_char_boundary(longest)).unwrap_or(text)
+}

@@ -1,0 +1,98 @@
+//! Metrics of agent sources. The label is the configured name of a source, so the configuration bounds the number of
+//! series.
+
+use super::metric_labels::label;
+use prometheus::{Error, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use std::{collections::BTreeSet, sync::Mutex};
+
+label! {
+    /// The outcome of a poll of a source.
+    LookOutcome {
+        Good "success" "The poll succeeded and its result is in effect.";
+        Failed "failure" "The source could not be polled, or its response is not reliable.";
+        Held "held" "The loss guard holds the result until it is confirmed, because too many agents would be removed.";
+        Refused "rejected" "The source returned more than its limits allow.";
+    }
+}
+
+/// The metrics of all sources.
+#[derive(Debug)]
+pub struct SourceMetrics {
+    age: GaugeVec,
+    agents: IntGaugeVec,
+    pending_removals: IntGaugeVec,
+    polls: IntCounterVec,
+    names: Mutex<BTreeSet<Box<str>>>,
+}
+
+impl SourceMetrics {
+    pub(super) fn register(with: &Registry) -> Result<Self, Error> {
+        let opts = |name, help| Opts::new(name, help);
+        let made = Self {
+            age: GaugeVec::new(
+                opts("gatepost_source_age_seconds", "Time since the last successful poll of a source of agents."),
+                &["source"],
+            )?,
+            agents: IntGaugeVec::new(opts("gatepost_source_agents", "Agents from a source."), &["source"])?,
+            pending_removals: IntGaugeVec::new(
+                opts("gatepost_source_pending_removals", "Agents whose removal the loss guard holds."),
+                &["source"],
+            )?,
+            polls: IntCounterVec::new(
+                opts("gatepost_source_polls_total", "Total number of polls of a source of agents, by outcome."),
+                &["source", "outcome"],
+            )?,
+            names: Mutex::default(),
+        };
+        with.register(Box::new(made.age.clone()))?;
+        with.register(Box::new(made.agents.clone()))?;
+        with.register(Box::new(made.pending_removals.clone()))?;
+        with.register(Box::new(made.polls.clone()))?;
+        Ok(made)
+    }
+
+    /// Sets the names of the configured sources and removes the series of all others.
+    pub fn set_sources(&self, names: impl Iterator<Item = Box<str>>) {
+        let mut known = self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let next: BTreeSet<Box<str>> = names.collect();
+        for gone in known.difference(&next) {
+            // An error means that there is no such series.
+            drop(self.age.remove_label_values(&[gone]));
+            drop(self.agents.remove_label_values(&[gone]));
+            drop(self.pending_removals.remove_label_values(&[gone]));
+            for outcome in LookOutcome::NAMES {
+                drop(self.polls.remove_label_values(&[&**gone, *outcome]));
+            }
+        }
+        for name in &next {
+            for outcome in LookOutcome::NAMES {
+                self.polls.with_label_values(&[&**name, *outcome]);
+            }
+        }
+        *known = next;
+    }
+
+    /// Sets the gauges of a source; a source that was never polled successfully has no age.
+    pub fn record_state(&self, name: &str, age: Option<f64>, agents: usize, pending_removals: usize) {
+        if !self.is_configured(name) {
+            return;
+        }
+        if let Some(age) = age {
+            self.age.with_label_values(&[name]).set(age);
+        }
+        let count = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.agents.with_label_values(&[name]).set(count(agents));
+        self.pending_removals.with_label_values(&[name]).set(count(pending_removals));
+    }
+
+    /// Counts a poll.
+    pub fn record_poll(&self, name: &str, outcome: LookOutcome) {
+        if self.is_configured(name) {
+            self.polls.with_label_values(&[name, outcome.name()]).inc();
+        }
+    }
+
+    fn is_configured(&self, name: &str) -> bool {
+        self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(name)
+    }
+}

@@ -1,0 +1,194 @@
+//! Agents by `agent://` name. A call resolves the name, caches the result for its lifetime, and calls the resulting
+//! endpoint over the matching transport with the agent's own settings. Concurrent calls share one resolution. A failed
+//! resolution is never blamed on the caller. A remote document may name only HTTP and WebSocket endpoints: the other
+//! transports use an account of the gateway or sockets of this machine.
+
+use super::{
+    EndpointTransport, Transport, TransportConfig, UpstreamCall, UpstreamClient, UpstreamReply, UpstreamTimeouts,
+};
+use crate::{
+    agent::{Agent, AgentEndpoint, AgentUri},
+    fault::{Blame, CallProgress, Code, Fault},
+};
+use arc_swap::ArcSwapOption;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::Mutex;
+
+/// How long the last good result is used while the name cannot be resolved again.
+const MAX_STALE: Duration = Duration::from_secs(600);
+
+/// How long to wait before the next attempt to resolve the name then.
+const STALE_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The transport to an agent by its `agent://` name.
+#[derive(Debug)]
+pub(super) struct AgentUriTransport {
+    uri: AgentUri,
+    /// The agent's record, for the transport of the resolved endpoint.
+    agent: Agent,
+    settings: TransportConfig,
+    timeouts: UpstreamTimeouts,
+    client: UpstreamClient,
+    cached: ArcSwapOption<ResolvedTransport>,
+    /// Held by the call that resolves the name; holds the time and fault of the last failed resolution.
+    resolving: Mutex<Option<(Instant, Fault)>>,
+}
+
+/// The transport of the endpoint to which the name resolved last.
+#[derive(Debug)]
+struct ResolvedTransport {
+    fresh_until: Instant,
+    resolved_at: Instant,
+    transport: EndpointTransport,
+}
+
+impl AgentUriTransport {
+    pub(super) fn new(uri: &AgentUri, agent: &Agent, settings: &TransportConfig, client: &UpstreamClient) -> Arc<Self> {
+        Arc::new(Self {
+            uri: uri.clone(),
+            agent: agent.clone(),
+            settings: settings.clone(),
+            timeouts: UpstreamTimeouts::from(&settings.timeouts),
+            client: client.clone(),
+            cached: ArcSwapOption::empty(),
+            resolving: Mutex::default(),
+        })
+    }
+
+    async fn resolve_transport(&self, deadline: tokio::time::Instant) -> Result<EndpointTransport, Fault> {
+        let call_start = Instant::now();
+        if let Some(transport) = self.cached_transport(call_start) {
+            return Ok(transport);
+        }
+        let late = |_| {
+            Fault::new(Code::Timeout, "The agent's name could not be resolved in time")
+                .with_progress(CallProgress::NotSent)
+        };
+        tokio::time::timeout_at(deadline, self.resolve_once(call_start)).await.map_err(late).flatten()
+    }
+
+    /// Returns the cached transport, for a call that began at `came`.
+    fn cached_transport(&self, call_start: Instant) -> Option<EndpointTransport> {
+        let cached = self.cached.load();
+        // A result obtained after the call began is current, however short its lifetime is.
+        cached
+            .as_ref()
+            .filter(|led| led.fresh_until > call_start || led.resolved_at >= call_start)
+            .map(|led| led.transport.clone())
+    }
+
+    /// Resolves the name, or waits for the call that is resolving it and takes its result: the calls of one agent use
+    /// one slot of the resolver.
+    async fn resolve_once(&self, call_start: Instant) -> Result<EndpointTransport, Fault> {
+        let mut last_failure = self.resolving.lock().await;
+        if let Some(transport) = self.cached_transport(call_start) {
+            return Ok(transport);
+        }
+        if let Some((_, fault)) = last_failure.as_ref().filter(|(at, _)| *at >= call_start) {
+            return Err(fault.clone());
+        }
+        let (resolved, now) = (self.resolve().await, Instant::now());
+        match (resolved, self.cached.load_full()) {
+            (Ok(led), _) => {
+                let lead = led.transport.clone();
+                self.cached.store(Some(Arc::new(led)));
+                Ok(lead)
+            }
+            (Err(fault), Some(led)) if led.resolved_at + MAX_STALE > now => {
+                tracing::warn!(agent = %self.agent.id, "agent name not resolved, last endpoint kept: {fault}");
+                let (asked, lead) = (led.resolved_at, led.transport.clone());
+                self.cached.store(Some(Arc::new(ResolvedTransport {
+                    fresh_until: now + STALE_RETRY_INTERVAL,
+                    resolved_at: asked,
+                    transport: lead.clone(),
+                })));
+                Ok(lead)
+            }
+            (Err(fault), _) => {
+                // The agent was not called, so failover is safe. An overloaded gateway says nothing of this endpoint.
+                let fault =
+                    if fault.code() == Code::Overloaded { fault } else { fault.with_progress(CallProgress::NotSent) };
+                *last_failure = Some((now, fault.clone()));
+                Err(fault)
+            }
+        }
+    }
+
+    async fn resolve(&self) -> Result<ResolvedTransport, Fault> {
+        let no_resolver =
+            || Fault::new(Code::AgentUnavailable, NAME_UNRESOLVABLE).with_detail("no resolver is configured");
+        let resolver = self.client.resolver().ok_or_else(no_resolver)?;
+        let resolved = resolver.resolve_agent_endpoint(&self.uri).await.map_err(remove_caller_blame)?;
+        let unusable = |why: String| {
+            let detail = format!("{} resolves to {}: {why}", self.uri, resolved.endpoint);
+            Fault::new(Code::AgentError, "The agent's name resolves to an address that cannot be called")
+                .with_detail(detail)
+        };
+        let endpoint: AgentEndpoint = resolved.endpoint.parse().map_err(unusable)?;
+        match endpoint {
+            AgentEndpoint::Http(_) | AgentEndpoint::WebSocket(_) => {}
+            AgentEndpoint::AgentUri(_) => return Err(unusable("is another agent:// name".to_owned())),
+            _ if resolved.is_operator_defined() => {}
+            // The author of a remote document must not use the gateway's accounts or receive their secrets.
+            _ => return Err(unusable("only the operator's map may name an endpoint of this kind".to_owned())),
+        }
+        let agent = Agent { endpoint, ..self.agent.clone() };
+        let transport =
+            self.client.build_transport(&agent, &self.settings).map_err(|whys| unusable(whys.join("; ")))?;
+        let fresh_until = resolved.expires.unwrap_or_else(|| resolver.default_expiry());
+        Ok(ResolvedTransport { fresh_until, resolved_at: Instant::now(), transport })
+    }
+}
+
+const NAME_UNRESOLVABLE: &str = "The agent's name cannot be resolved now";
+
+/// Replaces a fault that blames the caller: the record names the agent, and the caller only named the record.
+fn remove_caller_blame(fault: Fault) -> Fault {
+    let detail = fault.to_string();
+    match fault.code() {
+        Code::Overloaded | Code::AgentError | Code::Timeout => fault,
+        code if code.row().blame == Blame::Caller && code != Code::NotFound => {
+            Fault::new(Code::AgentError, "The agent's name resolves to an address that cannot be called")
+                .with_detail(detail)
+        }
+        _ => Fault::new(Code::AgentUnavailable, NAME_UNRESOLVABLE).with_detail(detail),
+    }
+}
+
+#[async_trait::async_trait]
+impl Transport for AgentUriTransport {
+    fn timeouts(&self) -> &UpstreamTimeouts {
+        &self.timeouts
+    }
+
+    async fn is_reachable(&self) -> bool {
+        match self.resolve_transport(tokio::time::Instant::now() + self.timeouts.connect).await {
+            Ok(lead) => self.client.is_transport_reachable(&lead).await,
+            Err(_) => false,
+        }
+    }
+
+    async fn call(&self, request: UpstreamCall<'_>, deadline: tokio::time::Instant) -> Result<UpstreamReply, Fault> {
+        let lead = self.resolve_transport(deadline).await?;
+        let called = self.client.call_transport(&lead, request, deadline).await;
+        let gone =
+            |fault: &Fault| fault.code() == Code::AgentUnavailable || fault.progress() == Some(CallProgress::NotSent);
+        if called.as_ref().is_err_and(gone) {
+            // The agent may have moved: the next call resolves the name again.
+            self.cached.rcu(|led| {
+                let now = Instant::now();
+                led.as_ref().map(|led| {
+                    Arc::new(ResolvedTransport {
+                        fresh_until: led.fresh_until.min(now),
+                        resolved_at: led.resolved_at,
+                        transport: led.transport.clone(),
+                    })
+                })
+            });
+        }
+        called
+    }
+}

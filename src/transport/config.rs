@@ -1,0 +1,230 @@
+//! Configuration of upstream calls: timeouts, TLS, credentials, circuit breaking.
+//! Every key may be omitted; its value then comes from the more general settings, then from the defaults here.
+
+use super::MatrixConfig;
+use crate::values::{ConfigDuration, ConfigPath, SecretRef};
+use std::time::Duration;
+
+/// How agents are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TransportConfig {
+    /// How long each part of a call may take.
+    pub timeouts: TimeoutConfig,
+    /// TLS to the agent.
+    pub tls: UpstreamTlsConfig,
+    /// The MQTT connections to the brokers of agents. They use `tls`, `insecure_plaintext` and `timeouts` as other
+    /// transports do; `credential` applies to HTTP only.
+    pub mqtt: UpstreamMqttConfig,
+    /// The credential that the gateway sends to the agent. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<UpstreamCredential>,
+    /// Whether plain `http` endpoints and Unix sockets are called with HTTP/2 prior knowledge (h2c). Default: false.
+    /// Over `https`, HTTP/2 is used wherever the agent offers it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub h2c: Option<bool>,
+    /// Whether plain `http` and `mqtt` are allowed beyond this machine. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_plaintext: Option<bool>,
+    /// How long an idle connection is kept. Keep it below the agent's own idle timeout (often 5s), or calls race with
+    /// the agent closing the connection. A shorter `Keep-Alive: timeout` of the agent wins. Default: 4s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_connection_timeout: Option<ConfigDuration>,
+    /// The maximum number of idle connections per host. Default: 256; 0 opens a connection for each call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_idle_connections: Option<usize>,
+    /// The WebSocket connections to agents (`wss`, `agent+wss`).
+    #[serde(skip_serializing_if = "is_default")]
+    pub websocket: super::UpstreamWebSocketConfig,
+    /// The account that sends calls to agents on Matrix. Default: none, and no agent on Matrix can be called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<MatrixConfig>,
+    /// When a failing endpoint is taken out of use for a while.
+    pub circuit_breaker: CircuitBreakerConfig,
+    /// Additional endpoints of the same agents, at most 15, in the forms of an agent's own endpoint; `{id}` stands for
+    /// the agent's id. A call goes to the endpoint with the fewest calls in flight, and the calls of one session go to
+    /// one endpoint. Only in rules. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub additional_endpoints: Option<Vec<String>>,
+}
+
+fn is_default(settings: &super::UpstreamWebSocketConfig) -> bool {
+    *settings == super::UpstreamWebSocketConfig::default()
+}
+
+/// When a failing endpoint is taken out of use for a while. Only failures to reach the endpoint count: connections that
+/// are refused or closed without a reply, and timeouts. Any reply of the agent, even an error, counts as success.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "Breaker")]
+#[serde(deny_unknown_fields, default)]
+pub struct CircuitBreakerConfig {
+    /// Consecutive failures after which calls are refused with 503 at once; 0 to 1000, 0 disables this. Default: 5.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consecutive_failures: Option<u32>,
+    /// The time until one call is let through as a probe, and between two probes; 100ms to 1h. Default: 2s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_duration: Option<ConfigDuration>,
+}
+
+/// How long each part of a call may take. A call that exceeds a timeout ends with 504.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeoutConfig {
+    /// Name resolution, connection and TLS handshake together. Default: 5s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect: Option<ConfigDuration>,
+    /// From the request to the complete head of the reply. Default: 60s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<ConfigDuration>,
+    /// Between two chunks of the reply's body. Default: 60s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<ConfigDuration>,
+    /// The whole call, all attempts together. `X-Request-Timeout` may shorten it. Default: 5m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<ConfigDuration>,
+}
+
+/// TLS to an agent. Certificates are always verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "AgentTls")]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTlsConfig {
+    /// A PEM file with the trusted certificate authorities, instead of those of the system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<ConfigPath>,
+    /// A PEM file with the gateway's client certificate chain. Requires `key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<ConfigPath>,
+    /// A PEM file with the private key of `certificate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<ConfigPath>,
+    /// The name that the agent's certificate must contain. Default: the endpoint's host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+}
+
+/// The gateway's MQTT login. Agents of one broker share a connection if these settings are equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamMqttConfig {
+    /// The user name. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub username: Option<SecretRef>,
+    /// The password; requires a username. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<SecretRef>,
+    /// The MQTT keep-alive interval, after which an idle connection is probed with a ping; 1s to 10m. Default: 30s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<ConfigDuration>,
+}
+
+/// The credential that the gateway sends to the agent, as a header of the request.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpstreamCredential {
+    /// The header. Default: `Authorization`.
+    #[serde(default = "default_credential_header")]
+    pub header: String,
+    /// The scheme before the secret. Default: `Bearer` with `Authorization`, otherwise none; "" for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// Where the secret is stored.
+    pub value: SecretRef,
+}
+
+fn default_credential_header() -> String {
+    "Authorization".to_owned()
+}
+
+impl TransportConfig {
+    /// Returns these settings, with omitted values taken from `base`. A credential is taken whole, and so is a client
+    /// certificate with its key.
+    #[must_use]
+    pub fn with_fallback(&self, base: &Self) -> Self {
+        Self {
+            timeouts: self.timeouts.with_fallback(&base.timeouts),
+            tls: self.tls.with_fallback(&base.tls),
+            mqtt: self.mqtt.with_fallback(&base.mqtt),
+            credential: self.credential.clone().or_else(|| base.credential.clone()),
+            h2c: self.h2c.or(base.h2c),
+            allow_plaintext: self.allow_plaintext.or(base.allow_plaintext),
+            idle_connection_timeout: self.idle_connection_timeout.or(base.idle_connection_timeout),
+            max_idle_connections: self.max_idle_connections.or(base.max_idle_connections),
+            websocket: self.websocket.with_fallback(&base.websocket),
+            matrix: match (&self.matrix, &base.matrix) {
+                (Some(own), Some(base)) => Some(own.with_fallback(base)),
+                (own, base) => own.clone().or_else(|| base.clone()),
+            },
+            circuit_breaker: CircuitBreakerConfig {
+                consecutive_failures: self
+                    .circuit_breaker
+                    .consecutive_failures
+                    .or(base.circuit_breaker.consecutive_failures),
+                open_duration: self.circuit_breaker.open_duration.or(base.circuit_breaker.open_duration),
+            },
+            additional_endpoints: self.additional_endpoints.clone().or_else(|| base.additional_endpoints.clone()),
+        }
+    }
+}
+
+impl UpstreamMqttConfig {
+    /// User name and password are taken together.
+    fn with_fallback(&self, base: &Self) -> Self {
+        let own = self.username.is_some() || self.password.is_some();
+        let login = if own { self } else { base };
+        Self {
+            username: login.username.clone(),
+            password: login.password.clone(),
+            keep_alive: self.keep_alive.or(base.keep_alive),
+        }
+    }
+}
+
+impl TimeoutConfig {
+    fn with_fallback(&self, base: &Self) -> Self {
+        Self {
+            connect: self.connect.or(base.connect),
+            first_byte: self.first_byte.or(base.first_byte),
+            idle: self.idle.or(base.idle),
+            total: self.total.or(base.total),
+        }
+    }
+}
+
+impl UpstreamTlsConfig {
+    fn with_fallback(&self, base: &Self) -> Self {
+        let own = self.certificate.is_some() || self.key.is_some();
+        let identity = if own { self } else { base };
+        Self {
+            ca: self.ca.clone().or_else(|| base.ca.clone()),
+            certificate: identity.certificate.clone(),
+            key: identity.key.clone(),
+            server_name: self.server_name.clone().or_else(|| base.server_name.clone()),
+        }
+    }
+}
+
+/// The timeouts in force for one agent.
+#[derive(Clone, Copy, Debug)]
+pub struct UpstreamTimeouts {
+    /// Name resolution, connection and TLS handshake.
+    pub connect: Duration,
+    /// Until the head of the reply.
+    pub first_byte: Duration,
+    /// Between two chunks of the body.
+    pub idle: Duration,
+    /// The whole call.
+    pub total: Duration,
+}
+
+impl From<&TimeoutConfig> for UpstreamTimeouts {
+    fn from(from: &TimeoutConfig) -> Self {
+        let or = |span: Option<ConfigDuration>, secs| span.unwrap_or(ConfigDuration::from_secs(secs)).get();
+        Self {
+            connect: or(from.connect, 5),
+            first_byte: or(from.first_byte, 60),
+            idle: or(from.idle, 60),
+            total: or(from.total, 300),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The names of the header fields that are stripped. A name with underscores counts as its variant with hyphens,
+//! because many agents' frameworks cannot tell the two apart.
+
+/// Whether the field applies to one hop only, or is always written by the gateway itself.
+pub(super) fn is_reserved(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "http2-settings"
+            | "content-length"
+            | "host"
+            | "expect"
+            | "accept-encoding"
+            | "forwarded"
+            | "max-forwards"
+            | "x-request-timeout"
+    ) || name.starts_with("sec-websocket-")
+}
+
+/// Whether a caller's field is stripped.
+pub(super) fn is_stripped_from_request(name: &str) -> bool {
+    // Fast path: nearly every request has these fields.
+    if matches!(name, "content-type" | "user-agent" | "accept") {
+        return false;
+    }
+    if name.contains('_') {
+        let plain = name.replace('_', "-");
+        // The agent would take it for the delegation chain that the gateway signs.
+        return is_stripped_name(&plain) || plain == "x-delegation-chain";
+    }
+    is_stripped_name(name)
+}
+
+fn is_stripped_name(name: &str) -> bool {
+    is_reserved(name) || is_credential(name) || is_override_or_conditional(name)
+}
+
+/// Whether the field proves, or claims, the caller's identity. Claims of proxies are as dangerous as passwords: an
+/// agent may trust them.
+fn is_credential(name: &str) -> bool {
+    matches!(
+        name,
+        "authorization"
+            | "proxy-authorization"
+            | "proxy-authenticate"
+            | "x-api-key"
+            | "api-key"
+            | "apikey"
+            | "cookie"
+            | "cookie2"
+            | "dpop"
+            | "x-auth-token"
+            | "x-access-token"
+            | "x-csrf-token"
+            | "x-xsrf-token"
+            | "client-cert"
+            | "client-cert-chain"
+            | "ssl-client-cert"
+            | "ssl-client-verify"
+            | "x-client-cert"
+            | "x-client-dn"
+            | "x-client-verify"
+            | "x-real-ip"
+            | "true-client-ip"
+            | "cf-connecting-ip"
+            | "x-client-ip"
+            | "x-cluster-client-ip"
+            | "remote-user"
+            | "x-remote-user"
+            | "x-remote-group"
+            | "x-authenticated-user"
+            | "x-goog-iap-jwt-assertion"
+            | "x-amzn-oidc-data"
+            | "x-amzn-oidc-identity"
+            | "x-amzn-oidc-accesstoken"
+            | "x-webauth-user"
+    ) || ["x-forwarded-", "x-ssl-", "x-auth-request-", "x-gatepost-", "x-envoy-", "x-original-forwarded-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether the field would make the agent execute another request than the one that was checked, or reply with a part
+/// or with nothing (conditions and ranges).
+fn is_override_or_conditional(name: &str) -> bool {
+    matches!(
+        name,
+        "x-http-method-override"
+            | "x-http-method"
+            | "x-method-override"
+            | "x-original-url"
+            | "x-rewrite-url"
+            | "x-original-method"
+            | "x-original-uri"
+            | "range"
+            | "if-range"
+            | "if-match"
+            | "if-none-match"
+            | "if-modified-since"
+            | "if-unmodified-since"
+    )
+}
+
+/// Whether an agent's field is stripped: hop-by-hop fields, connection security, credentials and cookies (which would
+/// cross from caller to caller), and fields that reveal the infrastructure behind the gateway.
+pub(super) fn is_stripped_from_reply(name: &str) -> bool {
+    is_reserved(name) || reveals_infrastructure(name) || is_gateway_only(name)
+}
+
+fn reveals_infrastructure(name: &str) -> bool {
+    matches!(
+        name,
+        "server"
+            | "x-powered-by"
+            | "via"
+            | "date"
+            | "server-timing"
+            | "x-runtime"
+            | "x-generator"
+            | "x-served-by"
+            | "x-timer"
+            | "x-varnish"
+            | "x-cache"
+            | "x-cache-hits"
+            | "x-hits"
+            | "x-drupal-cache"
+            | "x-process-time"
+            | "x-response-time"
+            | "x-hostname"
+            | "x-host"
+            | "x-instance"
+            | "x-node"
+            | "x-pod"
+            | "x-backend"
+            | "x-backend-server"
+            | "x-upstream"
+            | "x-application-context"
+            | "x-real-ip"
+            | "x-sourcemap"
+            | "sourcemap"
+            | "cf-ray"
+            | "cf-cache-status"
+            | "x-request-id"
+            | "x-correlation-id"
+            | "x-stack-trace"
+            | "x-exception"
+            | "x-error"
+            | "x-modal-function-call-id"
+            | "fly-request-id"
+    ) || [
+        "x-aspnet",
+        "x-debug",
+        "x-envoy-",
+        "x-amz",
+        "x-azure-",
+        "x-ms-",
+        "x-cloud-",
+        "x-vercel-",
+        "x-railway-",
+        "x-render-",
+        "x-gatepost-",
+        "x-forwarded-",
+        "x-accel-",
+        "x-b3-",
+        "x-kong-",
+        "x-backend-",
+        "x-upstream-",
+    ]
+    .iter()
+    .any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether only the gateway may send the field to callers: cookies, challenges, rate limits, browser policies.
+fn is_gateway_only(name: &str) -> bool {
+    matches!(
+        name,
+        "set-cookie"
+            | "set-cookie2"
+            | "www-authenticate"
+            | "authentication-info"
+            | "authorization"
+            | "x-api-key"
+            | "strict-transport-security"
+            | "alt-svc"
+            | "clear-site-data"
+            | "refresh"
+            | "nel"
+            | "report-to"
+            | "reporting-endpoints"
+            | "public-key-pins"
+            | "expect-ct"
+            | "ratelimit"
+            | "ratelimit-policy"
+            | "accept-ranges"
+            | "content-range"
+            | "retry-after"
+            | "location"
+            | "content-location"
+            | "x-sendfile"
+            | "x-reproxy-url"
+    ) || ["proxy-", "access-control-", "ratelimit-", "x-ratelimit-", "x-rate-limit-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}

@@ -1,0 +1,204 @@
+//! Opens connections: name resolution, socket, TLS, HTTP handshake, all within the connect timeout.
+
+use super::{
+    HttpTarget, HttpUpstreamClient,
+    client_connection::{Http1Connection, Http2Connection, Http2Stream},
+    connection_pool::{ConnectAddress, ConnectionPool, PoolTls},
+    counted_stream::{CountedStream, TransportStream},
+    faults,
+};
+use crate::{
+    fault::{CallProgress, Fault},
+    net::{self, AddressPolicy, ResolveError},
+};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+use tokio::{
+    net::{TcpStream, UnixStream},
+    time::{Instant, timeout_at},
+};
+use tokio_rustls::TlsConnector;
+
+/// The flow-control window of a stream; together with the bound on streams, it bounds the buffers of a connection.
+const STREAM_WINDOW: u32 = 128 << 10;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// HTTP/2 pings that detect a peer that is gone without closing the connection.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection that can carry one request now.
+pub(super) enum HttpConnection {
+    Http1(Http1Connection),
+    Http2(Http2Stream, /** Whether the connection carried other requests before. */ bool),
+}
+
+impl HttpConnection {
+    /// Whether the connection was idle before, so that the agent may have closed it.
+    pub(super) fn is_reused(&self) -> bool {
+        match self {
+            Self::Http1(line) => line.reused,
+            Self::Http2(_, reused) => *reused,
+        }
+    }
+}
+
+/// Opens a connection, or waits for a call that is connecting to an HTTP/2 upstream and shares its connection.
+pub(super) async fn connect(
+    target: &HttpTarget,
+    policy: &AddressPolicy,
+    deadline: Instant,
+) -> Result<HttpConnection, Fault> {
+    let pool = &target.pool;
+    let until = deadline.min(Instant::now() + target.timeouts.connect);
+    let late = || {
+        let fault = faults::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
+        // A timeout that the caller shortened says nothing of the agent.
+        if until < deadline { fault.with_progress(CallProgress::NotSent) } else { fault }
+    };
+    let attempt = async {
+        if !pool.shares_http2.load(Ordering::Relaxed) {
+            return open_connection(pool, policy, until).await;
+        }
+        let _turn = pool.connect_lock.lock().await;
+        match pool.open_http2_stream() {
+            Some(stream) => Ok(HttpConnection::Http2(stream, true)),
+            None => open_connection(pool, policy, until).await,
+        }
+    };
+    timeout_at(until, attempt).await.unwrap_or_else(|_| Err(late()))
+}
+
+impl HttpUpstreamClient {
+    /// Whether the upstream accepts a connection within the connect timeout, TLS and its names included.
+    pub(in crate::transport) async fn is_reachable(&self, target: &HttpTarget) -> bool {
+        connect(target, &self.policy(), Instant::now() + target.timeouts.connect).await.is_ok()
+    }
+}
+
+/// Opens a connection that is never shared. TLS offers HTTP/1.1 only, because only HTTP/1.1 can be upgraded to another
+/// protocol here.
+pub(super) async fn connect_dedicated(
+    target: &HttpTarget,
+    policy: &AddressPolicy,
+    deadline: Instant,
+) -> Result<CountedStream, Fault> {
+    let pool = &target.pool;
+    let until = deadline.min(Instant::now() + target.timeouts.connect);
+    let late = |_| faults::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
+    let attempt = async {
+        let ConnectAddress::Tcp { host, port } = &pool.key.address else {
+            return Err(faults::unresolvable_fault(&ResolveError::SocketDenied { at: pool.key.address.to_string() }));
+        };
+        let socket = dial_tcp(host, *port, policy, until).await?;
+        let Some(security) = &pool.tls else {
+            return Ok(CountedStream::new(TransportStream::Tcp(socket)).0);
+        };
+        let mut config = ClientConfig::clone(&security.profile.loaded().config);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let stream = TlsConnector::from(Arc::new(config)).connect(security.server_name.clone(), socket).await;
+        let stream = stream.map_err(|why| faults::tls_fault(&pool.key.address, &why))?;
+        Ok(CountedStream::new(TransportStream::Tls(Box::new(stream))).0)
+    };
+    timeout_at(until, attempt).await.map_err(late)?
+}
+
+async fn open_connection(
+    pool: &Arc<ConnectionPool>,
+    policy: &AddressPolicy,
+    until: Instant,
+) -> Result<HttpConnection, Fault> {
+    // The generation is read first, so that a change while connecting is noticed.
+    let generation = pool.generation_under(0);
+    match &pool.key.address {
+        ConnectAddress::Unix(path) => {
+            if !policy.permits_unix_socket(path) {
+                return Err(faults::unresolvable_fault(&ResolveError::SocketDenied { at: path.display().to_string() }));
+            }
+            let socket =
+                UnixStream::connect(path).await.map_err(|why| faults::connect_fault(&pool.key.address, &why))?;
+            handshake_http(pool, TransportStream::Unix(socket), generation, pool.key.h2c).await
+        }
+        ConnectAddress::Tcp { host, port } => {
+            let socket = dial_tcp(host, *port, policy, until).await?;
+            match &pool.tls {
+                None => handshake_http(pool, TransportStream::Tcp(socket), generation, pool.key.h2c).await,
+                Some(security) => handshake_tls(pool, security, socket).await,
+            }
+        }
+    }
+}
+
+/// Tries the addresses in order; each has its share of the remaining time.
+async fn dial_tcp(host: &str, port: u16, policy: &AddressPolicy, until: Instant) -> Result<TcpStream, Fault> {
+    let addresses = net::resolve_host(host, port, policy).await.map_err(|why| faults::unresolvable_fault(&why))?;
+    let mut left = addresses.len() as u32;
+    let mut last = None;
+    for at in addresses {
+        let share = until.saturating_duration_since(Instant::now()) / left.max(1);
+        let tried = timeout_at(Instant::now() + share, TcpStream::connect(at)).await;
+        let why = match tried {
+            Ok(Ok(socket)) => {
+                // Small writes must not wait for acknowledgements; if this fails, the connection is only slower.
+                let _ = socket.set_nodelay(true);
+                return Ok(socket);
+            }
+            Ok(Err(why)) => why,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        };
+        last = Some(faults::connect_fault(&at, &why));
+        left -= 1;
+    }
+    Err(last.unwrap_or_else(|| faults::timeout_fault(format_args!("{host} has no address"))))
+}
+
+async fn handshake_tls(
+    pool: &Arc<ConnectionPool>,
+    security: &PoolTls,
+    socket: TcpStream,
+) -> Result<HttpConnection, Fault> {
+    let tls = security.profile.loaded();
+    let generation = pool.generation_under(tls.generation);
+    let connector = TlsConnector::from(Arc::clone(&tls.config));
+    let stream = connector.connect(security.server_name.clone(), socket).await;
+    let stream = stream.map_err(|why| faults::tls_fault(&pool.key.address, &why))?;
+    let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    handshake_http(pool, TransportStream::Tls(Box::new(stream)), generation, h2).await
+}
+
+async fn handshake_http(
+    pool: &Arc<ConnectionPool>,
+    stream: TransportStream,
+    generation: u64,
+    h2: bool,
+) -> Result<HttpConnection, Fault> {
+    let (counted, counters) = CountedStream::new(stream);
+    if !h2 {
+        pool.shares_http2.store(false, Ordering::Relaxed);
+        let line = Http1Connection::handshake(counted, counters, generation).await;
+        return line.map(HttpConnection::Http1).map_err(|why| faults::no_response_fault(&why));
+    }
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(super::MAX_RESPONSE_HEAD as u32)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .handshake(TokioIo::new(counted))
+        .await
+        .map_err(|why| faults::no_response_fault(&why))?;
+    // The task ends when the agent closes the connection, or when the last sender is dropped. Every call that the end
+    // interrupts receives its error.
+    tokio::spawn(async move { drop(connection.await) });
+    let stream = pool.add_http2(Http2Connection::new(sender, generation));
+    stream
+        .map(|stream| HttpConnection::Http2(stream, false))
+        .ok_or_else(|| faults::invalid_response_fault("a new connection had no free stream"))
+}

@@ -1,0 +1,109 @@
+//! The byte stream of a connection (TCP, TLS or Unix socket) with counters of the bytes sent and received: the retry
+//! logic needs them.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+};
+use tokio_rustls::client::TlsStream;
+
+#[derive(Debug)]
+pub(super) enum TransportStream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// The number of bytes moved over one connection so far.
+#[derive(Debug, Default)]
+pub(super) struct ByteCounters {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl ByteCounters {
+    pub(super) fn snapshot(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
+}
+
+/// A byte stream that counts its bytes.
+#[derive(Debug)]
+pub(super) struct CountedStream {
+    stream: TransportStream,
+    counters: Arc<ByteCounters>,
+}
+
+impl CountedStream {
+    pub(super) fn new(stream: TransportStream) -> (Self, Arc<ByteCounters>) {
+        let counters = Arc::new(ByteCounters::default());
+        (Self { stream, counters: Arc::clone(&counters) }, counters)
+    }
+
+    fn count_sent(&self, count: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = &count {
+            self.counters.sent.fetch_add(*count as u64, Ordering::Relaxed);
+        }
+        count
+    }
+}
+
+macro_rules! with_stream {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match &mut $self.stream {
+            TransportStream::Tcp($stream) => $call,
+            TransportStream::Unix($stream) => $call,
+            TransportStream::Tls($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for CountedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = to.filled().len();
+        ready!(with_stream!(self, stream => Pin::new(stream).poll_read(cx, to)))?;
+        self.counters.received.fetch_add((to.filled().len() - before) as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for CountedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        let count = with_stream!(self, stream => Pin::new(stream).poll_write(cx, from));
+        self.count_sent(count)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let count = with_stream!(self, stream => Pin::new(stream).poll_write_vectored(cx, from));
+        self.count_sent(count)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            TransportStream::Tcp(stream) => stream.is_write_vectored(),
+            TransportStream::Unix(stream) => stream.is_write_vectored(),
+            TransportStream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with_stream!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with_stream!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,96 @@
+//! Faults of HTTP upstreams: a general sentence for the caller, and the details for the log.
+
+use crate::{
+    fault::{CallProgress, Code, Fault},
+    net::{ResolveError, error_chain},
+};
+use std::{error::Error, fmt::Display, io, time::Duration};
+
+/// `Retry-After` of an agent that refuses connections: it may be back soon.
+const RETRY_SOON: Duration = Duration::from_secs(1);
+
+/// Errors of this machine, not of the agent: no descriptors (EMFILE, ENFILE), ports, buffers or memory.
+const LOCAL_ERRNOS: [i32; 5] = [24, 23, 99, 105, 12];
+
+pub(super) fn unresolvable_fault(why: &ResolveError) -> Fault {
+    unavailable_fault(match why {
+        ResolveError::Denied { .. } | ResolveError::SocketDenied { .. } => format!("address refused by policy: {why}"),
+        ResolveError::NoAddress { .. } => why.to_string(),
+    })
+}
+
+fn unavailable_fault(detail: impl Display) -> Fault {
+    Fault::new(Code::AgentUnavailable, "The agent cannot be reached")
+        .with_detail(detail)
+        .with_retry_after(RETRY_SOON)
+        .with_progress(CallProgress::NotSent)
+}
+
+/// The fault of a connection that could not be opened.
+pub(super) fn connect_fault(at: &dyn Display, why: &io::Error) -> Fault {
+    if why.raw_os_error().is_some_and(|errno| LOCAL_ERRNOS.contains(&errno)) {
+        return Fault::new(Code::Overloaded, "The gateway has no free connection")
+            .with_detail(format_args!("connecting to {at}: {why}"))
+            .with_retry_after(RETRY_SOON);
+    }
+    match why.kind() {
+        io::ErrorKind::TimedOut => {
+            timeout_fault(format_args!("connecting to {at}: {why}")).with_progress(CallProgress::NotSent)
+        }
+        _ => unavailable_fault(format_args!("connecting to {at}: {why}")),
+    }
+}
+
+/// The fault of a failed TLS handshake: a wrong certificate, a wrong name, or no TLS at all.
+pub(super) fn tls_fault(at: &dyn Display, why: &dyn Display) -> Fault {
+    Fault::new(Code::AgentError, "No secure connection to the agent could be established")
+        .with_detail(format_args!("TLS to {at}: {why}"))
+        .with_progress(CallProgress::NotSent)
+}
+
+pub(super) fn timeout_fault(detail: impl Display) -> Fault {
+    Fault::new(Code::Timeout, "The agent did not answer in time").with_detail(detail)
+}
+
+/// The fault of a response that did not arrive or cannot be parsed.
+pub(super) fn no_response_fault(why: &hyper::Error) -> Fault {
+    let message = match why.is_parse() {
+        true => "The agent's reply is not valid HTTP",
+        false => "The agent closed the connection without a reply",
+    };
+    match why.is_parse() {
+        true => hyper_fault(message, why),
+        false => hyper_fault(message, why).with_progress(CallProgress::PossiblySent),
+    }
+}
+
+/// The fault of a response that breaks HTTP.
+pub(super) fn invalid_response_fault(detail: impl Display) -> Fault {
+    Fault::new(Code::AgentError, "The agent's reply is not valid HTTP").with_detail(detail)
+}
+
+/// The fault of a truncated response body.
+pub(super) fn truncated_body_fault(why: &hyper::Error) -> Fault {
+    hyper_fault("The agent's reply ended before it was complete", why)
+}
+
+fn hyper_fault(message: &'static str, why: &hyper::Error) -> Fault {
+    if why.is_timeout() {
+        return timeout_fault(error_chain(why));
+    }
+    Fault::new(Code::AgentError, message).with_detail(error_chain(why))
+}
+
+/// Whether the agent says that it has not processed the request: it refused the HTTP/2 stream, or the stream is above
+/// the last one that a closing connection serves (RFC 9113 §8.7).
+pub(super) fn is_unprocessed(why: &hyper::Error) -> bool {
+    let mut cause = why.source();
+    while let Some(inner) = cause {
+        if let Some(inner) = inner.downcast_ref::<h2::Error>() {
+            let graceful = inner.is_go_away() && inner.is_remote() && inner.reason() == Some(h2::Reason::NO_ERROR);
+            return graceful || (inner.is_remote() && inner.reason() == Some(h2::Reason::REFUSED_STREAM));
+        }
+        cause = inner.source();
+    }
+    false
+}

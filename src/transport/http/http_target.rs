@@ -1,0 +1,110 @@
+//! The HTTP target of an endpoint: address, credential and timeouts, validated and parsed once.
+
+use super::connection_pool::{ConnectAddress, ConnectionPool};
+use crate::{
+    agent::AgentEndpoint,
+    transport::{
+        config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
+        headers::{self, GatewayHeaders},
+    },
+};
+use http::{
+    HeaderName, HeaderValue,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+use std::{net::IpAddr, sync::Arc};
+
+/// What calls to one HTTP endpoint need, computed once.
+#[derive(Debug)]
+pub struct HttpTarget {
+    pub(super) pool: Arc<ConnectionPool>,
+    pub(super) scheme: Scheme,
+    pub(super) authority: Authority,
+    pub(super) path: PathAndQuery,
+    pub(super) gateway_headers: GatewayHeaders,
+    pub(super) timeouts: UpstreamTimeouts,
+}
+
+impl HttpTarget {
+    /// The timeouts in force for the agent.
+    pub fn timeouts(&self) -> &UpstreamTimeouts {
+        &self.timeouts
+    }
+
+    /// The path and query of the endpoint.
+    pub fn path(&self) -> &PathAndQuery {
+        &self.path
+    }
+}
+
+/// The parts of an endpoint.
+pub(super) struct EndpointParts {
+    pub(super) address: ConnectAddress,
+    pub(super) scheme: Scheme,
+    pub(super) authority: Authority,
+    pub(super) path: PathAndQuery,
+}
+
+pub(super) fn split_endpoint(endpoint: &AgentEndpoint) -> Result<EndpointParts, String> {
+    let unusable = |why: &dyn std::fmt::Display| format!("endpoint: cannot be called ({why})");
+    match endpoint {
+        AgentEndpoint::Http(uri) | AgentEndpoint::WebSocket(uri) => {
+            let authority = uri.authority().cloned().ok_or_else(|| unusable(&"it has no host"))?;
+            // A WebSocket begins as an HTTP request (RFC 6455 §3).
+            let scheme = match uri.scheme_str() {
+                Some("https" | "wss") => Scheme::HTTPS,
+                Some("http" | "ws") => Scheme::HTTP,
+                _ => return Err(unusable(&"it has no scheme")),
+            };
+            let default = if scheme == Scheme::HTTPS { 443 } else { 80 };
+            let port = authority.port_u16().unwrap_or(default);
+            let host = authority.host().to_ascii_lowercase().into();
+            let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+            Ok(EndpointParts { address: ConnectAddress::Tcp { host, port }, scheme, authority, path })
+        }
+        AgentEndpoint::Unix { socket, path } => Ok(EndpointParts {
+            address: ConnectAddress::Unix(socket.clone()),
+            scheme: Scheme::HTTP,
+            authority: Authority::from_static("localhost"),
+            path: path.parse().map_err(|why| unusable(&why))?,
+        }),
+        AgentEndpoint::Mqtt(_) | AgentEndpoint::AgentUri(_) | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => {
+            Err(unusable(&"it is not HTTP"))
+        }
+    }
+}
+
+/// R1: connections beyond this machine are encrypted, unless the configuration explicitly allows plain text.
+pub(super) fn check_plaintext(parts: &EndpointParts, settings: &TransportConfig) -> Result<(), Vec<String>> {
+    let ConnectAddress::Tcp { host, .. } = &parts.address else {
+        return Ok(());
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let local = &**host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    if parts.scheme == Scheme::HTTPS || local || settings.allow_plaintext == Some(true) {
+        return Ok(());
+    }
+    Err(vec![
+        "endpoint: is not encrypted beyond this machine (use https or wss, or set insecure_plaintext: true)".to_owned(),
+    ])
+}
+
+pub(super) fn load_credential(from: &UpstreamCredential) -> Result<(HeaderName, HeaderValue), String> {
+    let name = HeaderName::try_from(from.header.as_str())
+        .map_err(|_| format!("credential.header: '{}' is not a header name", from.header))?;
+    if !headers::may_carry_credential(&name) {
+        return Err(format!(
+            "credential.header: '{name}' is set by the gateway itself (choose another, such as Authorization)"
+        ));
+    }
+    let secret = from.value.load().map_err(|why| format!("credential.value: {why}"))?;
+    let default = if name == http::header::AUTHORIZATION { "Bearer" } else { "" };
+    let text = match from.scheme.as_deref().unwrap_or(default) {
+        "" => secret.expose().to_owned(),
+        scheme => format!("{scheme} {}", secret.expose()),
+    };
+    let mut value = HeaderValue::try_from(text)
+        .map_err(|_| "credential.value: contains characters that a header cannot contain".to_owned())?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}

@@ -1,0 +1,163 @@
+//! TLS profiles: which authorities the gateway trusts, and which client certificate it presents. Agents with equal
+//! settings share a profile. Changed files are reloaded while the gateway runs, unless they are invalid.
+
+use crate::{transport::config::UpstreamTlsConfig, values::ConfigPath};
+use arc_swap::ArcSwap;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+/// Numbers every TLS configuration, so that no two have the same generation.
+static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// The TLS configuration in force, and the state of the files that it was loaded from.
+#[derive(Debug)]
+pub(super) struct LoadedTls {
+    pub(super) config: Arc<ClientConfig>,
+    /// A connection that was opened under another generation is not used again.
+    pub(super) generation: u64,
+    file_stamps: Vec<TlsFileStamp>,
+}
+
+type TlsFileStamp = Option<(SystemTime, u64)>;
+
+/// One set of TLS settings.
+#[derive(Debug)]
+pub(super) struct TlsProfile {
+    settings: UpstreamTlsConfig,
+    loaded: ArcSwap<LoadedTls>,
+}
+
+impl TlsProfile {
+    pub(super) fn load(settings: &UpstreamTlsConfig) -> Result<Arc<Self>, Vec<String>> {
+        let live = load_tls(settings)?;
+        Ok(Arc::new(Self { settings: settings.clone(), loaded: ArcSwap::from_pointee(live) }))
+    }
+
+    pub(super) fn loaded(&self) -> Arc<LoadedTls> {
+        self.loaded.load_full()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.loaded.load().generation
+    }
+
+    /// Reloads the files if one has changed. If they are invalid, the last valid configuration stays in force. Blocks
+    /// on the file system.
+    pub(super) fn reload_if_changed(&self) {
+        if file_stamps(&self.settings) == self.loaded.load().file_stamps {
+            return;
+        }
+        match load_tls(&self.settings) {
+            Ok(live) => self.loaded.store(Arc::new(live)),
+            Err(problems) => {
+                tracing::warn!(?problems, "changed TLS files for agents are invalid, the previous ones stay in force")
+            }
+        }
+    }
+}
+
+/// Returns the name to verify: the configured one, or the endpoint's host.
+pub(super) fn parse_server_name(settings: &UpstreamTlsConfig, host: &str) -> Result<ServerName<'static>, String> {
+    let name = settings.server_name.as_deref().unwrap_or(host);
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    ServerName::try_from(bare.to_owned())
+        .map_err(|_| format!("tls.server_name: '{bare}' is not valid (must be a DNS name or an IP address)"))
+}
+
+fn load_tls(settings: &UpstreamTlsConfig) -> Result<LoadedTls, Vec<String>> {
+    // The stamps are read first, so that a change during the load is noticed by the next check.
+    let stamps = file_stamps(settings);
+    let mut problems = Vec::new();
+    let roots = settings.ca.as_deref().map_or_else(load_system_roots, load_ca_file);
+    let roots = roots.map_err(|why| problems.push(why)).ok();
+    let identity = load_client_identity(settings).map_err(|why| problems.push(why)).ok();
+    let (Some(roots), Some(identity)) = (roots, identity) else {
+        return Err(problems);
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|why| vec![format!("tls: {why}")])?
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => builder
+            .with_client_auth_cert(chain, key)
+            .map_err(|why| vec![format!("tls.key: does not match tls.certificate ({why})")])?,
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(LoadedTls {
+        config: Arc::new(config),
+        generation: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed),
+        file_stamps: stamps,
+    })
+}
+
+type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn load_client_identity(settings: &UpstreamTlsConfig) -> Result<Option<ClientIdentity>, String> {
+    let (certificate, key) = match (&settings.certificate, &settings.key) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => {
+            return Err("tls.key: is missing (required with tls.certificate)".to_owned());
+        }
+        (None, Some(_)) => {
+            return Err("tls.certificate: is missing (required with tls.key)".to_owned());
+        }
+        (Some(certificate), Some(key)) => (certificate, key),
+    };
+    let chain = read_certificates("tls.certificate", certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key)
+        .map_err(|why| format!("tls.key: {} contains no private key in PEM ({why})", key.display()))?;
+    Ok(Some((chain, key)))
+}
+
+fn load_ca_file(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates("tls.ca", path)? {
+        roots.add(certificate).map_err(|why| format!("tls.ca: {} cannot be used ({why})", path.display()))?;
+    }
+    Ok(roots)
+}
+
+fn load_system_roots() -> Result<RootCertStore, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Some systems have certificates that no verifier accepts; the others are used.
+    roots.add_parsable_certificates(found.certs);
+    match roots.is_empty() {
+        true => {
+            Err("tls.ca: the system has no certificate authorities (install ca-certificates, or set tls.ca)".to_owned())
+        }
+        false => Ok(roots),
+    }
+}
+
+fn read_certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let unusable = |why: &dyn std::fmt::Display| format!("{field}: {} cannot be read ({why})", path.display());
+    let found = CertificateDer::pem_file_iter(path).map_err(|why| unusable(&why))?;
+    let found = found.collect::<Result<Vec<_>, _>>().map_err(|why| unusable(&why))?;
+    match found.is_empty() {
+        true => Err(unusable(&"it contains no certificate in PEM")),
+        false => Ok(found),
+    }
+}
+
+fn file_stamps(settings: &UpstreamTlsConfig) -> Vec<TlsFileStamp> {
+    let files = [&settings.ca, &settings.certificate, &settings.key];
+    let stamp = |path: &ConfigPath| {
+        let about = std::fs::metadata(path).ok()?;
+        Some((about.modified().ok()?, about.len()))
+    };
+    files.into_iter().flatten().map(stamp).collect()
+}

@@ -1,0 +1,193 @@
+//! The upgrade of an HTTP connection to a WebSocket (RFC 6455 §4.1): to the same addresses, under the same TLS profile,
+//! with the same header fields as a call. The connection is not shared, and its messages are not interpreted here.
+
+use super::{
+    HttpTarget, HttpUpstreamClient, connector, faults,
+    request_message::{HttpExchange, validate_response_head},
+};
+use crate::{
+    fault::{Code, Fault},
+    transport::{
+        UpstreamReply, headers::HeaderMutations, upstream_body::HyperBody, upstream_reply::ReplyBody,
+        websocket::WebSocketIo,
+    },
+};
+use bytes::BytesMut;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
+use hyper::{
+    body::{Body as _, Incoming},
+    client::conn::http1,
+};
+use hyper_util::rt::TokioIo;
+use std::{
+    fmt::Display,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+};
+use tokio::time::{Instant, timeout_at};
+use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
+
+/// The maximum number of bytes read of a refusal's body.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// The parameters of an upgrade request.
+pub(in crate::transport) struct UpgradeRequest<'a> {
+    pub(in crate::transport) headers: &'a HeaderMap,
+    pub(in crate::transport) header_mutations: HeaderMutations<'a>,
+    /// The subprotocols that the agent may choose from.
+    pub(in crate::transport) subprotocols: Option<&'a HeaderValue>,
+    /// Whether the connection outlives the deadline of a call.
+    pub(in crate::transport) outlives_call: bool,
+}
+
+/// The outcome of an upgrade request.
+pub(in crate::transport) enum UpgradeOutcome {
+    /// The WebSocket's byte stream, and the subprotocol that the agent chose.
+    Upgraded(Box<dyn WebSocketIo>, Option<HeaderValue>),
+    /// The agent refused the upgrade with an ordinary reply.
+    Refused(UpstreamReply),
+}
+
+impl HttpUpstreamClient {
+    /// Connects and performs the handshake, within the connect and the first-byte timeout.
+    ///
+    /// # Errors
+    /// The agent cannot be reached, does not reply in time, or sends an invalid handshake.
+    pub(in crate::transport) async fn upgrade_to_websocket(
+        &self,
+        target: &Arc<HttpTarget>,
+        request: UpgradeRequest<'_>,
+        deadline: Instant,
+    ) -> Result<UpgradeOutcome, Fault> {
+        if deadline <= Instant::now() {
+            return Err(faults::timeout_fault("the call's deadline passed before the agent was called"));
+        }
+        let wire = connector::connect_dedicated(target, &self.policy(), deadline).await?;
+        let until = deadline.min(Instant::now() + target.timeouts.first_byte);
+        let (mut sender, connection) = http1::Builder::new()
+            .max_header_size(super::MAX_RESPONSE_HEAD)
+            .max_buf_size(2 * super::MAX_RESPONSE_HEAD)
+            .handshake(TokioIo::new(wire))
+            .await
+            .map_err(|why| faults::no_response_fault(&why))?;
+        let key = generate_key();
+        let message = build_handshake(target, &request, (&key, deadline))?;
+        let mut connection = pin!(connection.with_upgrades());
+        let mut answer = pin!(async {
+            let response = sender.send_request(message).await.map_err(|why| faults::no_response_fault(&why))?;
+            read_handshake_response(response, &key, request.subprotocols).await
+        });
+        let both = async {
+            tokio::select! {
+                biased;
+                answered = &mut answer => answered,
+                _ = &mut connection => answer.await,
+            }
+        };
+        let late = |_| faults::timeout_fault("no complete reply to the WebSocket handshake in time");
+        timeout_at(until, both).await.map_err(late)?
+    }
+}
+
+fn build_handshake(
+    target: &Arc<HttpTarget>,
+    request: &UpgradeRequest<'_>,
+    (key, deadline): (&str, Instant),
+) -> Result<http::Request<HyperBody>, Fault> {
+    let (headers, header_mutations) = (request.headers, request.header_mutations);
+    let exchange = HttpExchange { target, method: Method::GET, path: None, headers, header_mutations, deadline };
+    let mut message = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11)?;
+    let fields = message.headers_mut();
+    // These fields describe a body or a reply that a handshake does not have, and the gateway is not a web page.
+    let unsuitable =
+        [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT, header::ACCEPT_ENCODING, header::ORIGIN];
+    unsuitable.into_iter().for_each(|name| drop(fields.remove(name)));
+    if request.outlives_call {
+        fields.remove("x-request-timeout");
+    }
+    fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    let key =
+        HeaderValue::from_str(key).map_err(|why| Fault::new(Code::Internal, "The gateway failed").with_detail(why))?;
+    fields.insert(header::SEC_WEBSOCKET_KEY, key);
+    if let Some(protocols) = request.subprotocols {
+        fields.insert(header::SEC_WEBSOCKET_PROTOCOL, protocols.clone());
+    }
+    Ok(message)
+}
+
+async fn read_handshake_response(
+    mut response: Response<Incoming>,
+    key: &str,
+    offered: Option<&HeaderValue>,
+) -> Result<UpgradeOutcome, Fault> {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return read_refusal(response).await.map(UpgradeOutcome::Refused);
+    }
+    let protocol = validate_handshake(response.headers(), key, offered)?;
+    let io = hyper::upgrade::on(&mut response).await.map_err(|why| faults::no_response_fault(&why))?;
+    Ok(UpgradeOutcome::Upgraded(Box::new(TokioIo::new(io)), protocol))
+}
+
+/// Validates the server's handshake (RFC 6455 §4.1): the agent must accept nothing that the gateway did not offer.
+fn validate_handshake(
+    headers: &HeaderMap,
+    key: &str,
+    offered: Option<&HeaderValue>,
+) -> Result<Option<HeaderValue>, Fault> {
+    let single_value = |name: &HeaderName| {
+        let mut values = headers.get_all(name).into_iter();
+        let first = values.next();
+        first.filter(|_| values.next().is_none())
+    };
+    let has_token = |name: &HeaderName, word: &str| {
+        let tokens = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+        tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case(word))
+    };
+    if !has_token(&header::UPGRADE, "websocket") || !has_token(&header::CONNECTION, "upgrade") {
+        return Err(invalid_handshake_fault("Upgrade or Connection does not name the WebSocket protocol"));
+    }
+    let accepted =
+        single_value(&header::SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| *accept == derive_accept_key(key.as_bytes()));
+    if !accepted {
+        return Err(invalid_handshake_fault("Sec-WebSocket-Accept does not match Sec-WebSocket-Key"));
+    }
+    if headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
+        return Err(invalid_handshake_fault("the agent chose an extension that was not offered"));
+    }
+    if !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL) {
+        return Ok(None);
+    }
+    let chosen = single_value(&header::SEC_WEBSOCKET_PROTOCOL).and_then(|value| value.to_str().ok());
+    let offered = offered.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match chosen.filter(|chosen| offered.split(',').any(|one| one.trim() == *chosen)) {
+        Some(chosen) => Ok(HeaderValue::from_str(chosen).ok()),
+        None => Err(invalid_handshake_fault("the agent chose a subprotocol that was not offered")),
+    }
+}
+
+fn invalid_handshake_fault(detail: impl Display) -> Fault {
+    Fault::new(Code::AgentError, "The agent's WebSocket handshake is not valid").with_detail(detail)
+}
+
+/// Reads the agent's refusal, up to a bound. A success is an error: only an upgrade was requested.
+async fn read_refusal(response: Response<Incoming>) -> Result<UpstreamReply, Fault> {
+    validate_response_head(&response)?;
+    let (head, mut body) = response.into_parts();
+    if head.status.is_success() {
+        return Err(Fault::new(Code::AgentError, "The agent did not open a WebSocket").with_detail(head.status));
+    }
+    let mut bytes = BytesMut::new();
+    // A truncated refusal is still a refusal.
+    while let Some(Ok(frame)) = poll_fn(|task| Pin::new(&mut body).poll_frame(task)).await {
+        if let Ok(data) = frame.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > MAX_REFUSAL_BYTES {
+            break;
+        }
+    }
+    Ok(UpstreamReply { status: head.status, headers: head.headers, body: ReplyBody::from(bytes.freeze()) })
+}

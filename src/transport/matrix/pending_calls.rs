@@ -1,0 +1,136 @@
+//! The calls of one account that await replies. A reply counts only if its sender is the call's agent, in the agent's
+//! room, and if it relates to the call's event; late, duplicate and unrelated messages are dropped.
+
+use super::reply_message::{ReplyContent, RoomMessage};
+use crate::fault::{Code, Fault};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::sync::oneshot;
+
+/// The maximum number of calls that await replies.
+const MAX_PENDING_CALLS: usize = 10_000;
+
+/// The maximum number of replies kept that arrived before the homeserver returned the id of the event they answer.
+const MAX_EARLY_REPLIES: usize = 64;
+
+/// The calls of one account that await replies.
+#[derive(Debug, Default)]
+pub(super) struct PendingCalls(Mutex<PendingCallState>);
+
+#[derive(Debug, Default)]
+struct PendingCallState {
+    waiting: HashMap<String, PendingCall>,
+    early_replies: VecDeque<(String, RoomMessage)>,
+}
+
+#[derive(Debug)]
+struct PendingCall {
+    room: String,
+    user: String,
+    /// The id of the call's event, once the homeserver has returned it.
+    event: Option<String>,
+    reply: oneshot::Sender<Result<ReplyContent, Fault>>,
+}
+
+impl PendingCall {
+    fn is_answered_by(&self, token: &str, room: &str, message: &RoomMessage) -> bool {
+        let related =
+            message.call.as_deref() == Some(token) || self.event.is_some() && self.event == message.in_reply_to;
+        related && self.room == room && self.user == message.sender
+    }
+}
+
+/// Keeps a call registered. Dropping it removes the call.
+#[derive(Debug)]
+pub(super) struct PendingCallGuard {
+    calls: Arc<PendingCalls>,
+    token: String,
+}
+
+impl PendingCalls {
+    /// Registers the call `token`, before its event is sent.
+    ///
+    /// # Errors
+    /// Too many calls await replies.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        token: &str,
+        room: &str,
+        user: &str,
+    ) -> Result<(PendingCallGuard, oneshot::Receiver<Result<ReplyContent, Fault>>), Fault> {
+        let (reply, receiver) = oneshot::channel();
+        let call = PendingCall { room: room.to_owned(), user: user.to_owned(), event: None, reply };
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if calls.waiting.len() >= MAX_PENDING_CALLS {
+            return Err(Fault::new(Code::Overloaded, "Too many calls wait for agents on Matrix"));
+        }
+        calls.waiting.insert(token.to_owned(), call);
+        Ok((PendingCallGuard { calls: Arc::clone(self), token: token.to_owned() }, receiver))
+    }
+
+    /// Delivers a message of `room` to the calls that it answers.
+    pub(super) fn deliver(&self, room: &str, message: RoomMessage) {
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered: Vec<String> = calls
+            .waiting
+            .iter()
+            .filter(|(token, slot)| slot.is_answered_by(token, room, &message))
+            .map(|(token, _)| token.clone())
+            .collect();
+        for token in &answered {
+            if let Some(slot) = calls.waiting.remove(token) {
+                // The caller may have left.
+                let _ = slot.reply.send(Ok(message.content.clone()));
+            }
+        }
+        let sending = calls.waiting.values().any(|slot| slot.event.is_none() && slot.room == room);
+        if answered.is_empty() && sending {
+            if calls.early_replies.len() >= MAX_EARLY_REPLIES {
+                calls.early_replies.pop_front();
+            }
+            calls.early_replies.push_back((room.to_owned(), message));
+        }
+    }
+
+    /// Ends every waiting call with `fault`.
+    pub(super) fn fail_all(&self, fault: &Fault) {
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, slot) in calls.waiting.drain() {
+            let _ = slot.reply.send(Err(fault.clone()));
+        }
+        calls.early_replies.clear();
+    }
+}
+
+impl PendingCallGuard {
+    /// Records the id of the call's event, and delivers a reply that arrived earlier.
+    pub(super) fn set_event(&self, event: String) {
+        let mut calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = calls.waiting.get_mut(&self.token) {
+            slot.event = Some(event);
+        }
+        let early = match calls.waiting.get(&self.token) {
+            Some(slot) => {
+                calls.early_replies.iter().position(|(room, early)| slot.is_answered_by(&self.token, room, early))
+            }
+            None => None,
+        };
+        if let Some((_, message)) = early.and_then(|at| calls.early_replies.remove(at))
+            && let Some(slot) = calls.waiting.remove(&self.token)
+        {
+            let _ = slot.reply.send(Ok(message.content));
+        }
+    }
+}
+
+impl Drop for PendingCallGuard {
+    fn drop(&mut self) {
+        let mut calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.waiting.remove(&self.token);
+        if calls.waiting.values().all(|slot| slot.event.is_some()) {
+            calls.early_replies.clear();
+        }
+    }
+}

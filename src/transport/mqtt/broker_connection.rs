@@ -1,0 +1,185 @@
+//! The connection to one broker: opened at the first call, and reopened after a loss with a growing, jittered backoff.
+//! While it is down, calls fail at once; no call waits longer than one attempt.
+
+use super::{BrokerKey, PolicyWatch, broker_session::BrokerSession};
+use crate::{
+    fault::{CallProgress, Code, Fault},
+    mqtt_client::{self, ConnectOptions, MqttReceiver, MqttSender, jittered_pause},
+    net::TlsClientSettings,
+    transport::http,
+};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+    time::Instant,
+};
+
+/// The shortest and the longest backoff between two attempts.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// A connection that lasted this long resets the backoff.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug)]
+enum ConnectionState {
+    /// Connecting: a call that needs the connection waits for this attempt.
+    Connecting,
+    Up(Arc<BrokerSession>),
+    Down(Arc<str>),
+}
+
+/// A broker connection, as the upstream sets of its agents share it; the connection ends with the last of them.
+#[derive(Debug)]
+pub(super) struct BrokerConnection {
+    inner: Arc<BrokerConnectionInner>,
+    reconnect_task: Mutex<JoinSet<()>>,
+}
+
+#[derive(Debug)]
+struct BrokerConnectionInner {
+    key: BrokerKey,
+    policy: Arc<PolicyWatch>,
+    state: watch::Sender<ConnectionState>,
+    demand: Notify,
+}
+
+impl BrokerConnection {
+    pub(super) fn new(key: BrokerKey, policy: Arc<PolicyWatch>) -> Self {
+        let inner = BrokerConnectionInner {
+            key,
+            policy,
+            state: watch::Sender::new(ConnectionState::Connecting),
+            demand: Notify::new(),
+        };
+        Self { inner: Arc::new(inner), reconnect_task: Mutex::default() }
+    }
+
+    /// Returns the session of the open connection, or of the one that is being opened.
+    ///
+    /// # Errors
+    /// 503 while the connection cannot be opened.
+    pub(super) async fn session(&self) -> Result<Arc<BrokerSession>, Fault> {
+        self.ensure_started();
+        let mut state = self.inner.state.subscribe();
+        loop {
+            let now = state.borrow_and_update().clone();
+            if let ConnectionState::Up(session) = &now
+                && !session.sender.is_closed()
+            {
+                return Ok(Arc::clone(session));
+            }
+            self.inner.demand.notify_one();
+            if let ConnectionState::Down(why) = now {
+                return Err(self.unavailable_fault(&why));
+            }
+            if state.changed().await.is_err() {
+                return Err(self.unavailable_fault("the reconnect task has ended"));
+            }
+        }
+    }
+
+    fn unavailable_fault(&self, why: &str) -> Fault {
+        Fault::new(Code::AgentUnavailable, "The agent cannot be reached")
+            .with_detail(format_args!("MQTT broker {}: {why}", self.inner.key.address.base_url()))
+            .with_retry_after(Duration::from_secs(1))
+            .with_progress(CallProgress::NotSent)
+    }
+
+    /// Starts the reconnect task, again if a defect has ended it.
+    fn ensure_started(&self) {
+        let mut reconnect_task = self.reconnect_task.lock().unwrap_or_else(PoisonError::into_inner);
+        if reconnect_task.try_join_next().is_some() {
+            tracing::error!("MQTT reconnect task ended unexpectedly, restarting (a defect of the gateway)");
+        }
+        if reconnect_task.is_empty() {
+            let inner = Arc::clone(&self.inner);
+            reconnect_task.spawn(async move { inner.run_reconnect_loop().await });
+        }
+    }
+}
+
+impl BrokerConnectionInner {
+    /// Keeps the connection open; never returns while the address policy exists.
+    async fn run_reconnect_loop(&self) {
+        let mut policy = self.policy.changed.subscribe();
+        let (mut backoff, mut tasks) = (BACKOFF.0, JoinSet::new());
+        self.demand.notified().await;
+        loop {
+            policy.mark_unchanged();
+            self.state.send_replace(ConnectionState::Connecting);
+            let (why, was_up) = match self.connect().await {
+                Err(why) => (why, false),
+                Ok((sender, receiver)) => {
+                    let (session, connected_at) = (Arc::new(BrokerSession::new(sender)), Instant::now());
+                    self.spawn_session(&session, receiver, &mut tasks);
+                    self.state.send_replace(ConnectionState::Up(Arc::clone(&session)));
+                    let why = tokio::select! {
+                        why = session.sender.closed() => why,
+                        changed = policy.changed() => {
+                            session.retire();
+                            self.state.send_replace(ConnectionState::Connecting);
+                            // The policy ends with the last user of this connection.
+                            if changed.is_err() { return }
+                            self.demand.notified().await;
+                            continue;
+                        }
+                    };
+                    if connected_at.elapsed() >= STABLE_AFTER {
+                        backoff = BACKOFF.0;
+                    }
+                    (why, true)
+                }
+            };
+            tracing::warn!(broker = %self.key.address.base_url(), why, "not connected to an agent's MQTT broker");
+            // After a connection that was stable, calls wait for the first attempt to reconnect.
+            let retry_at_once = was_up && backoff == BACKOFF.0;
+            self.state.send_replace(if retry_at_once {
+                ConnectionState::Connecting
+            } else {
+                ConnectionState::Down(why.into())
+            });
+            tokio::time::sleep(jittered_pause(backoff)).await;
+            backoff = (backoff * 2).min(BACKOFF.1);
+            if !was_up {
+                self.state.send_replace(ConnectionState::Connecting);
+                self.demand.notified().await;
+            }
+        }
+    }
+
+    fn spawn_session(&self, session: &Arc<BrokerSession>, receiver: MqttReceiver, tasks: &mut JoinSet<()>) {
+        while tasks.try_join_next().is_some() {}
+        let (serving, keeping) = (Arc::clone(session), Arc::clone(session));
+        tasks.spawn(async move {
+            tokio::select! {
+                () = serving.run(receiver) => {}
+                // Maintenance ends with the connection, whose end the session notices as well.
+                () = async { keeping.run_maintenance().await; std::future::pending().await } => {}
+            }
+        });
+    }
+
+    /// Makes one attempt to connect. Reads secrets and files again each time.
+    async fn connect(&self) -> Result<(MqttSender, MqttReceiver), String> {
+        let key = self.key.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let password = key.password.as_ref().map(|password| password.load()).transpose()?;
+            let user = key.username.as_ref().map(|name| name.load()).transpose()?.map(|name| (name, password));
+            let tls = key.tls.as_ref().map(http::build_tls_config).transpose().map_err(|whys| whys.join("; "))?;
+            Ok::<_, String>((user, tls.map(|config| TlsClientSettings::from(Arc::new(config)))))
+        });
+        let (user, authorities) = read.await.map_err(|_| "the task that reads secrets failed".to_owned())??;
+        let opening = ConnectOptions {
+            credentials: user,
+            authorities,
+            server_name: self.key.tls.as_ref().and_then(|tls| tls.server_name.clone()),
+            policy: Some(self.policy.current.load_full()),
+            keep_alive: self.key.keep_alive,
+            ..ConnectOptions::new(self.key.address.clone(), self.key.connect_timeout)
+        };
+        mqtt_client::connect(&opening).await
+    }
+}

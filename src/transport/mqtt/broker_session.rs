@@ -1,0 +1,284 @@
+//! One connection to a broker, shared by calls. Each call has a conversation of its own, subscribed to before its task
+//! is published. A few spare conversations are subscribed to in advance, so that a call costs one round trip instead of
+//! two. A background task cleans up after calls.
+
+use super::pending_tasks::{MessageOutcome, PendingTask, PendingTasks};
+use crate::{
+    fault::{CallProgress, Code, Fault},
+    mqtt_client::{MqttReceiver, MqttSendError, MqttSender},
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+use tokio::sync::Notify;
+
+/// The number of conversations that are subscribed to in advance.
+const SPARE_CONVERSATIONS: usize = 8;
+/// The number of conversations that are unsubscribed from in one request.
+const UNSUBSCRIBE_BATCH: usize = 100;
+
+/// A broker connection, and the calls that use it.
+#[derive(Debug)]
+pub(super) struct BrokerSession {
+    pub(super) sender: MqttSender,
+    pending: Mutex<PendingTasks>,
+    /// The clean-up that calls left: finished conversations, and agents with one progress watcher less.
+    cleanup: Mutex<CleanupQueue>,
+    maintenance: Notify,
+    /// The agents whose progress is subscribed to; locked during the request to the broker.
+    progress_subscriptions: tokio::sync::Mutex<HashMap<String, ProgressSubscription>>,
+    retired: AtomicBool,
+    maybe_unused: Notify,
+    /// The number of messages that no call awaited.
+    dropped_messages: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct CleanupQueue {
+    conversations: Vec<String>,
+    agents: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct ProgressSubscription {
+    watchers: usize,
+    granted: bool,
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn conversation_filter(name: &str) -> String {
+    format!("/conversations/{name}/+")
+}
+
+fn progress_filter(agent: &str) -> String {
+    format!("/control/agents/{agent}/progress/#")
+}
+
+/// Creates an unguessable id with 122 random bits.
+fn new_conversation_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+fn as_strs(owned: &[String]) -> Vec<&str> {
+    owned.iter().map(String::as_str).collect()
+}
+
+/// The fault of a failed request to the broker.
+pub(super) fn request_fault(why: &MqttSendError) -> Fault {
+    match why {
+        MqttSendError::TooLarge(most) => super::task_envelope::too_large_fault(*most),
+        // A broker reports this of messages that it drops, but the client library uses it for other reasons as well.
+        MqttSendError::Refused(_) => refused_fault(why).with_progress(CallProgress::PossiblySent),
+        MqttSendError::ConnectionLost(_) => connection_lost_fault(why),
+    }
+}
+
+/// The fault of a task that was not published.
+fn refused_fault(why: impl std::fmt::Display) -> Fault {
+    Fault::new(Code::AgentError, "The agent's message broker refused the call")
+        .with_detail(format_args!("MQTT broker: {why}"))
+        .with_progress(CallProgress::NotSent)
+}
+
+/// The fault of a lost connection: no reply can arrive, and the agent may have received the task.
+pub(super) fn connection_lost_fault(why: impl std::fmt::Display) -> Fault {
+    Fault::new(Code::AgentError, "The connection to the agent was lost before it answered")
+        .with_detail(format_args!("MQTT broker: {why}"))
+        .with_progress(CallProgress::PossiblySent)
+}
+
+impl BrokerSession {
+    pub(super) fn new(sender: MqttSender) -> Self {
+        Self {
+            sender,
+            pending: Mutex::default(),
+            cleanup: Mutex::default(),
+            maintenance: Notify::new(),
+            progress_subscriptions: tokio::sync::Mutex::default(),
+            retired: AtomicBool::new(false),
+            maybe_unused: Notify::new(),
+            dropped_messages: AtomicU64::new(0),
+        }
+    }
+
+    /// Delivers incoming messages until the connection is lost, or is retired and unused.
+    pub(super) async fn run(&self, mut receiver: MqttReceiver) {
+        let why = loop {
+            tokio::select! {
+                word = receiver.next() => match word {
+                    Ok(message) => {
+                        let outcome = lock(&self.pending).deliver(&message);
+                        if outcome != MessageOutcome::Delivered {
+                            let dropped = self.dropped_messages.fetch_add(1, Relaxed) + 1;
+                            tracing::debug!(?outcome, dropped, "MQTT message dropped: no call awaits it");
+                        }
+                    }
+                    Err(why) => break why,
+                },
+                () = self.maybe_unused.notified() => {}
+            }
+            if self.retired.load(Relaxed) && lock(&self.pending).waiting.is_empty() {
+                break "retired and unused".to_owned();
+            }
+        };
+        tracing::debug!(why, "MQTT connection to an agent's broker ended");
+        let mut desk = lock(&self.pending);
+        desk.closed = true;
+        // Dropping the senders tells the waiting calls that no reply can arrive.
+        desk.waiting.clear();
+    }
+
+    /// Takes the connection out of use for further calls.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Relaxed);
+        self.maybe_unused.notify_one();
+    }
+
+    /// Cleans up after calls and prepares conversations for the next ones, while the connection lasts.
+    pub(super) async fn run_maintenance(&self) {
+        loop {
+            let done = self.run_maintenance_once().await;
+            if let Err(why) = done {
+                tracing::debug!(%why, "MQTT subscription maintenance failed");
+                if matches!(why, MqttSendError::ConnectionLost(_)) {
+                    return;
+                }
+            }
+            self.maintenance.notified().await;
+        }
+    }
+
+    async fn run_maintenance_once(&self) -> Result<(), MqttSendError> {
+        self.prepare_conversations().await?;
+        loop {
+            let (conversations, agents) = {
+                let mut cleanup = lock(&self.cleanup);
+                let from = cleanup.conversations.len().saturating_sub(UNSUBSCRIBE_BATCH);
+                (cleanup.conversations.split_off(from), std::mem::take(&mut cleanup.agents))
+            };
+            for agent in &agents {
+                self.unsubscribe_progress(agent).await?;
+            }
+            if conversations.is_empty() {
+                return Ok(());
+            }
+            let filters: Vec<String> = conversations.iter().map(|name| conversation_filter(name)).collect();
+            self.sender.unsubscribe(&as_strs(&filters)).await?;
+        }
+    }
+
+    /// Subscribes to spare conversations.
+    async fn prepare_conversations(&self) -> Result<(), MqttSendError> {
+        let missing = SPARE_CONVERSATIONS.saturating_sub(lock(&self.pending).spare_conversations.len());
+        if missing == 0 || self.retired.load(Relaxed) {
+            return Ok(());
+        }
+        let fresh: Vec<String> = (0..missing).map(|_| new_conversation_id()).collect();
+        let filters: Vec<String> = fresh.iter().map(|name| conversation_filter(name)).collect();
+        let granted = self.sender.subscribe(&as_strs(&filters)).await?;
+        let good = fresh.into_iter().zip(granted).filter(|(_, granted)| *granted).map(|(name, _)| name);
+        lock(&self.pending).spare_conversations.extend(good);
+        Ok(())
+    }
+
+    /// Returns a conversation that is subscribed to; `None` where the connection is lost.
+    ///
+    /// # Errors
+    /// The broker refuses the subscription.
+    pub(super) async fn acquire_conversation(self: &Arc<Self>) -> Result<Option<Conversation>, Fault> {
+        let ready = {
+            let mut pending = lock(&self.pending);
+            if pending.closed {
+                return Ok(None);
+            }
+            pending.spare_conversations.pop()
+        };
+        self.maintenance.notify_one();
+        let made = |name| Conversation { session: Arc::clone(self), id: name };
+        if let Some(name) = ready {
+            return Ok(Some(made(name)));
+        }
+        // From here on, dropping the conversation unsubscribes from it.
+        let conversation = made(new_conversation_id());
+        match self.sender.subscribe(&[&conversation_filter(&conversation.id)]).await {
+            Ok(granted) if granted == [true] => Ok(Some(conversation)),
+            Ok(_) => Err(refused_fault("subscription to /conversations/+/+ refused (check the broker's ACL)")),
+            Err(MqttSendError::ConnectionLost(_)) => Ok(None),
+            Err(why) => Err(request_fault(&why)),
+        }
+    }
+
+    /// Subscribes to the progress of `agent`, for as long as the returned guard lives.
+    ///
+    /// # Errors
+    /// The connection is lost. A refused subscription is not an error: the reply arrives without progress messages.
+    pub(super) async fn subscribe_progress(self: &Arc<Self>, agent: &str) -> Result<ProgressGuard, MqttSendError> {
+        let mut subscriptions = self.progress_subscriptions.lock().await;
+        let subscription = subscriptions.entry(agent.to_owned()).or_default();
+        subscription.watchers += 1;
+        let guard = ProgressGuard { session: Arc::clone(self), agent: agent.to_owned() };
+        if !subscription.granted {
+            subscription.granted = self.sender.subscribe(&[&progress_filter(agent)]).await?.contains(&true);
+        }
+        Ok(guard)
+    }
+
+    async fn unsubscribe_progress(&self, agent: &str) -> Result<(), MqttSendError> {
+        let mut subscriptions = self.progress_subscriptions.lock().await;
+        let Some(subscription) = subscriptions.get_mut(agent) else { return Ok(()) };
+        subscription.watchers = subscription.watchers.saturating_sub(1);
+        if subscription.watchers > 0 {
+            return Ok(());
+        }
+        subscriptions.remove(agent);
+        self.sender.unsubscribe(&[&progress_filter(agent)]).await
+    }
+}
+
+/// The conversation of one call. Dropping it ends the conversation: later messages are dropped.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) session: Arc<BrokerSession>,
+    pub(super) id: String,
+}
+
+impl Conversation {
+    /// Registers the task whose reply is awaited, before it is published. `false` where the connection is lost.
+    pub(super) fn register(&self, task: PendingTask) -> bool {
+        let mut pending = lock(&self.session.pending);
+        if !pending.closed {
+            pending.waiting.insert(self.id.clone(), task);
+        }
+        !pending.closed
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        lock(&self.session.pending).waiting.remove(&self.id);
+        lock(&self.session.cleanup).conversations.push(std::mem::take(&mut self.id));
+        self.session.maintenance.notify_one();
+        self.session.maybe_unused.notify_one();
+    }
+}
+
+/// A caller's interest in an agent's progress.
+#[derive(Debug)]
+pub(super) struct ProgressGuard {
+    session: Arc<BrokerSession>,
+    agent: String,
+}
+
+impl Drop for ProgressGuard {
+    fn drop(&mut self) {
+        lock(&self.session.cleanup).agents.push(std::mem::take(&mut self.agent));
+        self.session.maintenance.notify_one();
+    }
+}

@@ -1,0 +1,94 @@
+//! Progress as server-sent events, for callers that accept them: `event: progress` with each message of the agent, then
+//! `event: result` with the reply. A later failure ends the body; the gateway decides how the caller sees it.
+
+use super::task_call::{PublishedTask, TaskEvent};
+use crate::{
+    fault::{Code, Fault},
+    transport::ReplyBody,
+};
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use std::time::Duration;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
+
+/// The maximum number of events queued for the caller.
+const MAX_QUEUED_EVENTS: usize = 4;
+
+/// Whether `Accept` names server-sent events, and gives JSON no or less weight.
+pub(super) fn prefers_event_stream(headers: &HeaderMap) -> bool {
+    let quality = |media: &str| {
+        let values = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+        let ranges = values.flat_map(|value| value.split(','));
+        let qualities = ranges.filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            parts.next().filter(|name| name.eq_ignore_ascii_case(media))?;
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
+            weight.map_or(Some(1.0), |q| q.parse::<f32>().ok())
+        });
+        qualities.fold(0.0, f32::max)
+    };
+    let events = quality("text/event-stream");
+    events > 0.0 && events > quality("application/json")
+}
+
+fn format_event(name: &str, data: &[u8]) -> Bytes {
+    let mut text = format!("event: {name}\ndata: ").into_bytes();
+    // JSON allows line breaks only between tokens, where a space means the same.
+    text.extend(data.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
+    text.extend_from_slice(b"\n\n");
+    text.into()
+}
+
+/// Formats the reply as an event.
+pub(super) fn result_event(answer: &[u8]) -> Bytes {
+    format_event("result", answer)
+}
+
+/// Streams the events that begin with `first` and end with the reply; `pause` bounds the time between two events.
+pub(super) fn stream_events(
+    task: PublishedTask,
+    first: String,
+    (idle_timeout, deadline): (Duration, Instant),
+) -> ReplyBody {
+    let (sender, chunks) = mpsc::channel(MAX_QUEUED_EVENTS);
+    tokio::spawn(async move {
+        let caller_gone = sender.clone();
+        tokio::select! {
+            () = send_events(task, first, (idle_timeout, deadline), sender) => {}
+            // The caller has left; dropping the task handle ends the conversation.
+            () = caller_gone.closed() => {}
+        }
+    });
+    ReplyBody::from_channel(chunks)
+}
+
+async fn send_events(
+    mut task: PublishedTask,
+    first: String,
+    (idle_timeout, deadline): (Duration, Instant),
+    sender: mpsc::Sender<Result<Bytes, Fault>>,
+) {
+    let mut piece = format_event("progress", first.as_bytes());
+    loop {
+        if sender.send(Ok(piece)).await.is_err() {
+            return;
+        }
+        let until = deadline.min(Instant::now() + idle_timeout);
+        let next_event = timeout_at(until, task.next_event()).await;
+        let last = match next_event {
+            Ok(Ok(TaskEvent::Progress(text))) => {
+                piece = format_event("progress", text.as_bytes());
+                continue;
+            }
+            Ok(Ok(TaskEvent::Reply(answer))) => Ok(result_event(&answer)),
+            Ok(Err(fault)) => Err(fault),
+            Err(_) => Err(Fault::new(Code::Timeout, "The agent did not answer in time")),
+        };
+        // A caller that has left does not need the result.
+        let _ = sender.send(last).await;
+        return;
+    }
+}

@@ -1,0 +1,236 @@
+//! One call over MQTT: a conversation, the task published for it, and the first reply to that task.
+
+use super::{
+    broker_connection::BrokerConnection,
+    broker_session::{BrokerSession, Conversation, ProgressGuard, connection_lost_fault, request_fault},
+    pending_tasks::{MAX_QUEUED_PROGRESS, PendingTask},
+    progress_events,
+    task_envelope::TaskInput,
+};
+use crate::{
+    agent::Agent,
+    fault::{CallProgress, Code, Fault},
+    mqtt_client::{MAX_MESSAGE_BYTES, MqttSendError, PublishAck},
+    transport::{ReplyBody, Transport, UpstreamCall, UpstreamReply, UpstreamTimeouts},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::{Instant, timeout, timeout_at},
+};
+
+/// The highest concurrency that an agent's own record may declare.
+const MAX_DECLARED_CONCURRENCY: u32 = 1_000;
+
+/// The transport to one agent.
+#[derive(Debug)]
+pub(super) struct MqttTransport {
+    /// The agent's input topic, in canonical form.
+    topic: String,
+    /// The agent's id at the broker, under which it replies.
+    agent_id: String,
+    max_concurrency: NonZeroU32,
+    connection: Arc<BrokerConnection>,
+    timeouts: UpstreamTimeouts,
+}
+
+/// A published task whose reply is awaited.
+#[derive(Debug)]
+pub(super) struct PublishedTask {
+    reply: oneshot::Receiver<Result<Bytes, Fault>>,
+    progress: mpsc::Receiver<String>,
+    publish_ack: Option<JoinHandle<Result<PublishAck, MqttSendError>>>,
+    conversation: Conversation,
+    /// Keeps the broker connection open while a reply may arrive.
+    _connection: Arc<BrokerConnection>,
+    _progress: Option<ProgressGuard>,
+}
+
+/// The next event of a task.
+pub(super) enum TaskEvent {
+    Progress(String),
+    Reply(Bytes),
+}
+
+fn timeout_fault() -> Fault {
+    Fault::new(Code::Timeout, "The agent did not answer in time")
+}
+
+impl MqttTransport {
+    pub(super) fn new(
+        agent_id: String,
+        agent: &Agent,
+        (connection, timeouts): (Arc<BrokerConnection>, UpstreamTimeouts),
+    ) -> Self {
+        let topic = format!("/control/agents/{agent_id}/input");
+        Self { agent_id, max_concurrency: declared_concurrency(agent), topic, connection, timeouts }
+    }
+
+    /// Returns a broker session, within a time bound; after a timeout, nothing was published.
+    async fn session(&self) -> Result<Arc<BrokerSession>, Fault> {
+        // Both versions of MQTT may have to be tried.
+        let session = timeout(self.timeouts.connect * 2, self.connection.session()).await;
+        session.unwrap_or_else(|_| {
+            let why = "connecting to the agent's broker took too long";
+            Err(timeout_fault().with_detail(why).with_progress(CallProgress::NotSent))
+        })
+    }
+
+    /// Publishes the task, after subscribing to a conversation for its reply.
+    async fn publish_task(&self, input: &TaskInput, wants_progress: bool) -> Result<PublishedTask, Fault> {
+        // A connection that is lost before publishing has carried nothing: the task may use the next connection.
+        for _ in 0..2 {
+            let session = self.session().await?;
+            let Some(conversation) = session.acquire_conversation().await? else { continue };
+            let watch = match wants_progress {
+                true => match session.subscribe_progress(&self.agent_id).await {
+                    Ok(watch) => Some(watch),
+                    Err(MqttSendError::ConnectionLost(_)) => continue,
+                    // The reply arrives even without progress messages.
+                    Err(_) => None,
+                },
+                false => None,
+            };
+            let task = uuid::Uuid::new_v4().to_string();
+            let message = input.serialize_envelope(&self.topic, &task, &conversation.id)?;
+            let ((reply_sender, reply), (progress_sender, progress)) =
+                (oneshot::channel(), mpsc::channel(MAX_QUEUED_PROGRESS));
+            let pending = PendingTask {
+                task,
+                agent_id: self.agent_id.clone(),
+                reply: reply_sender,
+                progress: wants_progress.then_some(progress_sender),
+            };
+            if !conversation.register(pending) {
+                continue;
+            }
+            let (sender, topic) = (session.sender.clone(), self.topic.clone());
+            // The publishing task outlives the call, so that a broker that does not acknowledge is detected.
+            let publish_ack = tokio::spawn(async move { sender.publish(&topic, message, false).await });
+            let (publishing, _connection) = (Some(publish_ack), Arc::clone(&self.connection));
+            return Ok(PublishedTask {
+                reply,
+                progress,
+                publish_ack: publishing,
+                conversation,
+                _connection,
+                _progress: watch,
+            });
+        }
+        Err(connection_lost_fault("the connection was lost repeatedly").with_progress(CallProgress::NotSent))
+    }
+
+    async fn start_reply(&self, input: &TaskInput, deadline: Option<Instant>) -> Result<UpstreamReply, Fault> {
+        let mut task = self.publish_task(input, deadline.is_some()).await?;
+        let (media, body) = match (task.next_event().await?, deadline) {
+            (TaskEvent::Progress(text), Some(deadline)) => {
+                ("text/event-stream", progress_events::stream_events(task, text, (self.timeouts.idle, deadline)))
+            }
+            (TaskEvent::Progress(_), None) => ("application/json", ReplyBody::from(task.wait_for_reply().await?)),
+            (TaskEvent::Reply(answer), Some(_)) => {
+                ("text/event-stream", ReplyBody::from(progress_events::result_event(&answer)))
+            }
+            (TaskEvent::Reply(answer), None) => ("application/json", ReplyBody::from(answer)),
+        };
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media))]);
+        Ok(UpstreamReply { status: StatusCode::OK, headers, body })
+    }
+}
+
+/// Returns the concurrency that the agent's record declares (`max_concurrency`), else one: agents of this protocol
+/// execute one task after the other.
+fn declared_concurrency(agent: &Agent) -> NonZeroU32 {
+    #[derive(serde::Deserialize)]
+    struct Declares {
+        #[serde(default)]
+        max_concurrency: serde_json::Value,
+    }
+    let read = serde_json::from_str::<Declares>(&agent.document).ok();
+    let declared = read.and_then(|declares| u32::try_from(declares.max_concurrency.as_u64()?).ok());
+    declared.and_then(|most| NonZeroU32::new(most.min(MAX_DECLARED_CONCURRENCY))).unwrap_or(NonZeroU32::MIN)
+}
+
+impl PublishedTask {
+    /// Waits for the next event.
+    ///
+    /// # Errors
+    /// The agent failed or is not subscribed, or the outcome can never be known.
+    pub(super) async fn next_event(&mut self) -> Result<TaskEvent, Fault> {
+        loop {
+            tokio::select! {
+                biased;
+                // Progress that arrived before the reply is delivered before it.
+                Some(text) = self.progress.recv() => return Ok(TaskEvent::Progress(text)),
+                answer = &mut self.reply => return match answer {
+                    Ok(answer) => answer.map(TaskEvent::Reply),
+                    Err(_) => Err(connection_lost_fault(self.conversation.session.sender.closed().await)),
+                },
+                heard = await_publish_ack(&mut self.publish_ack) => match heard {
+                    Ok(PublishAck::Accepted) => {}
+                    Ok(PublishAck::NoSubscribers) => return Err(no_subscriber_fault()),
+                    Err(why) => return Err(request_fault(&why)),
+                },
+            }
+        }
+    }
+
+    /// Waits for the reply and drops progress messages.
+    async fn wait_for_reply(&mut self) -> Result<Bytes, Fault> {
+        loop {
+            if let TaskEvent::Reply(answer) = self.next_event().await? {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+/// Resolves once, when the broker has acknowledged the task or the publish has failed.
+async fn await_publish_ack(
+    publishing: &mut Option<JoinHandle<Result<PublishAck, MqttSendError>>>,
+) -> Result<PublishAck, MqttSendError> {
+    let Some(handle) = publishing else { return std::future::pending().await };
+    let heard = handle.await;
+    *publishing = None;
+    heard.unwrap_or_else(|why| Err(MqttSendError::ConnectionLost(why.to_string())))
+}
+
+fn no_subscriber_fault() -> Fault {
+    Fault::new(Code::AgentUnavailable, "The agent is not connected")
+        .with_detail("the broker reports no subscriber of the agent's input topic")
+        .with_retry_after(Duration::from_secs(1))
+        .with_progress(CallProgress::NotSent)
+}
+
+#[async_trait::async_trait]
+impl Transport for MqttTransport {
+    fn timeouts(&self) -> &UpstreamTimeouts {
+        &self.timeouts
+    }
+
+    fn max_concurrency(&self) -> Option<NonZeroU32> {
+        Some(self.max_concurrency)
+    }
+
+    fn accepts_instructions(&self) -> bool {
+        true
+    }
+
+    async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
+        let UpstreamCall { operation, headers, body, instruction, .. } = request;
+        let slow = |_| Fault::new(Code::Timeout, "The request body did not arrive in time").with_status(408);
+        let body = timeout_at(deadline, body.collect(MAX_MESSAGE_BYTES)).await.map_err(slow)??;
+        let asked = TaskInput::parse(&body, operation, instruction)?;
+        let until = deadline.min(Instant::now() + self.timeouts.first_byte);
+        let begun = timeout_at(
+            until,
+            self.start_reply(&asked, progress_events::prefers_event_stream(headers).then_some(deadline)),
+        )
+        .await;
+        begun.unwrap_or_else(|_| {
+            Err(timeout_fault().with_detail(format_args!("no message on the conversation: {}", self.topic)))
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! The task envelope (R110–R112). It is written once, with ids that belong to this call alone.
+//!
+//! `instruction` is the first of these: the instruction of the request (a pipeline step), a string member `instruction`
+//! of the input, the operation's name, null. The input is forwarded unchanged.
+
+use crate::{
+    fault::{Code, Fault},
+    mqtt_client::MAX_MESSAGE_BYTES,
+    values::json,
+};
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
+
+/// The maximum nesting of arrays and objects in an input.
+const MAX_DEPTH: u16 = 100;
+
+/// The validated input of a task, with its instruction.
+#[derive(Debug)]
+pub(super) struct TaskInput {
+    input: Box<RawValue>,
+    instruction: Option<String>,
+}
+
+#[derive(Serialize)]
+struct TaskEnvelope<'a> {
+    task_id: &'a str,
+    conversation_id: &'a str,
+    topic: &'a str,
+    instruction: Option<&'a str>,
+    input: &'a RawValue,
+    next: Option<()>,
+}
+
+impl TaskInput {
+    /// Parses an input: an object, or a string (R111); an empty body is an empty object.
+    ///
+    /// # Errors
+    /// 400 for anything else.
+    pub(super) fn parse(body: &[u8], operation: &str, request_instruction: Option<&str>) -> Result<Self, Fault> {
+        let body = if body.trim_ascii().is_empty() { b"{}" } else { body.trim_ascii() };
+        let refuse = |why: String| Fault::new(Code::InvalidInput, why);
+        let value = json::parse(body, MAX_DEPTH).map_err(|why| refuse(format!("The body is not valid JSON: {why}")))?;
+        if !matches!(value, Value::Object(_) | Value::String(_)) {
+            let kind = json::type_name(&value);
+            return Err(refuse(format!("This agent takes a JSON object or a string, not {kind}")));
+        }
+        let input = serde_json::from_slice(body).map_err(|why| refuse(format!("The body is not valid JSON: {why}")))?;
+        let input_instruction = || value.get("instruction").and_then(Value::as_str);
+        let instruction =
+            request_instruction.or_else(input_instruction).or(Some(operation).filter(|name| !name.is_empty()));
+        Ok(Self { input, instruction: instruction.map(str::to_owned) })
+    }
+
+    /// Serializes the envelope for the agent at `topic`.
+    ///
+    /// # Errors
+    /// 413 where the envelope is longer than agents accept (R116).
+    pub(super) fn serialize_envelope(&self, topic: &str, task: &str, conversation: &str) -> Result<Bytes, Fault> {
+        let envelope = TaskEnvelope {
+            task_id: task,
+            conversation_id: conversation,
+            topic,
+            instruction: self.instruction.as_deref(),
+            input: &self.input,
+            // The gateway calls the next step itself, so that it checks and counts every step.
+            next: None,
+        };
+        let text = serde_json::to_vec(&envelope)
+            .map_err(|why| Fault::new(Code::Internal, "The gateway failed").with_detail(why))?;
+        match text.len() > MAX_MESSAGE_BYTES {
+            true => Err(too_large_fault(MAX_MESSAGE_BYTES)),
+            false => Ok(text.into()),
+        }
+    }
+}
+
+/// The fault of a message that is longer than the agent or the broker accepts.
+pub(super) fn too_large_fault(max_bytes: usize) -> Fault {
+    let kib = max_bytes >> 10;
+    Fault::new(
+        Code::PayloadTooLarge,
+        format!("The input is too large for this agent (at most {kib} KiB with its envelope)"),
+    )
+}
+
+/// Returns the agent whose input topic `topic` is, in any spelling (R109).
+pub(super) fn agent_from_topic(topic: &str) -> Option<String> {
+    let topic = crate::mqtt_client::canonical_topic(topic);
+    let id = topic.strip_prefix("/control/agents/")?.strip_suffix("/input")?;
+    (!id.contains('/')).then(|| id.to_owned())
+}

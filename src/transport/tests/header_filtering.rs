@@ -1,0 +1,241 @@
+//! Which header fields cross the gateway, and which it writes itself.
+
+use super::*;
+use crate::transport::headers::{GatewayHeaders, build_forwarded, build_request_headers};
+use std::io::Write;
+
+fn header_map(lines: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+fn no_mutations<'a>() -> HeaderMutations<'a> {
+    HeaderMutations::default()
+}
+
+fn sent_headers(lines: &[(&str, &str)], passage: &HeaderMutations<'_>) -> HeaderMap {
+    let own = GatewayHeaders { host: HeaderValue::from_static("agent.example:8443"), credential: None };
+    build_request_headers(&header_map(lines), &own, passage, Duration::from_millis(29_500))
+}
+
+#[test]
+fn r4_the_callers_credentials_and_identity_claims_are_stripped() {
+    let secrets = [
+        "authorization",
+        "proxy-authorization",
+        "x-api-key",
+        "cookie",
+        "x-forwarded-client-cert",
+        "client-cert",
+        "dpop",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "x-forwarded-user",
+        "x-real-ip",
+        "x-remote-user",
+        "x-auth-request-email",
+        "ssl-client-cert",
+        "x-ssl-client-dn",
+        "x-gatepost-caller",
+        "x_api_key",
+        "x_forwarded_for",
+        "x-original-url",
+        "x-http-method-override",
+        "x-team-key",
+        "forwarded",
+    ];
+    let lines: Vec<_> = secrets.iter().map(|name| (*name, "s3cret")).collect();
+    let key_header = HeaderName::from_static("x-team-key");
+    let headers = sent_headers(&lines, &HeaderMutations { api_key_header: Some(&key_header), ..no_mutations() });
+    assert!(headers.values().all(|value| value != "s3cret"), "{headers:?}");
+}
+
+#[test]
+fn hop_by_hop_fields_and_connection_options_are_stripped() {
+    let lines = [
+        ("connection", "keep-alive, X-Hop"),
+        ("connection", "close, x-other"),
+        ("x-hop", "1"),
+        ("x-other", "1"),
+        ("keep-alive", "1"),
+        ("te", "trailers"),
+        ("trailer", "1"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "h2c"),
+        ("http2-settings", "1"),
+        ("proxy-connection", "1"),
+        ("content-length", "3"),
+        ("expect", "100-continue"),
+        ("host", "gateway.example"),
+        ("range", "bytes=0-1"),
+        ("if-none-match", "*"),
+    ];
+    let headers = sent_headers(&lines, &no_mutations());
+    let names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+    assert_eq!(names, ["host", "accept-encoding", "forwarded", "via", "x-request-timeout"]);
+    assert_eq!(headers["host"], "agent.example:8443");
+    assert_eq!(headers["accept-encoding"], "identity");
+    assert_eq!(headers["x-request-timeout"], "29500ms");
+    assert_eq!(headers["via"], "1.1 gatepost");
+}
+
+#[test]
+fn r34_r68_r76_ids_traces_versions_and_unknown_fields_are_forwarded() {
+    let names = [
+        "traceparent",
+        "tracestate",
+        "x-request-id",
+        "x-session-id",
+        "x-task-id",
+        "x-agent-version",
+        "idempotency-key",
+        "accept",
+        "accept-language",
+        "content-type",
+        "content-encoding",
+        "user-agent",
+        "a2a-version",
+        "mcp-session-id",
+        "x-delegation-chain",
+        "signature",
+        "x-whatever",
+    ];
+    let lines: Vec<_> = names.iter().map(|name| (*name, "v")).collect();
+    let headers = sent_headers(&lines, &no_mutations());
+    for name in names {
+        assert_eq!(headers[name], "v", "{name}");
+    }
+    let two = sent_headers(&[("accept", "a"), ("accept", "b")], &no_mutations());
+    assert_eq!(two.get_all("accept").iter().collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn forwarded_has_the_form_of_rfc_7239() {
+    let told = |peer: &str, secure, host| {
+        let forwarded = peer.parse().map(|peer| build_forwarded(peer, secure, host)).ok();
+        let passage = HeaderMutations { forwarded: forwarded.as_ref(), ..no_mutations() };
+        sent_headers(&[("forwarded", "for=evil")], &passage)["forwarded"].to_str().unwrap().to_owned()
+    };
+    assert_eq!(told("192.0.2.7", true, Some("api.example")), "for=192.0.2.7;proto=https;host=api.example");
+    assert_eq!(
+        told("2001:db8::7", false, Some("api.example:8443")),
+        "for=\"[2001:db8::7]\";proto=http;host=\"api.example:8443\""
+    );
+    assert_eq!(told("::ffff:192.0.2.7", true, None), "for=192.0.2.7;proto=https");
+    assert_eq!(
+        told("192.0.2.7", true, Some("a\"b\\c;for=evil")),
+        r#"for=192.0.2.7;proto=https;host="a\"b\\c;for=evil""#
+    );
+    assert_eq!(told("", true, Some("api.example")), "for=unknown");
+}
+
+#[test]
+fn the_gateways_fields_replace_the_callers() {
+    let own = [(HeaderName::from_static("x-request-id"), HeaderValue::from_static("ours"))];
+    let headers = sent_headers(
+        &[("x-request-id", "theirs"), ("x-request-id", "too"), ("x-request-timeout", "9h")],
+        &HeaderMutations { set: &own, ..no_mutations() },
+    );
+    assert_eq!(headers.get_all("x-request-id").iter().collect::<Vec<_>>(), ["ours"]);
+    assert_eq!(headers.get_all("x-request-timeout").iter().count(), 1);
+}
+
+/// Returns the request that an agent receives when the gateway has a credential for it and the caller sends its own.
+async fn request_with_credential(header: &str, scheme: Option<&str>) -> String {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"own-s3cret\n").unwrap();
+    let value = format!("file:{}", file.path().display()).parse().unwrap();
+    let (header, scheme) = (header.to_owned(), scheme.map(str::to_owned));
+    let credential = Some(UpstreamCredential { header, scheme, value });
+    let (address, _) = start_agent(|mut stream, _| async move {
+        let text = read_request(&mut stream).await?;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", text.len());
+        stream.write_all((head + &text).as_bytes()).await
+    })
+    .await;
+    let settings = TransportConfig { credential, ..short_timeouts() };
+    let reach = TestUpstream::new(&format!("http://{address}/"), &settings);
+    let caller = header_map(&[("authorization", "Bearer callers"), ("x-api-key", "callers")]);
+    let body = Bytes::from_static(b"{}").into();
+    let text = read_body(reach.send(Method::POST, &caller, body).await).await.unwrap();
+    String::from_utf8(text.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn r4_the_gateway_sends_its_own_credential_and_not_the_callers() {
+    let table = [
+        ("Authorization", None, "authorization: Bearer own-s3cret"),
+        ("X-API-Key", None, "x-api-key: own-s3cret"),
+        ("Authorization", Some("Token"), "authorization: Token own-s3cret"),
+        ("Authorization", Some(""), "authorization: own-s3cret"),
+    ];
+    for (header, scheme, line) in table {
+        let text = request_with_credential(header, scheme).await;
+        assert!(text.contains(&format!("\r\n{line}\r\n")), "{text}");
+        assert!(!text.contains("callers"), "{text}");
+    }
+}
+
+#[test]
+fn r41_fields_that_reveal_the_agents_infrastructure_are_stripped() {
+    let hidden = [
+        "server",
+        "x-powered-by",
+        "via",
+        "set-cookie",
+        "www-authenticate",
+        "strict-transport-security",
+        "alt-svc",
+        "connection",
+        "keep-alive",
+        "transfer-encoding",
+        "content-length",
+        "x-request-id",
+        "ratelimit",
+        "x-ratelimit-limit",
+        "retry-after",
+        "x-envoy-upstream-service-time",
+        "x-debug-trace",
+        "access-control-allow-origin",
+        "proxy-authenticate",
+        "x-amzn-requestid",
+        "x-backend-server",
+        "location",
+        "date",
+        "x-hop",
+    ];
+    let mut lines: Vec<_> = hidden.iter().map(|name| (*name, "x-hop")).collect();
+    lines.extend([
+        ("content-type", "application/json"),
+        ("cache-control", "no-store"),
+        ("etag", "\"1\""),
+        ("mcp-session-id", "s"),
+        ("x-custom", "1"),
+    ]);
+    let shown = filter_reply_headers(&header_map(&lines), ::http::StatusCode::OK);
+    let mut names: Vec<_> = shown.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["cache-control", "content-type", "etag", "mcp-session-id", "x-custom"]);
+}
+
+#[test]
+fn r33_r79_a_relative_location_is_kept_with_201_and_202_only() {
+    let shown =
+        |status, location| filter_reply_headers(&header_map(&[("location", location), ("retry-after", "3")]), status);
+    use ::http::StatusCode as Status;
+    assert_eq!(shown(Status::CREATED, "/runs/1")["location"], "/runs/1");
+    assert_eq!(shown(Status::ACCEPTED, "runs/1?x=a:b")["location"], "runs/1?x=a:b");
+    assert_eq!(shown(Status::ACCEPTED, "a")["retry-after"], "3");
+    for location in ["http://10.0.0.7/runs/1", "//10.0.0.7/runs", "javascript:x", "\\\\host\\x", "", "/\\evil.example"]
+    {
+        assert!(!shown(Status::CREATED, location).contains_key("location"), "{location}");
+    }
+    assert!(
+        !shown(Status::OK, "/runs/1").contains_key("location")
+            && !shown(Status::CREATED, "/").contains_key("retry-after")
+    );
+}

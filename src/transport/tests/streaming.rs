@@ -1,0 +1,182 @@
+//! Streamed bodies, in both directions.
+
+use super::*;
+use crate::fault::Code;
+
+#[tokio::test]
+async fn r43_chunks_of_a_reply_arrive_as_they_are_sent() {
+    let (go, gate) = tokio::sync::mpsc::channel::<()>(1);
+    let gate = Arc::new(tokio::sync::Mutex::new(gate));
+    let (address, _) = start_agent(move |mut stream, _| {
+        let gate = Arc::clone(&gate);
+        async move {
+            read_request(&mut stream).await?;
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+                .await?;
+            while gate.lock().await.recv().await.is_some() {
+                stream.write_all(b"9\r\ndata: 1\n\n\r\n").await?;
+            }
+            stream.write_all(b"0\r\n\r\n").await
+        }
+    })
+    .await;
+    let reach = TestUpstream::at(address);
+    let mut reply = reach.post().await.unwrap();
+    for _ in 0..5 {
+        go.send(()).await.unwrap();
+        assert_eq!(reply.body.next_chunk().await.unwrap().unwrap(), "data: 1\n\n");
+    }
+    drop(go);
+    assert!(reply.body.next_chunk().await.is_none());
+}
+
+#[tokio::test]
+async fn r43_a_slow_reader_applies_back_pressure_to_the_agent() {
+    let (sent, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&sent);
+    let (address, _) = start_agent(move |mut stream, _| {
+        let counter = Arc::clone(&counter);
+        async move {
+            read_request(&mut stream).await?;
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+            for _ in 0..1024 {
+                stream.write_all(&[b'a'; 64 << 10]).await?;
+                counter.fetch_add(64 << 10, Ordering::SeqCst);
+            }
+            Ok(())
+        }
+    })
+    .await;
+    let mut reply = TestUpstream::at(address).post().await.unwrap();
+    seen.fetch_add(reply.body.next_chunk().await.unwrap().unwrap().len(), Ordering::SeqCst);
+    let mut before = usize::MAX;
+    while before != sent.load(Ordering::SeqCst) {
+        before = sent.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(before < 32 << 20, "{before} bytes were read from the agent although the caller reads nothing");
+    while let Some(piece) = reply.body.next_chunk().await {
+        seen.fetch_add(piece.unwrap().len(), Ordering::SeqCst);
+    }
+    assert_eq!(seen.load(Ordering::SeqCst), 64 << 20);
+}
+
+async fn start_echo_agent() -> SocketAddr {
+    start_agent(|mut stream, _| async move {
+        let text = read_request(&mut stream).await?;
+        let body = text.split_once("\r\n\r\n").unwrap().1;
+        stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await
+    })
+    .await
+    .0
+}
+
+#[tokio::test]
+async fn r31_a_streamed_request_arrives_unchanged() {
+    let reach = TestUpstream::at(start_echo_agent().await);
+    let (feed, body) = RequestBody::channel(Some(300_000));
+    let feeding = async move {
+        for _ in 0..3 {
+            feed.send(Bytes::from(vec![b'x'; 100_000])).await.unwrap();
+        }
+        feed.finish().await;
+    };
+    let headers = HeaderMap::new();
+    let (reply, ()) = tokio::join!(reach.send(Method::POST, &headers, body), feeding);
+    assert_eq!(read_body(reply).await.unwrap(), vec![b'x'; 300_000]);
+    let (feed, body) = RequestBody::channel(None);
+    let feeding = async move {
+        feed.send(Bytes::from_static(b"ab")).await.unwrap();
+        feed.send(Bytes::from_static(b"cde")).await.unwrap();
+        feed.finish().await;
+    };
+    let (reply, ()) = tokio::join!(reach.send(Method::POST, &headers, body), feeding);
+    assert_eq!(read_body(reply).await.unwrap(), "2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n");
+}
+
+#[tokio::test]
+async fn a_truncated_request_body_is_never_completed() {
+    let complete = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&complete);
+    let (address, _) = start_agent(move |mut stream, _| {
+        let seen = Arc::clone(&seen);
+        async move {
+            read_request(&mut stream).await?;
+            seen.fetch_add(1, Ordering::SeqCst);
+            stream.write_all(OK.as_bytes()).await
+        }
+    })
+    .await;
+    let reach = TestUpstream::at(address);
+    let headers = HeaderMap::new();
+    let (feed, body) = RequestBody::channel(None);
+    feed.send(Bytes::from_static(b"ab")).await.unwrap();
+    drop(feed);
+    let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
+    assert_eq!((fault.http_status(), fault.code()), (400, Code::InvalidInput));
+    let (feed, body) = RequestBody::channel(Some(1_000));
+    feed.send(Bytes::from_static(b"ab")).await.unwrap();
+    feed.fail(Fault::new(Code::PayloadTooLarge, "The body is too large"));
+    let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
+    assert_eq!(fault.http_status(), 413);
+    assert_eq!(complete.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_reply_sent_before_the_whole_request_is_received() {
+    let (address, _) = start_agent(|mut stream, _| async move {
+        stream.read_exact(&mut [0; 64]).await?;
+        stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await?;
+        std::future::pending().await
+    })
+    .await;
+    let reach = TestUpstream::at(address);
+    let (feed, body) = RequestBody::channel(None);
+    let feeding = async move { while feed.send(Bytes::from(vec![b'x'; 64 << 10])).await.is_ok() {} };
+    let headers = HeaderMap::new();
+    let calling = async {
+        let mut reply = reach.send(Method::POST, &headers, body).await.unwrap();
+        assert!(reply.body.next_chunk().await.is_none());
+        reply.status
+    };
+    let (status, ()) = tokio::join!(calling, feeding);
+    assert_eq!(status, 413);
+    assert_eq!(reach.client.idle_connections(), 0);
+}
+
+#[tokio::test]
+async fn r96_a_slow_sender_is_not_mistaken_for_a_slow_agent() {
+    let endpoint = format!("http://{}/run", start_echo_agent().await);
+    let timeouts = TimeoutConfig { first_byte: Some(ConfigDuration::from_secs(2)), ..short_timeouts().timeouts };
+    let timeouts = TimeoutConfig { total: Some(ConfigDuration::from_secs(60)), ..timeouts };
+    let reach = TestUpstream::new(&endpoint, &TransportConfig { timeouts, ..TransportConfig::default() });
+    let (feed, body) = RequestBody::channel(Some(6));
+    // In total longer than the agent's timeout, while each pause is much shorter, even on a slow machine.
+    let feeding = async move {
+        for _ in 0..6 {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            feed.send(Bytes::from_static(b"x")).await.unwrap();
+        }
+        feed.finish().await;
+    };
+    let headers = HeaderMap::new();
+    let (reply, ()) = tokio::join!(reach.send(Method::POST, &headers, body), feeding);
+    assert_eq!(read_body(reply).await.unwrap(), "xxxxxx");
+}
+
+#[tokio::test]
+async fn peeking_at_a_body_loses_no_bytes() {
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n{}", "y".repeat(100_000));
+    let reach = TestUpstream::at(start_answering_agent(answer, false).await);
+    let mut reply = reach.post().await.unwrap();
+    assert_eq!(reply.body.length(), Some(100_000));
+    let beginning = reply.body.peek(1000).await.unwrap();
+    assert!(!beginning.complete && beginning.bytes.len() > 1000);
+    assert_eq!(reply.body.length(), Some(100_000));
+    let mut length = 0;
+    while let Some(piece) = reply.body.next_chunk().await {
+        length += piece.unwrap().len();
+    }
+    assert_eq!(length, 100_000);
+}

@@ -1,0 +1,247 @@
+//! The body of a request to an agent: empty, complete, or streamed in chunks as the caller sends them.
+//! A body whose sender is dropped counts as truncated, never as finished: the agent must not accept a partial body.
+
+use crate::fault::{Code, Fault};
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Frame, SizeHint};
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+use tokio::sync::mpsc;
+
+/// Chunks that may be queued between the caller and the agent; a full queue applies back-pressure to the caller.
+const MAX_QUEUED_CHUNKS: usize = 4;
+
+/// The body of a request.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// No body.
+    Empty,
+    /// A complete body; may be sent again where a retry is safe.
+    Whole(Bytes),
+    /// A body in chunks; sent once.
+    Stream(BodyReceiver),
+}
+
+impl RequestBody {
+    /// Creates a streamed body of `length` bytes, if the length is known, and the [`BodySender`] that fills it.
+    pub fn channel(length: Option<u64>) -> (BodySender, Self) {
+        let (chunks, queue) = mpsc::channel(MAX_QUEUED_CHUNKS);
+        let progress = Arc::new(BodyProgress::default());
+        let sender = BodySender { chunks, progress: Arc::clone(&progress) };
+        (sender, Self::Stream(BodyReceiver { queue, length, progress, ended: false }))
+    }
+
+    /// Collects the body, for transports whose messages contain it whole: at most `most` bytes.
+    ///
+    /// # Errors
+    /// `PayloadTooLarge` beyond that; otherwise the fault that truncated a streamed body.
+    pub async fn collect(self, max_bytes: usize) -> Result<Bytes, Fault> {
+        let too_large = || {
+            Fault::new(
+                Code::PayloadTooLarge,
+                format!("The body is too large for this agent (at most {max_bytes} bytes)"),
+            )
+        };
+        match self {
+            Self::Empty => Ok(Bytes::new()),
+            Self::Whole(bytes) if bytes.len() > max_bytes => Err(too_large()),
+            Self::Whole(bytes) => Ok(bytes),
+            Self::Stream(receiver) if receiver.length.is_some_and(|length| length > max_bytes as u64) => {
+                Err(too_large())
+            }
+            Self::Stream(mut intake) => {
+                let mut whole = BytesMut::new();
+                loop {
+                    match intake.queue.recv().await {
+                        Some(BodyChunk::Data(bytes)) if whole.len() + bytes.len() > max_bytes => {
+                            return Err(too_large());
+                        }
+                        Some(BodyChunk::Data(bytes)) => whole.extend_from_slice(&bytes),
+                        Some(BodyChunk::End) => return Ok(whole.freeze()),
+                        None => {
+                            intake.progress.truncated.store(true, Ordering::Relaxed);
+                            return Err(intake.progress.take_fault().unwrap_or_else(too_large));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::Empty } else { Self::Whole(bytes) }
+    }
+}
+
+#[derive(Debug)]
+enum BodyChunk {
+    Data(Bytes),
+    End,
+}
+
+/// The caller's end of a streamed body.
+#[derive(Debug)]
+pub struct BodySender {
+    chunks: mpsc::Sender<BodyChunk>,
+    progress: Arc<BodyProgress>,
+}
+
+/// The agent accepts no more of the body: it replied already, or the call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyClosed;
+
+impl BodySender {
+    /// Waits for capacity, then queues `piece`.
+    ///
+    /// # Errors
+    /// The receiver is gone; the result of the call says why.
+    pub async fn send(&self, chunk: Bytes) -> Result<(), BodyClosed> {
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        self.chunks.send(BodyChunk::Data(chunk)).await.map_err(|_| BodyClosed)
+    }
+
+    /// Waits until the queue has capacity for one more chunk. Cancel-safe.
+    ///
+    /// # Errors
+    /// The receiver is gone.
+    pub async fn wait_for_capacity(&self) -> Result<(), BodyClosed> {
+        self.chunks.reserve().await.map(drop).map_err(|_| BodyClosed)
+    }
+
+    /// Queues `piece` in the capacity that [`BodySender::wait_for_capacity`] found; this sender is the only one.
+    pub fn send_reserved(&self, chunk: Bytes) {
+        // The result of the call reports a closed queue.
+        drop(self.chunks.try_send(BodyChunk::Data(chunk)));
+    }
+
+    /// Marks the body as complete, in the capacity that [`BodySender::wait_for_capacity`] found.
+    pub fn finish_reserved(&self) {
+        drop(self.chunks.try_send(BodyChunk::End));
+    }
+
+    /// Marks the body as complete.
+    pub async fn finish(self) {
+        // An agent that has stopped reading does not need the end of the body.
+        drop(self.chunks.send(BodyChunk::End).await);
+    }
+
+    /// Aborts the body; the call ends with `fault`.
+    pub fn fail(self, fault: Fault) {
+        *self.progress.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+    }
+}
+
+/// The agent's end of a streamed body.
+#[derive(Debug)]
+pub struct BodyReceiver {
+    queue: mpsc::Receiver<BodyChunk>,
+    length: Option<u64>,
+    progress: Arc<BodyProgress>,
+    ended: bool,
+}
+
+impl BodyReceiver {
+    pub(super) fn progress(&self) -> Arc<BodyProgress> {
+        Arc::clone(&self.progress)
+    }
+}
+
+/// The progress of a streamed body, for the task that waits for the reply.
+#[derive(Debug, Default)]
+pub(super) struct BodyProgress {
+    sent_chunk: AtomicBool,
+    fault: Mutex<Option<Fault>>,
+    truncated: AtomicBool,
+}
+
+impl BodyProgress {
+    /// Whether a chunk was sent since the last call of this function. Resets the flag.
+    pub(super) fn take_sent_chunk(&self) -> bool {
+        self.sent_chunk.swap(false, Ordering::Relaxed)
+    }
+
+    /// Takes the fault that truncated the body, if it was truncated.
+    pub(super) fn take_fault(&self) -> Option<Fault> {
+        let recorded = self.fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let truncated_fault = || Fault::new(Code::InvalidInput, "The request body ended before it was complete");
+        recorded.or_else(|| self.truncated.load(Ordering::Relaxed).then(truncated_fault))
+    }
+}
+
+/// A body in the form that hyper sends.
+#[derive(Debug)]
+pub(super) enum HyperBody {
+    Whole(Option<Bytes>),
+    Stream(BodyReceiver),
+}
+
+impl From<RequestBody> for HyperBody {
+    fn from(body: RequestBody) -> Self {
+        match body {
+            RequestBody::Empty => Self::Whole(None),
+            RequestBody::Whole(bytes) => Self::Whole(Some(bytes)),
+            RequestBody::Stream(intake) => Self::Stream(intake),
+        }
+    }
+}
+
+/// The sender truncated the body.
+#[derive(Debug, thiserror::Error)]
+#[error("the request body was truncated by its sender")]
+pub(super) struct TruncatedBodyError;
+
+impl hyper::body::Body for HyperBody {
+    type Data = Bytes;
+    type Error = TruncatedBodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TruncatedBodyError>>> {
+        let intake = match self.get_mut() {
+            Self::Whole(bytes) => {
+                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
+            }
+            Self::Stream(intake) if intake.ended => return Poll::Ready(None),
+            Self::Stream(intake) => intake,
+        };
+        let piece = std::task::ready!(intake.queue.poll_recv(cx));
+        intake.progress.sent_chunk.store(true, Ordering::Relaxed);
+        Poll::Ready(match piece {
+            Some(BodyChunk::Data(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(BodyChunk::End) => {
+                intake.ended = true;
+                None
+            }
+            None => {
+                intake.ended = true;
+                intake.progress.truncated.store(true, Ordering::Relaxed);
+                Some(Err(TruncatedBodyError))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Stream(intake) => intake.ended || intake.length == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Stream(intake) => intake.length.map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}

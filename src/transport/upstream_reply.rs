@@ -1,0 +1,126 @@
+//! The reply of an upstream: its head, and a body that is read in chunks at the reader's pace.
+
+use super::{circuit_breaker::InFlightGuard, http::HttpReplyBody};
+use crate::fault::Fault;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+use tokio::sync::mpsc;
+
+/// An agent's reply.
+#[derive(Debug)]
+pub struct UpstreamReply {
+    /// The status, 200 to 599.
+    pub status: StatusCode,
+    /// The header fields as the agent sent them; [`super::filter_reply_headers`] selects those for the caller.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: ReplyBody,
+}
+
+/// The body of a reply. Dropping it before its end cancels the exchange with the agent.
+#[derive(Debug)]
+pub struct ReplyBody {
+    /// Bytes that were peeked at and are returned again.
+    peeked: Option<Bytes>,
+    source: ReplySource,
+    /// Counts the call as in flight at its endpoint until the body ends.
+    in_flight: Option<InFlightGuard>,
+}
+
+#[derive(Debug)]
+enum ReplySource {
+    None,
+    Channel(mpsc::Receiver<Result<Bytes, Fault>>),
+    Http(Box<HttpReplyBody>),
+}
+
+/// The beginning of a body, and whether the body is complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyPrefix {
+    /// The bytes read.
+    pub bytes: Bytes,
+    /// Whether the body ends here.
+    pub complete: bool,
+}
+
+impl ReplyBody {
+    /// Creates a body from a channel of non-empty chunks and at most one fault, at the end. The sender bounds the time
+    /// of each chunk, and stops when the receiver is dropped.
+    pub fn from_channel(chunks: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
+        Self { peeked: None, source: ReplySource::Channel(chunks), in_flight: None }
+    }
+
+    /// Counts the call as in flight until the body is dropped.
+    pub(super) fn hold_in_flight(&mut self, in_flight: InFlightGuard) {
+        self.in_flight = Some(in_flight);
+    }
+
+    /// The number of bytes that remain, if the agent declared the length.
+    pub fn length(&self) -> Option<u64> {
+        let front = self.peeked.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        match &self.source {
+            ReplySource::None => Some(front),
+            ReplySource::Channel(_) => None,
+            ReplySource::Http(answer) if answer.is_finished() => Some(front),
+            ReplySource::Http(answer) => answer.length().map(|rest| front + rest),
+        }
+    }
+
+    /// Returns the next chunk, never empty; `None` after the last. A body that is truncated or too slow ends with a
+    /// fault.
+    pub async fn next_chunk(&mut self) -> Option<Result<Bytes, Fault>> {
+        if let Some(front) = self.peeked.take() {
+            return Some(Ok(front));
+        }
+        match &mut self.source {
+            ReplySource::None => None,
+            ReplySource::Channel(pieces) => pieces.recv().await,
+            ReplySource::Http(answer) => answer.next_chunk().await,
+        }
+    }
+
+    /// Reads to the end, or until more than `most` bytes are read. [`ReplyBody::next_chunk`] returns these bytes again,
+    /// so that a body too long for inspection can still be forwarded.
+    ///
+    /// # Errors
+    /// The body is truncated, or too slow.
+    pub async fn peek(&mut self, max_bytes: usize) -> Result<BodyPrefix, Fault> {
+        let Some(first) = self.next_chunk().await.transpose()? else {
+            return Ok(BodyPrefix { bytes: Bytes::new(), complete: true });
+        };
+        if first.len() > max_bytes {
+            self.peeked = Some(first.clone());
+            return Ok(BodyPrefix { bytes: first, complete: false });
+        }
+        let mut complete = true;
+        let mut bytes = first;
+        // Most bodies are one chunk, which is then not copied.
+        if let Some(second) = self.next_chunk().await.transpose()? {
+            let mut all = BytesMut::with_capacity((bytes.len() + second.len()).next_power_of_two());
+            all.extend_from_slice(&bytes);
+            all.extend_from_slice(&second);
+            while all.len() <= max_bytes {
+                let Some(more) = self.next_chunk().await.transpose()? else {
+                    break;
+                };
+                all.extend_from_slice(&more);
+            }
+            complete = all.len() <= max_bytes;
+            bytes = all.freeze();
+        }
+        self.peeked = Some(bytes.clone());
+        Ok(BodyPrefix { bytes, complete })
+    }
+}
+
+impl From<HttpReplyBody> for ReplyBody {
+    fn from(answer: HttpReplyBody) -> Self {
+        Self { peeked: None, source: ReplySource::Http(Box::new(answer)), in_flight: None }
+    }
+}
+
+impl From<Bytes> for ReplyBody {
+    fn from(bytes: Bytes) -> Self {
+        Self { peeked: Some(bytes).filter(|bytes| !bytes.is_empty()), source: ReplySource::None, in_flight: None }
+    }
+}

@@ -1,0 +1,204 @@
+//! The upstream set: the endpoints of one agent and the order in which a call tries them: by session affinity, else
+//! by the fewest calls in flight. It stores no session: equal gateways choose the same endpoint. Call outcomes are
+//! recorded in each endpoint's circuit breaker.
+
+use super::{
+    circuit_breaker::{BreakerPolicy, BreakerState, CallAttempt, CircuitBreaker},
+    config::UpstreamTimeouts,
+    http::HttpTarget,
+    session_affinity::{self, stable_hash},
+    upstream_transport::Transport,
+};
+use crate::{agent::AgentId, fault::Fault, telemetry::AgentMetrics};
+use std::{
+    cmp::Reverse,
+    num::NonZeroU32,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+/// The endpoints of one agent, compiled when its record is read. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct UpstreamSet(pub(super) Arc<UpstreamSetInner>);
+
+#[derive(Debug)]
+pub(super) struct UpstreamSetInner {
+    agent: AgentId,
+    pub(super) primary: UpstreamEndpoint,
+    pub(super) additional: Box<[UpstreamEndpoint]>,
+    is_local: bool,
+    pub(super) breaker_policy: BreakerPolicy,
+    round_robin: AtomicUsize,
+    metrics: OnceLock<Arc<AgentMetrics>>,
+}
+
+/// One endpoint of an upstream set.
+#[derive(Debug)]
+pub(super) struct UpstreamEndpoint {
+    pub(super) transport: EndpointTransport,
+    pub(super) breaker: Arc<CircuitBreaker>,
+    /// The endpoint's address.
+    pub(super) address: Box<str>,
+}
+
+/// The transport to one endpoint.
+#[derive(Clone, Debug)]
+pub enum EndpointTransport {
+    /// HTTP over TCP, TLS or a Unix socket.
+    Http(Arc<HttpTarget>),
+    /// Any other transport.
+    Other(Arc<dyn Transport>),
+}
+
+impl EndpointTransport {
+    /// The timeouts in force.
+    pub fn timeouts(&self) -> &UpstreamTimeouts {
+        match self {
+            Self::Http(target) => target.timeouts(),
+            Self::Other(way) => way.timeouts(),
+        }
+    }
+
+    fn max_concurrency(&self) -> Option<NonZeroU32> {
+        match self {
+            Self::Http(_) => None,
+            Self::Other(way) => way.max_concurrency(),
+        }
+    }
+}
+
+impl UpstreamEndpoint {
+    pub(super) fn affinity_hash(&self) -> u64 {
+        stable_hash(&[self.address.as_bytes()])
+    }
+
+    fn is_local(&self) -> bool {
+        ["agent+unix:", "agent+local:"].iter().any(|scheme| self.address.starts_with(scheme))
+    }
+}
+
+impl UpstreamSet {
+    pub(super) fn new(
+        agent: &AgentId,
+        (primary, additional): (UpstreamEndpoint, Vec<UpstreamEndpoint>),
+        breaker_policy: BreakerPolicy,
+    ) -> Self {
+        let is_local = std::iter::once(&primary).chain(&additional).any(UpstreamEndpoint::is_local);
+        let (further, round_robin, metrics) = (additional.into(), AtomicUsize::new(0), OnceLock::new());
+        Self(Arc::new(UpstreamSetInner {
+            agent: agent.clone(),
+            primary,
+            additional: further,
+            is_local,
+            breaker_policy,
+            round_robin,
+            metrics,
+        }))
+    }
+
+    /// The timeouts in force for the agent.
+    pub fn timeouts(&self) -> &UpstreamTimeouts {
+        self.0.primary.transport.timeouts()
+    }
+
+    /// The number of concurrent calls that the agent accepts, if its transport knows it.
+    pub fn max_concurrency(&self) -> Option<NonZeroU32> {
+        self.0.primary.transport.max_concurrency()
+    }
+
+    /// Whether every endpoint's transport carries an instruction beside the input.
+    pub fn accepts_instructions(&self) -> bool {
+        self.transports().all(|lead| matches!(lead, EndpointTransport::Other(way) if way.accepts_instructions()))
+    }
+
+    /// The transport to the agent's primary endpoint.
+    pub fn primary_transport(&self) -> &EndpointTransport {
+        &self.0.primary.transport
+    }
+
+    /// Whether any endpoint is a socket on this machine, reached without a port.
+    pub fn is_local(&self) -> bool {
+        self.0.is_local
+    }
+
+    /// Sets the metrics to which circuit breaker states are reported.
+    pub fn set_metrics(&self, metrics: &Arc<AgentMetrics>) {
+        metrics.restore_open_breakers(self.open_breakers());
+        drop(self.0.metrics.set(Arc::clone(metrics)));
+    }
+
+    /// Returns every endpoint with the state of its circuit breaker, the primary endpoint first.
+    pub fn breaker_states(&self) -> impl Iterator<Item = (&str, BreakerState)> {
+        self.endpoints().map(|end| (&*end.address, end.breaker.state()))
+    }
+
+    /// Returns the transport to each endpoint.
+    pub(super) fn transports(&self) -> impl Iterator<Item = &EndpointTransport> {
+        self.endpoints().map(|end| &end.transport)
+    }
+
+    fn endpoints(&self) -> impl Iterator<Item = &UpstreamEndpoint> {
+        std::iter::once(&self.0.primary).chain(&self.0.additional)
+    }
+
+    fn open_breakers(&self) -> usize {
+        self.endpoints().filter(|end| end.breaker.state() != BreakerState::Closed).count()
+    }
+
+    /// Records in the circuit breaker what the outcome of a call says of the endpoint.
+    pub(super) fn record_outcome<T>(
+        &self,
+        endpoint: &UpstreamEndpoint,
+        attempt: CallAttempt,
+        outcome: &Result<T, Fault>,
+    ) {
+        let UpstreamSetInner { agent, breaker_policy, metrics, .. } = &*self.0;
+        let changed = match attempt.classify_outcome(outcome) {
+            Some(true) if endpoint.breaker.record_success() => {
+                tracing::info!(%agent, endpoint = &*endpoint.address, "endpoint recovered: circuit breaker closed");
+                true
+            }
+            Some(false) => match endpoint.breaker.record_failure(breaker_policy) {
+                Some(failures) => {
+                    let probe_interval = breaker_policy.open_for;
+                    tracing::warn!(
+                        %agent,
+                        endpoint = &*endpoint.address,
+                        "endpoint failed {failures} times in a row: circuit breaker open, one probe every {probe_interval:?}"
+                    );
+                    if let Some(metrics) = metrics.get() {
+                        metrics.record_breaker_opened();
+                    }
+                    true
+                }
+                None => false,
+            },
+            _ => false,
+        };
+        if let Some(metrics) = metrics.get().filter(|_| changed) {
+            metrics.set_open_breakers(self.open_breakers());
+        }
+    }
+
+    /// Orders the endpoints for a call: first the endpoint that the session's tag names, then by rendezvous hashing of
+    /// the session (so that losing an endpoint moves only its own sessions), else by calls in flight.
+    pub(super) fn order_endpoints(&self, session: Option<u64>, tag: Option<u32>) -> Vec<&UpstreamEndpoint> {
+        let mut endpoints: Vec<&UpstreamEndpoint> = self.endpoints().collect();
+        match session {
+            Some(session) => endpoints
+                .sort_by_cached_key(|end| Reverse(session_affinity::rendezvous_weight(session, end.affinity_hash()))),
+            None => {
+                let offset = self.0.round_robin.fetch_add(1, Relaxed) % endpoints.len().max(1);
+                endpoints.rotate_left(offset);
+                // Cached: the counters change during the sort.
+                endpoints.sort_by_cached_key(|end| end.breaker.in_flight());
+            }
+        }
+        if let Some(tag) = tag {
+            endpoints.sort_by_key(|end| session_affinity::endpoint_tag(end.affinity_hash()) != tag);
+        }
+        endpoints
+    }
+}

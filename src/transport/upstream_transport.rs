@@ -1,0 +1,49 @@
+//! The trait of a kind of transport: how calls reach one endpoint of one agent.
+
+use super::{UpstreamCall, UpstreamReply, UpstreamTimeouts, WebSocketOutcome};
+use crate::fault::Fault;
+use std::{fmt, num::NonZeroU32};
+use tokio::time::Instant;
+
+/// A transport to one endpoint, built when the agent's record is read.
+#[async_trait::async_trait]
+pub trait Transport: fmt::Debug + Send + Sync {
+    /// The timeouts in force for the agent.
+    fn timeouts(&self) -> &UpstreamTimeouts;
+
+    /// The number of concurrent calls that the agent accepts, if the transport knows it; the configured bound for the
+    /// agent takes precedence.
+    fn max_concurrency(&self) -> Option<NonZeroU32> {
+        None
+    }
+
+    /// Whether the transport carries an instruction beside the input.
+    fn accepts_instructions(&self) -> bool {
+        false
+    }
+
+    /// Whether the endpoint accepts connections now; `true` for transports that cannot tell.
+    async fn is_reachable(&self) -> bool {
+        true
+    }
+
+    /// Makes the call and waits for the beginning of the reply. Dropping the future, or the body of the reply, ends the
+    /// call and releases its resources; a reply that arrives later is discarded.
+    ///
+    /// # Errors
+    /// The endpoint cannot be reached, does not reply before `deadline`, or sends an invalid reply.
+    async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault>;
+
+    /// Whether [`Transport::open_websocket`] may open a WebSocket.
+    fn has_websocket(&self) -> bool {
+        false
+    }
+
+    /// Opens the agent's own WebSocket. Returns `None` where the agent has no WebSocket and takes calls instead.
+    ///
+    /// # Errors
+    /// The endpoint cannot be reached, or does not complete the handshake before `deadline`.
+    async fn open_websocket(&self, _: UpstreamCall<'_>, _: Instant) -> Option<Result<WebSocketOutcome, Fault>> {
+        None
+    }
+}

@@ -1,0 +1,211 @@
+//! Strict JSON parsing: refuses input that two parsers could read differently (duplicate member names, a byte order
+//! mark, bytes that are not UTF-8) and bounds nesting.
+//! Repairs nothing; errors report the position but never the content.
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Number, Value};
+use std::{cell::RefCell, fmt};
+
+/// Maximum nesting depth that callers can request; serde_json itself stops at 128.
+pub const MAX_DEPTH: u16 = 120;
+
+/// Why a text is not acceptable JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StrictJsonError {
+    /// The value in which parsing stopped, as a JSON Pointer.
+    pub pointer: String,
+    /// What is wrong, with line and column.
+    pub reason: String,
+}
+
+impl fmt::Display for StrictJsonError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.as_str() {
+            "" => to.write_str(&self.reason),
+            pointer => write!(to, "{} (in {pointer})", self.reason),
+        }
+    }
+}
+
+/// Parses exactly one JSON value with at most `depth` nested arrays and objects.
+///
+/// # Errors
+/// The first problem and its position.
+pub fn parse(bytes: &[u8], depth: u16) -> Result<Value, StrictJsonError> {
+    let whole = |reason: &str| StrictJsonError { pointer: String::new(), reason: reason.to_owned() };
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        return Err(whole("the text begins with a byte order mark (forbidden in JSON, RFC 8259 §8.1)"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|why| whole(&format!("byte {} is not UTF-8", why.valid_up_to())))?;
+    if text.bytes().all(|byte| byte.is_ascii_whitespace()) {
+        return Err(whole("the text is empty (a JSON value is required)"));
+    }
+    let trail = RefCell::new(Vec::new());
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let read = StrictJsonVisitor { remaining_depth: depth.min(MAX_DEPTH), error_path: &trail }
+        .deserialize(&mut parser)
+        .and_then(|value| parser.end().map(|()| value));
+    read.map_err(|why| StrictJsonError { pointer: build_pointer(&trail.into_inner()), reason: why.to_string() })
+}
+
+/// A value parsed by the same rules from any serde format, at most 100 levels deep.
+#[derive(Debug)]
+pub struct StrictJsonValue(pub Value);
+
+impl<'de> Deserialize<'de> for StrictJsonValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let trail = RefCell::new(Vec::new());
+        StrictJsonVisitor { remaining_depth: 100, error_path: &trail }.deserialize(from).map(Self)
+    }
+}
+
+/// Returns at most `max_chars` characters of `text`, for messages that repeat input.
+pub fn truncate(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// Appends one segment to a JSON Pointer (RFC 6901 §3).
+pub fn push_pointer_segment(pointer: &mut String, segment: &str) {
+    pointer.push('/');
+    pointer.push_str(&segment.replace('~', "~0").replace('/', "~1"));
+}
+
+/// Builds the JSON Pointer; the segments were recorded innermost first, while the error unwound.
+fn build_pointer(reversed_segments: &[String]) -> String {
+    let mut pointer = String::new();
+    for segment in reversed_segments.iter().rev() {
+        push_pointer_segment(&mut pointer, &truncate(segment, 60));
+    }
+    pointer
+}
+
+#[derive(Clone, Copy)]
+struct StrictJsonVisitor<'a> {
+    remaining_depth: u16,
+    error_path: &'a RefCell<Vec<String>>,
+}
+
+impl StrictJsonVisitor<'_> {
+    fn nested<E: serde::de::Error>(&self) -> Result<Self, E> {
+        let left =
+            self.remaining_depth.checked_sub(1).ok_or_else(|| E::custom("arrays and objects are nested too deeply"))?;
+        Ok(Self { remaining_depth: left, error_path: self.error_path })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for StrictJsonVisitor<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for StrictJsonVisitor<'_> {
+    type Value = Value;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        self.deserialize(from)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        let number = Number::from_f64(value).map(Value::Number);
+        number.ok_or_else(|| E::custom("NaN and infinity are not JSON numbers"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let (inner, mut items) = (self.nested()?, Vec::new());
+        loop {
+            match from.next_element_seed(inner) {
+                Ok(Some(item)) => items.push(item),
+                Ok(None) => return Ok(Value::Array(items)),
+                Err(why) => {
+                    self.error_path.borrow_mut().push(items.len().to_string());
+                    return Err(why);
+                }
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let (inner, mut members) = (self.nested()?, Map::new());
+        while let Some(name) = from.next_key::<String>()? {
+            if members.contains_key(&name) {
+                return Err(A::Error::custom(format!(
+                    "the name '{}' appears twice in one object",
+                    truncate(&name, 60)
+                )));
+            }
+            match from.next_value_seed(inner) {
+                Ok(value) => members.insert(name, value),
+                Err(why) => {
+                    self.error_path.borrow_mut().push(name);
+                    return Err(why);
+                }
+            };
+        }
+        Ok(Value::Object(members))
+    }
+}
+
+/// Returns the JSON type of a value with its article, for messages: `a string`, `null`.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Whether `value` nests arrays and objects more than `max_depth` levels deep.
+pub fn is_deeper_than(value: &Value, max_depth: usize) -> bool {
+    let Some(left) = max_depth.checked_sub(1) else {
+        return value.is_array() || value.is_object();
+    };
+    match value {
+        Value::Array(items) => items.iter().any(|item| is_deeper_than(item, left)),
+        Value::Object(members) => members.values().any(|member| is_deeper_than(member, left)),
+        _ => false,
+    }
+}

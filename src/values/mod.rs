@@ -1,0 +1,49 @@
+//! Value types of the configuration: durations, sizes, rates, globs, paths and secrets by reference; entity tags and
+//! strict JSON. Every module's configuration uses them. Only [`SecretRef::load`] does I/O.
+
+mod byte_size;
+mod config_path;
+mod duration;
+mod etag;
+mod glob;
+pub mod json;
+mod rate;
+mod secret_ref;
+
+pub use byte_size::ByteSize;
+pub use config_path::ConfigPath;
+pub use duration::ConfigDuration;
+pub use etag::etag;
+pub use glob::Glob;
+pub use rate::Rate;
+pub use secret_ref::{Secret, SecretRef};
+
+/// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
+macro_rules! impl_string_deserialize_and_schema {
+    ($type:ident, $expects:literal, $pattern:literal) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({
+                    "type": "string",
+                    "pattern": $pattern,
+                    "description": $expects,
+                })
+            }
+        }
+    };
+}
+use impl_string_deserialize_and_schema;
+
+#[cfg(test)]
+mod tests;
