@@ -29,14 +29,17 @@ enum Command {
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
         /// Take over the listeners of the running gateway with the same configuration
-        #[arg(long)]
-        upgrade: bool,
+        #[arg(long, alias = "upgrade")]
+        take_over: bool,
     },
     /// Check a configuration and all files it refers to, and report every problem
     Check {
         /// Configuration file
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
+        /// First rewrite the file: keys with a former name get their current name
+        #[arg(long)]
+        migrate: bool,
     },
     /// Print the JSON Schema of the configuration file
     Schema,
@@ -142,8 +145,13 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         // Handled above, because they have their own exit codes.
         Command::Resolve(_) | Command::Call(_) => Ok(()),
-        Command::Run { config, upgrade } => app::run(&config, upgrade),
-        Command::Check { config } => app::check(&config),
+        Command::Run { config, take_over } => app::run(&config, take_over),
+        Command::Check { config, migrate } => {
+            if migrate {
+                app::migrate_config(&config)?;
+            }
+            app::check(&config)
+        }
         Command::Schema => print_line(&format!("{:#}", config::json_schema())),
         Command::Demo => run_demo(),
         Command::Key { command: KeyCommand::New(new) } => create_key(new),

@@ -2,7 +2,7 @@
 //! rebinding.
 
 use super::status_pages::error_response;
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use axum::{
     extract::{Request, State},
     http::header,
@@ -124,7 +124,7 @@ pub(super) async fn require_loopback_host(State(loopback): State<bool>, request:
         && request.uri().authority().is_none_or(|name| is_loopback_host(name.as_str()));
     if loopback && !is_loopback_name {
         return error_response(&Fault::new(
-            Code::PermissionDenied,
+            FaultCode::PermissionDenied,
             "This listener only accepts the host names localhost, 127.0.0.1 and [::1]",
         ));
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::{Agent, AgentId, AgentStatus, AuthenticationType},
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     registry::SourceHealth,
     telemetry::redact,
 };
@@ -29,7 +29,7 @@ pub trait AdminState: Send + Sync + 'static {
     /// # Errors
     /// The registration is invalid, or `NotFound` where registrations are disabled.
     fn register_runtime(&self, _name: &str, _wanted: &[u8]) -> Result<(Duration, bool), Fault> {
-        Err(Fault::new(Code::NotFound, "Registration is disabled"))
+        Err(Fault::new(FaultCode::NotFound, "Registration is disabled"))
     }
 
     /// Removes a registration; returns whether there was one.
@@ -66,7 +66,7 @@ impl GatewayHealth {
             reasons.push("draining");
         }
         if self.agents.is_none() {
-            reasons.push("no catalogue yet");
+            reasons.push("no agents loaded yet");
         }
         reasons
     }
@@ -85,7 +85,7 @@ pub struct AgentRow {
     operations: Vec<String>,
     in_flight: u32,
     /// State of the circuit breaker of its first endpoint.
-    breaker: &'static str,
+    circuit_breaker: &'static str,
     /// All endpoints, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     endpoints: Vec<EndpointRow>,
@@ -95,7 +95,7 @@ pub struct AgentRow {
 #[derive(Clone, Debug, Serialize)]
 struct EndpointRow {
     endpoint: String,
-    breaker: &'static str,
+    circuit_breaker: &'static str,
 }
 
 impl AgentRow {
@@ -120,7 +120,7 @@ impl AgentRow {
             endpoint: redact(&agent.endpoint.to_string()).into_owned(),
             operations: named.map(|operation| operation.name.to_string()).collect(),
             in_flight,
-            breaker: "closed",
+            circuit_breaker: "closed",
             endpoints: Vec::new(),
         }
     }
@@ -128,10 +128,11 @@ impl AgentRow {
     /// Adds the agent's endpoints, its own first, and the state of each one's circuit breaker.
     #[must_use]
     pub fn with_endpoints<'a>(mut self, endpoints: impl Iterator<Item = (&'a str, &'static str)>) -> Self {
-        let shown = |(endpoint, breaker)| EndpointRow { endpoint: redact(endpoint).into_owned(), breaker };
+        let shown =
+            |(endpoint, circuit_breaker)| EndpointRow { endpoint: redact(endpoint).into_owned(), circuit_breaker };
         let mut endpoints: Vec<EndpointRow> = endpoints.map(shown).collect();
         if let Some(own) = endpoints.first() {
-            self.breaker = own.breaker;
+            self.circuit_breaker = own.circuit_breaker;
         }
         if endpoints.len() < 2 {
             endpoints.clear();
@@ -160,9 +161,9 @@ pub struct SourceRow {
     from_last_known_good: bool,
     /// Number of agents that a poll result would remove, while the loss guard holds it back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    held: Option<usize>,
+    withheld: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trouble: Option<String>,
+    error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
 }
@@ -178,8 +179,8 @@ impl SourceRow {
             age_seconds: source.age().map(|age| age.as_secs()),
             stale: source.stale,
             from_last_known_good: source.from_disk,
-            held: source.withheld_loss,
-            trouble: source.error.clone().map(shown),
+            withheld: source.withheld_loss,
+            error: source.error.clone().map(shown),
             warning: source.warning().map(shown),
         }
     }

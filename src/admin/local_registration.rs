@@ -5,7 +5,7 @@ use super::{
     AdminContext,
     status_pages::{error_response, run_blocking},
 };
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use axum::{
     Json,
     body::Bytes,
@@ -29,7 +29,7 @@ pub(super) async fn register_runtime(
         return refused;
     }
     if body.len() > MAX_REGISTRATION_BYTES {
-        return error_response(&Fault::new(Code::PayloadTooLarge, "A registration may have at most 16KiB"));
+        return error_response(&Fault::new(FaultCode::PayloadTooLarge, "A registration may have at most 16KiB"));
     }
     let told = name.clone();
     match run_blocking(move || source.state.register_runtime(&name, &body)).await {
@@ -38,7 +38,7 @@ pub(super) async fn register_runtime(
             (status, Json(json!({"name": told, "expires_in": holds.as_secs()}))).into_response()
         }
         Some(Err(fault)) => error_response(&fault),
-        None => error_response(&Fault::new(Code::Internal, "The registration failed")),
+        None => error_response(&Fault::new(FaultCode::Internal, "The registration failed")),
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn remove_registration(
     }
     match source.state.remove_registration(&name) {
         true => StatusCode::NO_CONTENT.into_response(),
-        false => error_response(&Fault::new(Code::NotFound, "There is no registration with this name")),
+        false => error_response(&Fault::new(FaultCode::NotFound, "There is no registration with this name")),
     }
 }
 
@@ -64,14 +64,15 @@ pub(super) async fn create_pairing_code(State(source): State<AdminContext>, head
     }
     match source.state.create_pairing_code() {
         Some((code, holds)) => Json(json!({"code": code, "expires_in": holds.as_secs()})).into_response(),
-        None => {
-            error_response(&Fault::new(Code::NotFound, "Pairing is disabled (the configuration has no cors.pairing)"))
-        }
+        None => error_response(&Fault::new(
+            FaultCode::NotFound,
+            "Pairing is disabled (the configuration has no cors.pairing)",
+        )),
     }
 }
 
 /// Refuses requests from web pages, which browsers mark with `Origin` (Fetch, "Origin header") or `Sec-Fetch-Site`.
 pub(super) fn refuse_browser_page(headers: &HeaderMap) -> Option<Response> {
     let page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    page.then(|| error_response(&Fault::new(Code::PermissionDenied, "Web pages may not use this endpoint")))
+    page.then(|| error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint")))
 }

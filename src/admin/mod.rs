@@ -1,4 +1,4 @@
-//! The admin listener on its own address: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/feeds`. Operators can
+//! The admin listener on its own address: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/sources`. Operators can
 //! confirm an agent loss that the loss guard holds back, register a runtime of this machine, and create a pairing code
 //! for a web page. The listener has no authentication, so it refuses requests from web pages and belongs on loopback.
 //! This module accesses the gateway only through [`AdminState`].
@@ -53,8 +53,8 @@ fn build_router(source: AdminContext, loopback: bool) -> Router {
         .route("/healthz", get(status_pages::healthz))
         .route("/readyz", get(status_pages::readyz))
         .route("/agents", get(status_pages::list_agents))
-        .route("/feeds", get(source_pages::list_sources))
-        .route("/feeds/{name}/confirm", post(source_pages::confirm_agent_loss))
+        .route("/sources", get(source_pages::list_sources))
+        .route("/sources/{name}/confirm", post(source_pages::confirm_agent_loss))
         .route(
             "/local/{name}",
             put(local_registration::register_runtime).delete(local_registration::remove_registration),

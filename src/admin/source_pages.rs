@@ -6,7 +6,7 @@ use super::{
     local_registration::refuse_browser_page,
     status_pages::{error_response, run_blocking},
 };
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use axum::{
     Json,
     extract::{Path, State},
@@ -17,14 +17,14 @@ use serde::Serialize;
 
 #[derive(Serialize)]
 struct SourcesPage {
-    feeds: Vec<SourceRow>,
+    sources: Vec<SourceRow>,
 }
 
 /// Lists every source in the order of precedence.
 pub(super) async fn list_sources(State(source): State<AdminContext>) -> Response {
     match run_blocking(move || source.state.list_sources()).await {
-        Some(feeds) => Json(SourcesPage { feeds }).into_response(),
-        None => error_response(&Fault::new(Code::Internal, "Listing the feeds failed")),
+        Some(sources) => Json(SourcesPage { sources }).into_response(),
+        None => error_response(&Fault::new(FaultCode::Internal, "Listing the sources failed")),
     }
 }
 
@@ -44,9 +44,10 @@ pub(super) async fn confirm_agent_loss(
     }
     match run_blocking(move || source.state.confirm_agent_loss(&name)).await {
         Some(Some(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
-        Some(None) => {
-            error_response(&Fault::new(Code::NotFound, "There is no feed with this name (GET /feeds lists them)"))
-        }
-        None => error_response(&Fault::new(Code::Internal, "Confirming the loss failed")),
+        Some(None) => error_response(&Fault::new(
+            FaultCode::NotFound,
+            "There is no source with this name (GET /sources lists them)",
+        )),
+        None => error_response(&Fault::new(FaultCode::Internal, "Confirming the loss failed")),
     }
 }

@@ -1,7 +1,7 @@
 //! The pages. Those that take long with very many agents are built on blocking threads, not on those that serve calls.
 
 use super::{AdminContext, AgentRow, RejectedDocument, SourceRow, admin_state::GatewayHealth};
-use crate::fault::{Code, ErrorFormat, Fault};
+use crate::fault::{ErrorFormat, Fault, FaultCode};
 use axum::{
     Json,
     extract::{Query, Request, State, rejection::QueryRejection},
@@ -19,8 +19,10 @@ const DEFAULT_PAGE_SIZE: usize = 100;
 pub(super) async fn metrics(State(source): State<AdminContext>) -> Response {
     match run_blocking(move || source.metrics.render()).await {
         Some(Ok(page)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
-        Some(Err(why)) => error_response(&Fault::new(Code::Internal, "Writing the metrics failed").with_detail(why)),
-        None => error_response(&Fault::new(Code::Internal, "Writing the metrics failed")),
+        Some(Err(why)) => {
+            error_response(&Fault::new(FaultCode::Internal, "Writing the metrics failed").with_detail(why))
+        }
+        None => error_response(&Fault::new(FaultCode::Internal, "Writing the metrics failed")),
     }
 }
 
@@ -35,32 +37,30 @@ struct ReadinessReport {
     reasons: Vec<&'static str>,
     config: String,
     agents: usize,
-    refused: usize,
+    rejected: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    troubles: Vec<String>,
+    problems: Vec<String>,
     /// The feeds with a warning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    feeds: Vec<SourceRow>,
+    sources: Vec<SourceRow>,
 }
 
 /// Answers the readiness probe: 200 if the gateway accepts calls, 503 if not.
 pub(super) async fn readyz(State(source): State<AdminContext>) -> Response {
     let health = source.state.health();
     let reasons = health.not_ready_reasons();
-    let GatewayHealth {
-        agents, rejected_documents: refused, config_error: config_refused, problems: mut troubles, ..
-    } = health;
-    let feeds = source.state.list_sources().into_iter().filter(SourceRow::has_warning).collect();
+    let GatewayHealth { agents, rejected_documents: rejected, config_error, mut problems, .. } = health;
+    let sources = source.state.list_sources().into_iter().filter(SourceRow::has_warning).collect();
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    troubles.truncate(DEFAULT_PAGE_SIZE);
+    problems.truncate(DEFAULT_PAGE_SIZE);
     let ready = ReadinessReport {
         ready: reasons.is_empty(),
         reasons,
-        config: config_refused.map_or_else(|| "ok".to_owned(), |why| format!("refused: {why}")),
+        config: config_error.map_or_else(|| "ok".to_owned(), |why| format!("rejected: {why}")),
         agents: agents.unwrap_or_default(),
-        refused,
-        troubles,
-        feeds,
+        rejected,
+        problems,
+        sources,
     };
     (status, Json(ready)).into_response()
 }
@@ -78,9 +78,9 @@ struct AgentsPage {
     agents: Vec<AgentRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    refused_total: usize,
+    rejected_total: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    refused: Vec<RejectedDocument>,
+    rejected: Vec<RejectedDocument>,
 }
 
 /// Lists the agents, one page at a time; the first page also lists rejected documents.
@@ -89,7 +89,7 @@ pub(super) async fn list_agents(
     query: Result<Query<AgentsQuery>, QueryRejection>,
 ) -> Response {
     let invalid_query =
-        || Fault::new(Code::InvalidInput, "The query is not valid (use /agents?limit=1…1000&after=<id>)");
+        || Fault::new(FaultCode::InvalidInput, "The query is not valid (use /agents?limit=1…1000&after=<id>)");
     let Query(AgentsQuery { limit, after }) = match query {
         Ok(asked) => asked,
         Err(why) => return error_response(&invalid_query().with_detail(why)),
@@ -105,34 +105,37 @@ pub(super) async fn list_agents(
         let more = agents.len() > limit;
         agents.truncate(limit);
         let next = agents.last().filter(|_| more).map(|last| last.id().to_owned());
-        let refused = if after.is_none() { source.state.list_rejected_documents(limit) } else { Vec::new() };
+        let rejected = if after.is_none() { source.state.list_rejected_documents(limit) } else { Vec::new() };
         AgentsPage {
             total: health.agents.unwrap_or_default(),
             agents,
             next,
-            refused_total: health.rejected_documents,
-            refused,
+            rejected_total: health.rejected_documents,
+            rejected,
         }
     });
     match page.await {
         Some(page) => Json(page).into_response(),
-        None => error_response(&Fault::new(Code::Internal, "Listing the agents failed")),
+        None => error_response(&Fault::new(FaultCode::Internal, "Listing the agents failed")),
     }
 }
 
 /// Handles unknown paths.
 pub(super) async fn not_found() -> Response {
-    error_response(&Fault::new(Code::NotFound, "There are only /metrics, /healthz, /readyz, /agents and /feeds here"))
+    error_response(&Fault::new(
+        FaultCode::NotFound,
+        "There are only /metrics, /healthz, /readyz, /agents and /sources here",
+    ))
 }
 
 /// Handles methods that a page does not allow.
 pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     if uri.path().ends_with("/confirm") {
         let why = format!("Confirming is not possible with {method} (use POST)");
-        return error_response(&Fault::new(Code::MethodNotAllowed, why).with_header("allow", "POST"));
+        return error_response(&Fault::new(FaultCode::MethodNotAllowed, why).with_header("allow", "POST"));
     }
     error_response(
-        &Fault::new(Code::MethodNotAllowed, "This page is read-only (use GET)").with_header("allow", "GET, HEAD"),
+        &Fault::new(FaultCode::MethodNotAllowed, "This page is read-only (use GET)").with_header("allow", "GET, HEAD"),
     )
 }
 
@@ -145,7 +148,7 @@ pub(super) async fn add_common_headers(request: Request, next: Next) -> Response
 }
 
 pub(super) fn error_response(fault: &Fault) -> Response {
-    if fault.code() == Code::Internal {
+    if fault.code() == FaultCode::Internal {
         tracing::error!(%fault, "admin page failed");
     }
     let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

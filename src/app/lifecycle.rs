@@ -67,7 +67,7 @@ impl RunningGateway {
         }
     }
 
-    /// Resolves when a second process has taken over the listeners; never without an upgrade socket.
+    /// Resolves when a second process has taken over the listeners; never without a handover socket.
     async fn serve_listener_handover(&self) {
         let Some(path) = self.handover_socket_path() else { return std::future::pending().await };
         let quotas = async || {

@@ -65,18 +65,28 @@ pub fn build_runtime() -> anyhow::Result<Runtime> {
 ///
 /// # Errors
 /// The gateway cannot start; each problem has its position in the file.
-pub fn run(config: &Path, upgrade: bool) -> anyhow::Result<()> {
+pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
     let named = || config.display().to_string();
     let loaded = LoadedConfig::read(config).with_context(named)?;
     let runtime = build_runtime()?;
     let lived = runtime.block_on(async {
-        let running = RunningGateway::start(loaded, upgrade).await.with_context(named)?;
+        let running = RunningGateway::start(loaded, take_over).await.with_context(named)?;
         running.print_addresses();
         running.run_until_stopped(config).await
     });
     // A blocked read of a file must not keep the process from exiting.
     runtime.shutdown_background();
     lived
+}
+
+/// `gatepost check --migrate`: gives the keys of the file their current names.
+///
+/// # Errors
+/// The file cannot be rewritten, and is unchanged.
+pub fn migrate_config(config: &Path) -> anyhow::Result<()> {
+    let renamed = config::migrate_file(config).with_context(|| config.display().to_string())?;
+    println!("{}: {renamed} key{} renamed", config.display(), if renamed == 1 { "" } else { "s" });
+    Ok(())
 }
 
 /// `gatepost check`: validates everything that `run` would, without listening, writing, or asking other machines for

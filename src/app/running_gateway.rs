@@ -56,7 +56,7 @@ impl RunningGateway {
         let socket = file.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf());
         let mut taken = match (take_over, &socket) {
             (false, _) => None,
-            (true, None) => return Err(anyhow!("--upgrade requires shutdown.upgrade_socket in the configuration")),
+            (true, None) => return Err(anyhow!("--take-over requires shutdown.handover_socket in the configuration")),
             (true, Some(path)) => {
                 let path = path.clone();
                 let taken = tokio::task::spawn_blocking(move || listener_handover::take_over_listeners(&path)).await?;

@@ -4,7 +4,7 @@
 use super::{AuthenticationResult, Caller, InvalidCredential, UngrantedResponse};
 use crate::{
     agent::{Authentication, AuthenticationType},
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
 };
 use http::HeaderName;
 
@@ -52,7 +52,7 @@ impl AuthChallenges {
 
     /// A credential was presented twice.
     pub(super) fn repeated_credential(&self) -> Fault {
-        Fault::new(Code::InvalidInput, "The request repeats a credential (send one value of its header)")
+        Fault::new(FaultCode::InvalidInput, "The request repeats a credential (send one value of its header)")
     }
 
     /// The credential does not suffice for the agent; for callers that may see the agent.
@@ -76,7 +76,7 @@ impl AuthChallenges {
     }
 
     fn unauthorized(&self, message: String, error: &str) -> Fault {
-        let mut fault = Fault::new(Code::Unauthorized, message);
+        let mut fault = Fault::new(FaultCode::Unauthorized, message);
         if let Some(bearer) = &self.bearer {
             fault = fault.with_header(WWW_AUTHENTICATE, format!("{bearer}{error}"));
         }
@@ -108,7 +108,8 @@ pub(super) fn require_scopes(
     let scopes: Vec<&str> = required.scopes.iter().filter(fits).map(String::as_str).collect();
     let scopes = scopes.join(" ");
     let begin = challenges.bearer.as_deref().unwrap_or("Bearer");
-    let fault = Fault::new(Code::PermissionDenied, format!("The token lacks a scope (this agent requires: {scopes})"));
+    let fault =
+        Fault::new(FaultCode::PermissionDenied, format!("The token lacks a scope (this agent requires: {scopes})"));
     Err(fault.with_header(WWW_AUTHENTICATE, format!("{begin}, error=\"insufficient_scope\", scope=\"{scopes}\"")))
 }
 
@@ -116,13 +117,13 @@ pub(super) fn require_scopes(
 pub(super) fn ungranted_agent(as_configured: UngrantedResponse) -> Fault {
     match as_configured {
         UngrantedResponse::NotFound => agent_not_found(),
-        UngrantedResponse::Forbidden => Fault::new(Code::PermissionDenied, "The caller may not call this agent"),
+        UngrantedResponse::Forbidden => Fault::new(FaultCode::PermissionDenied, "The caller may not call this agent"),
     }
 }
 
 /// The agent does not exist.
 pub(super) fn agent_not_found() -> Fault {
-    Fault::new(Code::NotFound, "There is no such agent")
+    Fault::new(FaultCode::NotFound, "There is no such agent")
 }
 
 /// Returns whether `realm` is safe in a quoted string.

@@ -4,7 +4,7 @@
 use crate::{
     agent::AgentUri,
     config::{LoadedConfig, strip_os_error_codes},
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     net::{self, Cidr},
     resolver::{self, ResolvedAgent, UriResolver},
     transport::{LocalRuntimeConfig, TransportConfig},
@@ -29,7 +29,7 @@ pub(super) enum CommandError {
 impl From<Fault> for CommandError {
     fn from(fault: Fault) -> Self {
         match fault.code() {
-            Code::InvalidInput => Self::Usage(fault.to_string()),
+            FaultCode::InvalidInput => Self::Usage(fault.to_string()),
             _ => Self::Failed(fault.to_string()),
         }
     }

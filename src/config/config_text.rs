@@ -1,11 +1,11 @@
 //! The configuration text: parses YAML into JSON values, remembers the line of every path, and applies overrides from
 //! the environment. Checks only YAML syntax.
 
-use super::ConfigProblem;
+use super::{ConfigProblem, key_migration::RenamedKey, renamed_keys::current_name};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::Spanned;
-use std::{collections::HashMap, fmt};
+use serde_saphyr::{Location, Spanned};
+use std::{collections::HashMap, fmt, ops::Range};
 
 /// The prefix of variables that override the file: `GATEPOST__LIMITS__PER_CALLER=10/s`.
 pub(super) const ENV_PREFIX: &str = "GATEPOST__";
@@ -16,6 +16,9 @@ pub(super) struct ConfigText {
     pub(super) value: Value,
     lines: HashMap<String, u64>,
     overriding_variables: HashMap<String, String>,
+    renamed: Vec<RenamedKey>,
+    warnings: Vec<ConfigProblem>,
+    conflicts: Vec<ConfigProblem>,
 }
 
 impl ConfigText {
@@ -53,14 +56,53 @@ impl ConfigText {
                 Value::Array(items.map(|(at, item)| self.flatten(item, format!("{path}[{at}]"))).collect())
             }
             YamlNode::Map(members) => {
-                let members = members.into_iter();
-                Value::Object(
-                    members
-                        .map(|(name, member)| (name.clone(), self.flatten(member, join_path(&path, &name))))
-                        .collect(),
-                )
+                let mut object = Map::new();
+                for (key, member) in members {
+                    let name = self.resolve_key(&path, &key, &member);
+                    let member_path = join_path(&path, &name);
+                    let line = key.referenced.line();
+                    let value = self.flatten(member, member_path.clone());
+                    if !insert_at(&mut object, &name, value) {
+                        let message = format!("'{}' is its former name, and both are present (remove one)", key.value);
+                        self.conflicts.push(ConfigProblem { path: member_path, line: Some(line), message });
+                    }
+                }
+                Value::Object(object)
             }
         }
+    }
+
+    /// Returns the current name of a key, and records the use of a former name.
+    fn resolve_key(&mut self, section: &str, key: &Spanned<String>, value: &Spanned<YamlNode>) -> String {
+        let Some(current) = current_name(section, &key.value) else {
+            return key.value.clone();
+        };
+        let renamed = RenamedKey {
+            section: section.to_owned(),
+            former: key.value.clone(),
+            current,
+            line: key.referenced.line(),
+            key: byte_range(key.referenced),
+            value: byte_range(value.referenced),
+        };
+        self.warnings.push(renamed.warning());
+        self.renamed.push(renamed);
+        current.to_owned()
+    }
+
+    /// Returns the keys that are written with former names, in the order of the file.
+    pub(super) fn renamed_keys(&self) -> &[RenamedKey] {
+        &self.renamed
+    }
+
+    /// Returns a warning for each former name in the file and in the environment.
+    pub(super) fn warnings(&self) -> &[ConfigProblem] {
+        &self.warnings
+    }
+
+    /// Returns the keys that are written with both of their names.
+    pub(super) fn conflicts(&self) -> &[ConfigProblem] {
+        &self.conflicts
     }
 
     /// Applies the overrides of the environment. A value is read as JSON if it is JSON (numbers, booleans, lists,
@@ -69,7 +111,7 @@ impl ConfigText {
         let mut variables: Vec<_> = variables.filter(|(name, _)| name.starts_with(ENV_PREFIX)).collect();
         variables.sort();
         for (name, text) in variables {
-            let steps = name.strip_prefix(ENV_PREFIX).unwrap_or_default().split("__").map(str::to_ascii_lowercase);
+            let steps = self.path_of_variable(&name);
             let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
             let mut path = String::new();
             let mut slot = &mut self.value;
@@ -84,6 +126,25 @@ impl ConfigText {
             *slot = value;
             self.overriding_variables.insert(path, name);
         }
+    }
+
+    /// Splits the name of a variable into the steps of a path, in current names. A former name causes a warning.
+    fn path_of_variable(&mut self, variable: &str) -> Vec<String> {
+        let written = variable.strip_prefix(ENV_PREFIX).unwrap_or_default().split("__").map(str::to_ascii_lowercase);
+        let (mut steps, mut path, mut is_renamed) = (Vec::new(), String::new(), false);
+        for step in written {
+            let current = current_name(&path, &step);
+            is_renamed |= current.is_some();
+            let step = current.map_or(step, str::to_owned);
+            path = if step.parse::<usize>().is_ok() { format!("{path}[{step}]") } else { join_path(&path, &step) };
+            steps.extend(step.split('.').map(str::to_owned));
+        }
+        if is_renamed {
+            let current = steps.join("__").to_ascii_uppercase();
+            let message = format!("the environment variable {variable} is now {ENV_PREFIX}{current}");
+            self.warnings.push(ConfigProblem { path: String::new(), line: None, message });
+        }
+        steps
     }
 
     /// Locates `path`: returns the line, or the overriding variable, of the path or of its nearest located ancestor.
@@ -102,6 +163,24 @@ impl ConfigText {
                 None => at = "",
             }
         }
+    }
+}
+
+/// Returns the bytes of the text at `location`.
+fn byte_range(location: Location) -> Option<Range<usize>> {
+    let span = location.span();
+    let start = usize::try_from(span.byte_offset()?).ok()?;
+    Some(start..start + usize::try_from(span.byte_len()?).ok()?)
+}
+
+/// Inserts `value` at `name`, or with `a.b` into the nested object `a`. Returns false if a value is there already.
+fn insert_at(object: &mut Map<String, Value>, name: &str, value: Value) -> bool {
+    match name.split_once('.') {
+        Some((nested, name)) => {
+            let nested = object.entry(nested).or_insert_with(|| Value::Object(Map::new()));
+            nested.as_object_mut().is_some_and(|nested| insert_at(nested, name, value))
+        }
+        None => object.insert(name.to_owned(), value).is_none(),
     }
 }
 
@@ -141,7 +220,7 @@ fn get_or_insert_child<'a>(slot: &'a mut Value, step: &str, path: &mut String) -
 enum YamlNode {
     Scalar(Value),
     List(Vec<Spanned<YamlNode>>),
-    Map(Vec<(String, Spanned<YamlNode>)>),
+    Map(Vec<(Spanned<String>, Spanned<YamlNode>)>),
 }
 
 impl<'de> Deserialize<'de> for YamlNode {
@@ -200,12 +279,12 @@ impl<'de> Visitor<'de> for YamlNodeVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<YamlNode, A::Error> {
-        let mut members: Vec<(String, Spanned<YamlNode>)> = Vec::new();
-        while let Some(name) = from.next_key::<String>()? {
-            if members.iter().any(|(known, _)| *known == name) {
-                return Err(de::Error::custom(format!("'{name}' appears twice")));
+        let mut members: Vec<(Spanned<String>, Spanned<YamlNode>)> = Vec::new();
+        while let Some(key) = from.next_key::<Spanned<String>>()? {
+            if members.iter().any(|(earlier, _)| earlier.value == key.value) {
+                return Err(de::Error::custom(format!("'{}' appears twice", key.value)));
             }
-            members.push((name, from.next_value()?));
+            members.push((key, from.next_value()?));
         }
         Ok(YamlNode::Map(members))
     }

@@ -17,7 +17,7 @@ pub(super) fn deserialize(source: &ConfigText, base: &Path) -> Result<GatewayCon
         return Err(vec![locate_problem(
             source,
             "",
-            "must be an object, such as 'listen: …' and 'agents: …'".to_owned(),
+            "must be an object, such as 'listeners: …' and 'agents: …'".to_owned(),
         )]);
     }
     let mut rest = RemainingValue { value: source.value.clone(), removed_paths: Vec::new() };
@@ -57,11 +57,12 @@ pub(super) fn deserialize(source: &ConfigText, base: &Path) -> Result<GatewayCon
             found.push((path, violation.message));
         }
     }
-    if let (Some(file), true) = (good, found.is_empty()) {
-        return Ok(file);
-    }
     let mut problems: Vec<ConfigProblem> =
         found.into_iter().map(|(path, why)| locate_problem(source, &path, why)).collect();
+    problems.extend_from_slice(source.conflicts());
+    if let (Some(file), true) = (good, problems.is_empty()) {
+        return Ok(file);
+    }
     problems.sort_by_key(|problem| problem.line.unwrap_or(u64::MAX));
     Err(problems)
 }

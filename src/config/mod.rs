@@ -6,9 +6,13 @@ mod config_text;
 mod deserialization;
 mod file;
 mod format_hint;
+mod key_migration;
+mod renamed_keys;
 
 pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
 pub use file::{AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, ShutdownConfig};
+
+pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 
 use config_text::ConfigText;
 use serde_json::Value;
@@ -28,17 +32,11 @@ impl LoadedConfig {
     /// # Errors
     /// Every problem of form, each with its path and line.
     pub fn read(path: &Path) -> Result<Self, ConfigProblems> {
-        let text = std::fs::read_to_string(path).map_err(|why| {
-            file_problem(match why.kind() {
-                ErrorKind::NotFound => format!("cannot be read ({why}; name the file with -c FILE)"),
-                ErrorKind::InvalidData => "cannot be read (it is not text in UTF-8)".to_owned(),
-                _ => format!("cannot be read ({why})"),
-            })
-        })?;
+        let text = read_text(path)?;
         let base = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
-        let told = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
-        let environment = std::env::vars_os().map(|(name, value)| (told(name), told(value)));
+        let environment = std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value)));
         Self::parse(&text, &base.unwrap_or_default(), environment)
     }
 
@@ -53,6 +51,9 @@ impl LoadedConfig {
     ) -> Result<Self, ConfigProblems> {
         let mut source = ConfigText::parse(text).map_err(|problem| ConfigProblems(vec![problem]))?;
         source.apply_environment(environment);
+        for warning in source.warnings() {
+            tracing::warn!("configuration key has a former name: {warning}");
+        }
         match deserialization::deserialize(&source, base) {
             Ok(file) => Ok(Self { file, source }),
             Err(problems) => Err(ConfigProblems(problems)),
@@ -103,6 +104,16 @@ fn locate_problem(source: &ConfigText, path: &str, message: String) -> ConfigPro
         None => message,
     };
     ConfigProblem { path: path.to_owned(), line, message }
+}
+
+fn read_text(path: &Path) -> Result<String, ConfigProblems> {
+    std::fs::read_to_string(path).map_err(|why| {
+        file_problem(match why.kind() {
+            ErrorKind::NotFound => format!("cannot be read ({why}; name the file with -c FILE)"),
+            ErrorKind::InvalidData => "cannot be read (it is not text in UTF-8)".to_owned(),
+            _ => format!("cannot be read ({why})"),
+        })
+    })
 }
 
 fn file_problem(message: String) -> ConfigProblems {

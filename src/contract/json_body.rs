@@ -1,7 +1,7 @@
 //! Strict JSON parser for bodies: returns one value, or a fault that names the position of the error.
 
 use crate::{
-    fault::{Code, Fault, Violation},
+    fault::{Fault, FaultCode, Violation},
     values::json,
 };
 use serde_json::Value;
@@ -26,7 +26,7 @@ impl Default for JsonBounds {
 pub fn parse_json(bytes: &[u8], bounds: &JsonBounds) -> Result<Value, Fault> {
     json::parse(bytes, bounds.max_depth).map_err(|broken| {
         let violation = Violation { pointer: broken.pointer, message: broken.reason.clone() };
-        Fault::new(Code::InvalidInput, format!("The body is not valid JSON: {}", broken.reason))
+        Fault::new(FaultCode::InvalidInput, format!("The body is not valid JSON: {}", broken.reason))
             .with_violations(vec![violation])
     })
 }

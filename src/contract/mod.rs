@@ -17,7 +17,7 @@ pub use query_input::input_from_query;
 
 use crate::{
     agent::Operation,
-    fault::{Code, Fault, Violation},
+    fault::{Fault, FaultCode, Violation},
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl OperationContract {
         let found = self.input.as_ref().map(|schema| schema.validate(input)).unwrap_or_default();
         match self.modes.0 {
             ContractMode::Enforce if !found.is_empty() => {
-                Err(Fault::new(Code::InvalidInput, "The input does not match the agent's schema")
+                Err(Fault::new(FaultCode::InvalidInput, "The input does not match the agent's schema")
                     .with_violations(found))
             }
             _ => Ok(found),
@@ -78,7 +78,7 @@ impl OperationContract {
             ContractMode::Enforce if !found.is_empty() => {
                 let violations: Vec<_> =
                     found.iter().map(|broken| format!("{}: {}", broken.pointer, broken.message)).collect();
-                let fault = Fault::new(Code::AgentError, "The agent's response does not match its own schema");
+                let fault = Fault::new(FaultCode::AgentError, "The agent's response does not match its own schema");
                 Err(fault.with_detail(violations.join("; ")))
             }
             _ => Ok(found),

@@ -4,7 +4,7 @@
 
 use super::compiled_schema::in_place_subschemas;
 use crate::{
-    fault::{Code, Fault, Violation},
+    fault::{Fault, FaultCode, Violation},
     values::json::{push_pointer_segment, truncate},
 };
 use serde_json::{Map, Value};
@@ -21,20 +21,22 @@ const MAX_QUERY_BYTES: usize = 64 << 10;
 /// 414 for a query longer than 64 KiB.
 pub fn input_from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fault> {
     if query.len() > MAX_QUERY_BYTES {
-        return Err(Fault::new(Code::InvalidInput, "The query is too long (at most 64 KiB; use POST)").with_status(414));
+        return Err(
+            Fault::new(FaultCode::InvalidInput, "The query is too long (at most 64 KiB; use POST)").with_status(414)
+        );
     }
     let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
     for (at, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
         if at == MAX_PARAMETERS {
             return Err(Fault::new(
-                Code::InvalidInput,
+                FaultCode::InvalidInput,
                 format!("The query has more than {MAX_PARAMETERS} parameters (use POST)"),
             ));
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode_component(name)?, decode_component(value)?);
         if name.is_empty() {
-            return Err(Fault::new(Code::InvalidInput, "The query has a parameter without a name"));
+            return Err(Fault::new(FaultCode::InvalidInput, "The query has a parameter without a name"));
         }
         match parameters.iter_mut().find(|(known, _)| *known == name) {
             Some((_, values)) => values.push(value),
@@ -53,7 +55,7 @@ pub fn input_from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fa
 }
 
 fn decode_component(text: &str) -> Result<String, Fault> {
-    let malformed = || Fault::new(Code::InvalidInput, "The query is not percent-encoded UTF-8 (write %25 for %)");
+    let malformed = || Fault::new(FaultCode::InvalidInput, "The query is not percent-encoded UTF-8 (write %25 for %)");
     percent_decode(text, true).ok_or_else(malformed)
 }
 
@@ -180,5 +182,5 @@ fn invalid_parameter(name: &str, why: &str) -> Fault {
     let mut pointer = String::new();
     push_pointer_segment(&mut pointer, &truncate(name, 60));
     let message = format!("The query parameter '{}' {why}", truncate(name, 60));
-    Fault::new(Code::InvalidInput, message.clone()).with_violations(vec![Violation { pointer, message }])
+    Fault::new(FaultCode::InvalidInput, message.clone()).with_violations(vec![Violation { pointer, message }])
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AgentId},
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     registry::{PublishedDocument, Publisher},
 };
 use serde_json::Value;
@@ -102,5 +102,5 @@ pub(super) fn publisher_of<'a>(call: &DirectoryCall<'a>) -> Publisher<'a> {
 /// Builds the fault for an agent that is unknown or invisible to the caller.
 #[cold]
 pub(super) fn no_agent_fault() -> Fault {
-    Fault::new(Code::NotFound, "There is no such agent")
+    Fault::new(FaultCode::NotFound, "There is no such agent")
 }

@@ -3,7 +3,7 @@
 
 use super::{AgentDirectory, DirectoryCall, DirectoryResponse};
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     values::etag,
 };
 use bytes::Bytes;
@@ -39,8 +39,8 @@ impl Representation {
     /// `Internal` if serialization fails; none of our values does.
     pub(super) fn json(media: &'static str, value: &impl Serialize) -> Result<Self> {
         let body = serde_json::to_vec(value);
-        let body =
-            body.map_err(|why| Fault::new(Code::Internal, "The response could not be serialized").with_detail(why))?;
+        let body = body
+            .map_err(|why| Fault::new(FaultCode::Internal, "The response could not be serialized").with_detail(why))?;
         Ok(Self::new(media, body))
     }
 

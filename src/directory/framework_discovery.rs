@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     search::SearchFilters,
 };
 use http::{StatusCode, header};
@@ -42,7 +42,7 @@ impl FrameworkView {
             None => default_full,
             Some("full") => true,
             Some("summary") => false,
-            Some(_) => return Err(Fault::new(Code::InvalidInput, "The parameter view must be summary or full")),
+            Some(_) => return Err(Fault::new(FaultCode::InvalidInput, "The parameter view must be summary or full")),
         };
         let groups = params.list(&["include"])?;
         let includes = |group: &str| groups.iter().any(|asked| asked == group);

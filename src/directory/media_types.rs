@@ -1,6 +1,6 @@
 //! Media types: negotiation by `Accept` (R75, R147), and checks of a body's `Content-Type`.
 
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use http::{HeaderMap, header};
 
 /// Plain JSON.
@@ -31,7 +31,10 @@ pub(super) fn negotiate(headers: &HeaderMap, offered: &[&'static str]) -> Result
         }
     }
     best.map(|(media, _)| media).ok_or_else(|| {
-        Fault::new(Code::NotAcceptable, format!("Accept allows none of the available formats ({})", offered.join(", ")))
+        Fault::new(
+            FaultCode::NotAcceptable,
+            format!("Accept allows none of the available formats ({})", offered.join(", ")),
+        )
     })
 }
 
@@ -93,7 +96,7 @@ fn parse_quality(text: &str) -> u16 {
 /// # Errors
 /// `UnsupportedMediaType` that lists the supported types.
 pub(super) fn check_content_type(headers: &HeaderMap, media_types: &[&'static str]) -> Result<()> {
-    let refuse = |why: String| Err(Fault::new(Code::UnsupportedMediaType, why));
+    let refuse = |why: String| Err(Fault::new(FaultCode::UnsupportedMediaType, why));
     let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
     if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
         return refuse("The body must not be compressed (leave out Content-Encoding)".to_owned());

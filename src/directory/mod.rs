@@ -32,7 +32,7 @@ pub use index_progress::IndexProgress;
 use crate::{
     agent::Agent,
     auth::Caller,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     registry::EmbeddedRegistry,
     resolver::UriResolver,
     search, signing,
@@ -132,7 +132,9 @@ impl AgentDirectory {
     pub async fn respond(&self, call: DirectoryCall<'_>) -> Result<DirectoryResponse> {
         if !call.request.allowed_methods().contains(call.method) {
             let message = format!("The method is not allowed here (allowed: {})", call.request.allow_header());
-            return Err(Fault::new(Code::MethodNotAllowed, message).with_header("Allow", call.request.allow_header()));
+            return Err(
+                Fault::new(FaultCode::MethodNotAllowed, message).with_header("Allow", call.request.allow_header())
+            );
         }
         match call.request {
             DirectoryRequest::Agents if !is_read_method(call.method) => {
@@ -183,7 +185,7 @@ impl AgentDirectory {
             DirectoryRequest::FrameworkAgent => self.framework_agent(call),
             DirectoryRequest::Jwks => self.jwks(call),
             DirectoryRequest::MetadataSchema => self.metadata_schema(call),
-            _ => Err(Fault::new(Code::NotFound, "There is nothing at this path")),
+            _ => Err(Fault::new(FaultCode::NotFound, "There is nothing at this path")),
         }
     }
 
@@ -197,7 +199,7 @@ impl AgentDirectory {
     /// Returns the JSON Schema of agents' documents.
     fn metadata_schema(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, &["application/schema+json", media_types::JSON])?;
-        let none = || Fault::new(Code::NotFound, "The schema of agent documents is not published here");
+        let none = || Fault::new(FaultCode::NotFound, "The schema of agent documents is not published here");
         Representation::json(media, &**self.metadata_schema.as_ref().ok_or_else(none)?)
     }
 }

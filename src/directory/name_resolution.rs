@@ -13,7 +13,7 @@ use crate::{
     agent::{
         AgentUri, AgentUriAuthority, AgentVersions, LONGEST_URI, Operation, VersionSelectionError, decode_segment,
     },
-    fault::{Code, Fault, Result, Violation},
+    fault::{Fault, FaultCode, Result, Violation},
     resolver::{ResolvedAgent, StepOutcome, TraceStep, version_url},
 };
 use http::{StatusCode, Uri};
@@ -33,7 +33,7 @@ impl AgentDirectory {
             false => {
                 let resolver = self.resolver.as_ref();
                 let names =
-                    resolver.ok_or_else(|| Fault::new(Code::NotFound, "Name resolution is not enabled here"))?;
+                    resolver.ok_or_else(|| Fault::new(FaultCode::NotFound, "Name resolution is not enabled here"))?;
                 names.resolve(&uri, version.as_deref(), &call.caller.id).await?
             }
         };
@@ -50,15 +50,15 @@ fn parse_name_request(call: &DirectoryCall<'_>) -> Result<(AgentUri, Option<Stri
     let uri = members.text(&["uri", "url", "name"], LONGEST_URI, &mut violations);
     let version = members.text(&["version"], 64, &mut violations).filter(|version| !version.trim().is_empty());
     violations.into_result("The request is not valid")?;
-    let missing = || Fault::new(Code::InvalidInput, "The body has no member 'uri' (an agent:// name)");
+    let missing = || Fault::new(FaultCode::InvalidInput, "The body has no member 'uri' (an agent:// name)");
     let uri = AgentUri::parse(uri.ok_or_else(missing)?).map_err(|why| {
         let violation = Violation { pointer: "/uri".to_owned(), message: why.to_string() };
-        Fault::new(Code::InvalidInput, format!("The uri is not an agent:// name ({why})"))
+        Fault::new(FaultCode::InvalidInput, format!("The uri is not an agent:// name ({why})"))
             .with_violations(vec![violation])
     })?;
     let broken = |why| {
         let violation = Violation { pointer: "/uri".to_owned(), message: why };
-        Fault::new(Code::InvalidInput, "The query of the uri is not valid").with_violations(vec![violation])
+        Fault::new(FaultCode::InvalidInput, "The query of the uri is not valid").with_violations(vec![violation])
     };
     uri.query_input().map_err(|why| broken(why.to_owned()))?;
     Ok((uri, version.map(str::to_owned)))
@@ -82,7 +82,7 @@ fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Optio
     let agent = call.visibility.visible_agent(id).ok_or_else(no_agent_fault)?;
     let operation = segments.next();
     if segments.next().is_some() || operation.is_some_and(|name| agent.operation(name).is_none()) {
-        return Err(Fault::new(Code::CapabilityNotFound, "The agent has no such operation"));
+        return Err(Fault::new(FaultCode::CapabilityNotFound, "The agent has no such operation"));
     }
     let declared = match operation.and_then(|name| agent.operation(name)) {
         Some((_, operation)) => operation.takes_version(),
@@ -125,12 +125,13 @@ fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Optio
 /// Builds the fault for a version that is malformed or unknown.
 fn version_fault(why: VersionSelectionError, versions: &AgentVersions) -> Fault {
     match why {
-        VersionSelectionError::Malformed => {
-            Fault::new(Code::InvalidInput, "The version is not valid (write 1.2.3, or a range such as ^1.2 or 1.x)")
-        }
+        VersionSelectionError::Malformed => Fault::new(
+            FaultCode::InvalidInput,
+            "The version is not valid (write 1.2.3, or a range such as ^1.2 or 1.x)",
+        ),
         VersionSelectionError::Unknown => {
             let message = format!("The agent has no such version (it has: {})", versions.labels());
-            Fault::new(Code::NotAcceptable, message)
+            Fault::new(FaultCode::NotAcceptable, message)
         }
     }
 }

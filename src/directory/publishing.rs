@@ -12,7 +12,7 @@ use super::{
 use crate::{
     agent::AgentId,
     auth::CallerKind,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     registry::{DocumentRevision, EmbeddedRegistry, PublishOutcome, PublishedDocument, WritePrecondition},
     values::etag,
 };
@@ -44,7 +44,7 @@ impl AgentDirectory {
     /// `PUT`, `PATCH` and `DELETE /agents/{id}`.
     pub(super) async fn change_agent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
         let registry = self.registry_for_publisher(call)?;
-        let id: AgentId = call.id.parse().map_err(|why: String| Fault::new(Code::InvalidInput, why))?;
+        let id: AgentId = call.id.parse().map_err(|why: String| Fault::new(FaultCode::InvalidInput, why))?;
         let (by, when) = (publisher_of(call), write_condition(call.headers)?);
         match *call.method {
             Method::PUT => {
@@ -88,12 +88,12 @@ impl AgentDirectory {
     fn registry_for_publisher(&self, call: &DirectoryCall<'_>) -> Result<&EmbeddedRegistry> {
         let Some(registry) = &self.registry else {
             let message = "Publishing is disabled (the gateway has no registry of its own)";
-            return Err(Fault::new(Code::MethodNotAllowed, message).with_header("Allow", "GET, HEAD"));
+            return Err(Fault::new(FaultCode::MethodNotAllowed, message).with_header("Allow", "GET, HEAD"));
         };
         match call.caller.kind {
-            CallerKind::Anonymous => Err(Fault::new(Code::Unauthorized, "Publishing requires a credential")),
+            CallerKind::Anonymous => Err(Fault::new(FaultCode::Unauthorized, "Publishing requires a credential")),
             _ if !registry.may_publish(publisher_of(call)) => {
-                Err(Fault::new(Code::PermissionDenied, "This caller may not publish agents"))
+                Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents"))
             }
             _ => Ok(registry),
         }
@@ -175,13 +175,13 @@ fn entity_tags(headers: &HeaderMap, name: &header::HeaderName) -> Result<Option<
 
 #[cold]
 fn invalid_input(why: &str) -> Fault {
-    Fault::new(Code::InvalidInput, why.to_owned())
+    Fault::new(FaultCode::InvalidInput, why.to_owned())
 }
 
 /// Hides an agent that the caller may neither change nor see: it is reported as unknown.
 fn hide_invisible_agent(call: &DirectoryCall<'_>, fault: Fault) -> Fault {
     match fault.code() {
-        Code::PermissionDenied if call.visibility.visible_agent(call.id).is_none() => no_agent_fault(),
+        FaultCode::PermissionDenied if call.visibility.visible_agent(call.id).is_none() => no_agent_fault(),
         _ => fault,
     }
 }

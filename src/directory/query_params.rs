@@ -1,7 +1,7 @@
 //! Query parameters: strict decoding, bounds, and access by name. Unknown parameters are ignored (R103).
 
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     values::json::truncate,
 };
 use std::{fmt::Write, ops::RangeInclusive};
@@ -29,7 +29,7 @@ impl QueryParams {
         if query.len() > MAX_QUERY_BYTES {
             let why =
                 format!("The query is too long (at most {MAX_QUERY_BYTES} bytes; POST /agents/search accepts more)");
-            return Err(Fault::new(Code::InvalidInput, why).with_status(414));
+            return Err(Fault::new(FaultCode::InvalidInput, why).with_status(414));
         }
         let mut params = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -172,5 +172,5 @@ fn percent_encode(text: &str, to: &mut String) {
 }
 
 fn invalid_input(why: String) -> Fault {
-    Fault::new(Code::InvalidInput, why)
+    Fault::new(FaultCode::InvalidInput, why)
 }

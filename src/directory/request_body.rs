@@ -6,7 +6,7 @@ use super::{
     query_params::{MAX_LIST_VALUES, MAX_VALUE_CHARS},
 };
 use crate::{
-    fault::{Code, Fault, Result, Violation},
+    fault::{Fault, FaultCode, Result, Violation},
     values::json::{self, push_pointer_segment},
 };
 use serde_json::{Map, Value};
@@ -25,7 +25,7 @@ pub(super) fn parse_json_body(
     check_body(call, media_types, max_bytes)?;
     json::parse(&call.body, depth).map_err(|broken| {
         let violation = Violation { pointer: broken.pointer.clone(), message: broken.reason.clone() };
-        Fault::new(Code::InvalidInput, format!("The body is not JSON: {broken}")).with_violations(vec![violation])
+        Fault::new(FaultCode::InvalidInput, format!("The body is not JSON: {broken}")).with_violations(vec![violation])
     })
 }
 
@@ -36,7 +36,9 @@ pub(super) fn parse_json_body(
 pub(super) fn check_body(call: &DirectoryCall<'_>, media_types: &[&'static str], max_bytes: usize) -> Result<()> {
     media_types::check_content_type(call.headers, media_types)?;
     match call.body.len() > max_bytes {
-        true => Err(Fault::new(Code::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)"))),
+        true => {
+            Err(Fault::new(FaultCode::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)")))
+        }
         false => Ok(()),
     }
 }
@@ -58,7 +60,7 @@ impl Violations {
     pub(super) fn into_result(self, message: &'static str) -> Result<()> {
         match self.0.is_empty() {
             true => Ok(()),
-            false => Err(Fault::new(Code::InvalidInput, message).with_violations(self.0)),
+            false => Err(Fault::new(FaultCode::InvalidInput, message).with_violations(self.0)),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{
     request_body::{BodyMembers, Violations},
 };
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     search::{SearchFilters, StatusFilter},
 };
 
@@ -25,7 +25,8 @@ pub(super) fn filters_from_query(params: &QueryParams) -> Result<SearchFilters> 
     let mut status = Vec::new();
     for text in params.list(STATUS_NAMES)? {
         status.extend(
-            parse_status(&text).ok_or_else(|| Fault::new(Code::InvalidInput, format!("The status {STATUS_RULE}")))?,
+            parse_status(&text)
+                .ok_or_else(|| Fault::new(FaultCode::InvalidInput, format!("The status {STATUS_RULE}")))?,
         );
     }
     Ok(SearchFilters {

@@ -64,7 +64,7 @@ macro_rules! fault_codes {
 }
 
 fault_codes! {
-    Code;
+    FaultCode;
     InvalidInput 400 [411, 414, 426, 431, 505], Caller, false, "The request is not valid", "The request is malformed, or its body violates the agent's schema (R32).";
     Unauthorized 401 [], Caller, false, "Valid credentials are required", "The request has no credential, or none that is valid (R37).";
     PermissionDenied 403 [], Caller, false, "The caller does not have permission", "The credential is valid but lacks a scope or a grant (R95).";
@@ -86,7 +86,7 @@ fault_codes! {
     Internal 500 [], Gateway, false, "The gateway encountered an internal error", "A defect in the gateway.";
 }
 
-impl Code {
+impl FaultCode {
     /// Returns the code whose name on the wire is `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.row().name == name)

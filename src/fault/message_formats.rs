@@ -1,10 +1,10 @@
 //! Faults inside messages, where there is no status line: the error object with the members of problem+json (R92, R93),
 //! and the JSON-RPC 2.0 error object (R94).
 
-use super::{Code, Fault};
+use super::{Fault, FaultCode};
 use serde_json::{Value, json};
 
-impl Code {
+impl FaultCode {
     /// Returns the JSON-RPC 2.0 error code (§5.1): the predefined one where it exists, else a server-defined one.
     pub const fn json_rpc_code(self) -> i64 {
         match self {

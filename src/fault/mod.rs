@@ -7,7 +7,7 @@ mod message_formats;
 mod public_message;
 mod wire_formats;
 
-pub use code_table::{Blame, Code, FaultCodeRow};
+pub use code_table::{Blame, FaultCode, FaultCodeRow};
 pub use json_rpc::json_rpc_request_id;
 pub use public_message::public_message;
 pub use wire_formats::ErrorFormat;
@@ -41,7 +41,7 @@ pub struct Fault(Box<FaultInner>);
 
 #[derive(Clone, Debug)]
 struct FaultInner {
-    code: Code,
+    code: FaultCode,
     status: u16,
     message: Cow<'static, str>,
     detail: Option<String>,
@@ -55,7 +55,7 @@ struct FaultInner {
 impl Fault {
     /// Creates a fault with the default status of its code; `message` is what the caller reads.
     #[cold]
-    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(code: FaultCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(FaultInner {
             code,
             status: code.row().status,
@@ -135,7 +135,7 @@ impl Fault {
     }
 
     /// Returns the code.
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> FaultCode {
         self.0.code
     }
 

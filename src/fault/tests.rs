@@ -5,16 +5,16 @@ use std::time::Duration;
 
 #[test]
 fn r37_code_names_round_trip_and_are_unique() {
-    for code in Code::ALL {
-        assert_eq!(Code::from_name(code.row().name), Some(*code));
+    for code in FaultCode::ALL {
+        assert_eq!(FaultCode::from_name(code.row().name), Some(*code));
         assert!((400..600).contains(&code.row().status));
     }
-    assert_eq!(Code::from_name("Nonsense"), None);
+    assert_eq!(FaultCode::from_name("Nonsense"), None);
 }
 
 #[test]
 fn r36_the_error_object_has_code_message_and_request_id() {
-    let fault = Fault::new(Code::InvalidInput, "no")
+    let fault = Fault::new(FaultCode::InvalidInput, "no")
         .with_violations(vec![Violation { pointer: "/a".into(), message: "b".into() }]);
     let body: serde_json::Value = serde_json::from_slice(&fault.to_body(ErrorFormat::Error, "r1")).unwrap();
     assert_eq!(
@@ -26,7 +26,7 @@ fn r36_the_error_object_has_code_message_and_request_id() {
 
 #[test]
 fn r90_problem_details_have_the_five_members() {
-    let fault = Fault::new(Code::Timeout, "late")
+    let fault = Fault::new(FaultCode::Timeout, "late")
         .with_retry_after(Duration::from_millis(1200))
         .with_detail("agent at 10.0.0.1");
     let body: serde_json::Value = serde_json::from_slice(&fault.to_body(ErrorFormat::Problem, "r1")).unwrap();
@@ -70,15 +70,18 @@ fn r117_r133_messages_about_internals_are_withheld() {
 
 #[test]
 fn r92_r94_json_rpc_callers_get_json_rpc_errors() {
-    let fault =
-        Fault::new(Code::AgentUnavailable, "down").with_retry_after(Duration::from_secs(2)).with_detail("10.0.0.1");
+    let fault = Fault::new(FaultCode::AgentUnavailable, "down")
+        .with_retry_after(Duration::from_secs(2))
+        .with_detail("10.0.0.1");
     let body = fault.to_json_rpc_response(&serde_json::json!("a"), "r1");
     assert_eq!((&body["jsonrpc"], &body["id"]), (&"2.0".into(), &"a".into()));
     let (error, data) = (&body["error"], &body["error"]["data"]);
     assert_eq!((&error["code"], &error["message"]), (&(-32073).into(), &"down".into()));
     assert_eq!((&data["code"], &data["status"]), (&"AgentUnavailable".into(), &503.into()));
     assert_eq!((&data["retry_after"], &data["request_id"]), (&2.into(), &"r1".into()));
-    for (code, number) in [(Code::InvalidInput, -32602), (Code::CapabilityNotFound, -32601), (Code::Internal, -32603)] {
+    for (code, number) in
+        [(FaultCode::InvalidInput, -32602), (FaultCode::CapabilityNotFound, -32601), (FaultCode::Internal, -32603)]
+    {
         assert_eq!(Fault::new(code, "no").to_json_rpc_response(&1.into(), "r1")["error"]["code"], number);
     }
 }

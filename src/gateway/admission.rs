@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     auth::{AgentAuthRequirements, Caller, CallerKind, ClientCertificate, PresentedCredentials},
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     limit::{LatencySample, Permit, RateLimitKey, RateLimitStatus},
     transport::{self, Admission},
 };
@@ -227,7 +227,7 @@ impl Gateway {
         match found {
             Some(route) => Ok((route, caller)),
             None => {
-                let fault = Fault::new(Code::Internal, "The gateway failed");
+                let fault = Fault::new(FaultCode::Internal, "The gateway failed");
                 Err((Some(caller), fault.with_detail("authorisation passed for an agent that does not exist")))
             }
         }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     task::{AgentReply, RunningTask, TaskOutcome},
     transport::{BodyPrefix, HeaderMutations, RequestBody, UpstreamReply},
 };
@@ -123,7 +123,7 @@ impl BackgroundCall {
         }
         let BodyPrefix { bytes, complete } = reply.body.peek(most).await?;
         if !complete {
-            return Err(Fault::new(Code::AgentError, "The agent's answer is too large to be stored"));
+            return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large to be stored"));
         }
         Ok(task_answer(&reply.headers, (reply.status, bytes), false))
     }
@@ -135,7 +135,7 @@ impl BackgroundCall {
 
 /// Runs a call without a waiting caller: bounds its time, and turns a panic into a fault.
 async fn run_isolated<T>(deadline: Instant, call: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = |_| Err(Fault::new(Code::Timeout, "The agent did not finish in time"));
+    let late = |_| Err(Fault::new(FaultCode::Timeout, "The agent did not finish in time"));
     let timed = async {
         let called = tokio::time::timeout_at(deadline + DEADLINE_GRACE, call).await;
         called.unwrap_or_else(late).map_err(CallError::Fault)
@@ -153,7 +153,7 @@ fn into_fault(error: CallError) -> Fault {
     match error {
         CallError::Fault(fault) => fault,
         CallError::CallerGone => {
-            Fault::new(Code::Internal, "The gateway failed").with_detail("a background call lost its caller")
+            Fault::new(FaultCode::Internal, "The gateway failed").with_detail("a background call lost its caller")
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     contract,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     idempotency,
     limit::{Permit, RateLimitKey},
     telemetry::{Event, redact},
@@ -49,14 +49,14 @@ impl BatchCall<'_> {
             }
             let answer = match answer {
                 Ok(bytes) if list.len() + bytes.len() > most => {
-                    Err(Fault::new(Code::PayloadTooLarge, "The answers to this batch are too large together"))
+                    Err(Fault::new(FaultCode::PayloadTooLarge, "The answers to this batch are too large together"))
                 }
                 answer => answer,
             };
             match answer {
                 Ok(bytes) => list.extend_from_slice(&bytes),
                 Err(fault) => {
-                    self.gateway.metrics.record_event(Event::ItemFailed);
+                    self.gateway.metrics.record_event(Event::BatchItemFailed);
                     tracing::info!(request_id, "batch item failed: {}", redact(&fault.to_string()));
                     list.extend_from_slice(fault.to_error_object(request_id).to_string().as_bytes());
                 }
@@ -107,7 +107,7 @@ impl BatchCall<'_> {
         judge.reject_failure(&reply, &bytes, complete)?;
         let bounds = contract::JsonBounds { max_depth: self.contract_config.max_depth };
         let value = contract::parse_json(&bytes, &bounds)
-            .map_err(|why| Fault::new(Code::AgentError, "The agent's answer is not JSON").with_detail(why))?;
+            .map_err(|why| Fault::new(FaultCode::AgentError, "The agent's answer is not JSON").with_detail(why))?;
         let violations = self.admitted.operation().contract.check_output(&value)?;
         self.gateway.report_contract_violations(&self.admitted.agent_route().agent, "output", &violations);
         Ok(bytes)

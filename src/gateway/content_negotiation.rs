@@ -1,6 +1,6 @@
 //! Content negotiation: the error format, acceptable responses, and the media type of requests (R75, R90).
 
-use crate::fault::{Code, ErrorFormat, Fault, Result};
+use crate::fault::{ErrorFormat, Fault, FaultCode, Result};
 use http::{HeaderMap, header};
 
 /// The media types that every response can have.
@@ -28,7 +28,7 @@ pub(super) fn check_accept(headers: &HeaderMap) -> Result<()> {
         return Ok(());
     }
     Err(Fault::new(
-        Code::NotAcceptable,
+        FaultCode::NotAcceptable,
         format!("No media type in Accept can be served (this agent answers {})", OFFERED_MEDIA_TYPES.join(", ")),
     ))
 }
@@ -74,7 +74,7 @@ fn parse_quality(q: &str) -> u16 {
 /// # Errors
 /// `UnsupportedMediaType`, which names the media type to send.
 pub(super) fn check_json_body(headers: &HeaderMap) -> Result<()> {
-    let refuse = |message| Err(Fault::new(Code::UnsupportedMediaType, message));
+    let refuse = |message| Err(Fault::new(FaultCode::UnsupportedMediaType, message));
     if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
     {
         return refuse("The body must not be compressed (leave out Content-Encoding)");

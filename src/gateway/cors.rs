@@ -3,7 +3,7 @@
 //! certificates) are never allowed, and there is no wildcard origin.
 
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     values::ConfigDuration,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -172,7 +172,7 @@ pub(super) fn check_page_access(
         return Ok(());
     }
     let refuse = |detail: &str| {
-        Err(Fault::new(Code::PermissionDenied, "Pages of this origin may not call this agent").with_detail(detail))
+        Err(Fault::new(FaultCode::PermissionDenied, "Pages of this origin may not call this agent").with_detail(detail))
     };
     let page = headers.contains_key(header::ORIGIN) || is_cross_site(headers);
     match cors {

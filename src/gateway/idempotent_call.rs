@@ -16,7 +16,7 @@ use super::{
     upstream_request::BodyPump,
 };
 use crate::{
-    fault::{CallProgress, Code, Fault},
+    fault::{CallProgress, Fault, FaultCode},
     idempotency::{self, FirstCallClaim, FirstOutcome, KeyLookup},
     telemetry::Event,
     transport::{UpstreamReply, filter_reply_headers},
@@ -89,7 +89,7 @@ impl RequestContext<'_> {
                 }
             }
         };
-        self.gateway.metrics.record_event(Event::Replayed);
+        self.gateway.metrics.record_event(Event::ResponseReplayed);
         Ok(Err(answer))
     }
 
@@ -119,7 +119,7 @@ impl RequestContext<'_> {
                 responder.respond(session, call, reply, BodyPump::without_body()).await
             }
             Ok(Err(fault)) => Err(fault.into()),
-            Err(_) => Err(Fault::new(Code::Internal, "The gateway failed").into()),
+            Err(_) => Err(Fault::new(FaultCode::Internal, "The gateway failed").into()),
         }
     }
 }
@@ -134,7 +134,7 @@ pub(super) fn replayed(answer: FirstOutcome) -> Result<CompleteReply, Fault> {
         FirstOutcome::Failed(fault) => Err(fault.with_header(REPLAYED_HEADER, "true")),
         FirstOutcome::NotStored => {
             let text = "The first answer to this Idempotency-Key was a stream, was too large, or has expired";
-            Err(Fault::new(Code::Conflict, text))
+            Err(Fault::new(FaultCode::Conflict, text))
         }
     }
 }
@@ -161,7 +161,7 @@ pub(super) fn is_never_executed(fault: &Fault) -> bool {
     match fault.progress() {
         Some(CallProgress::NotSent) => true,
         Some(CallProgress::PossiblySent) => false,
-        None => matches!(fault.code(), Code::AgentUnavailable | Code::Overloaded | Code::RateLimited),
+        None => matches!(fault.code(), FaultCode::AgentUnavailable | FaultCode::Overloaded | FaultCode::RateLimited),
     }
 }
 
@@ -188,7 +188,7 @@ fn request_digest(session: &ServerSession, authorized: &AuthorizedCall, checked_
 
 fn in_progress() -> Fault {
     let text = "The first call with this Idempotency-Key is still in progress";
-    Fault::new(Code::Conflict, text).with_retry_after(Duration::from_secs(1))
+    Fault::new(FaultCode::Conflict, text).with_retry_after(Duration::from_secs(1))
 }
 
 /// Waits for `waits` while watching the caller; ends early if the caller leaves.

@@ -1,7 +1,7 @@
 //! The request body: counted, bounded in size and time, and not read before it is needed.
 
 use super::http_server::{self, CallerConnection};
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use pingora_core::protocols::http::ServerSession;
@@ -97,5 +97,5 @@ impl<'a> IncomingBody<'a> {
 
 /// The fault for a body of more than `most` bytes.
 pub(super) fn body_too_large(max_bytes: usize) -> Fault {
-    Fault::new(Code::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)"))
+    Fault::new(FaultCode::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)"))
 }

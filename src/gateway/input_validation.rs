@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     contract::{self, JsonBounds},
-    fault::{Code, Fault, Result, Violation},
+    fault::{Fault, FaultCode, Result, Violation},
 };
 use bytes::Bytes;
 use http::HeaderMap;
@@ -40,10 +40,10 @@ fn unknown_operation(route: &Route, name: &str) -> Fault {
     let name: String = name.chars().take(60).collect();
     match route.operation_names() {
         names if names.is_empty() => {
-            Fault::new(Code::CapabilityNotFound, "This agent has one operation, which has no name")
+            Fault::new(FaultCode::CapabilityNotFound, "This agent has one operation, which has no name")
         }
         names => {
-            Fault::new(Code::CapabilityNotFound, format!("This agent has no operation '{name}' (it has: {names})"))
+            Fault::new(FaultCode::CapabilityNotFound, format!("This agent has no operation '{name}' (it has: {names})"))
         }
     }
 }
@@ -88,7 +88,7 @@ impl InputReader<'_> {
     /// Validates a buffered input.
     pub(super) fn check_complete(&self, bytes: Bytes) -> Result<(usize, CallInput)> {
         if bytes.is_empty() {
-            return Err(Fault::new(Code::InvalidInput, "The request has no body (send a JSON object)"));
+            return Err(Fault::new(FaultCode::InvalidInput, "The request has no body (send a JSON object)"));
         }
         // Most calls are not JSON-RPC; their input need not be held until the call ends.
         let keep = || drop(self.buffered_input.set(bytes.clone()));
@@ -130,7 +130,7 @@ impl InputReader<'_> {
         let most = usize::from(self.contract_config.batch.max_items);
         match items <= most {
             true => Ok(()),
-            false => Err(Fault::new(Code::InvalidInput, format!("The batch has {items} items (at most {most})"))),
+            false => Err(Fault::new(FaultCode::InvalidInput, format!("The batch has {items} items (at most {most})"))),
         }
     }
 
@@ -138,7 +138,7 @@ impl InputReader<'_> {
     fn split_batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, CallInput)> {
         self.check_item_count(items.len())?;
         let raw: Vec<&RawValue> = serde_json::from_slice(bytes)
-            .map_err(|why| Fault::new(Code::Internal, "The batch could not be split").with_detail(why))?;
+            .map_err(|why| Fault::new(FaultCode::Internal, "The batch could not be split").with_detail(why))?;
         let mut operation = None;
         let mut batch = Vec::with_capacity(items.len());
         for (raw, item) in raw.into_iter().zip(items) {
@@ -166,7 +166,7 @@ impl InputReader<'_> {
             (None, Some(name)) => self.route.operation_index(name).ok_or_else(|| unknown_operation(self.route, name)),
             (None, None) => self.route.agent.default_operation.ok_or_else(|| {
                 Fault::new(
-                    Code::InvalidInput,
+                    FaultCode::InvalidInput,
                     format!(
                         "The agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
                         self.route.operation_names()
@@ -204,7 +204,7 @@ fn first_significant_byte(bytes: &[u8]) -> Option<u8> {
 }
 
 fn mixed_operations() -> Fault {
-    Fault::new(Code::InvalidInput, "All items of a batch must be for the same operation")
+    Fault::new(FaultCode::InvalidInput, "All items of a batch must be for the same operation")
 }
 
 /// Makes the pointers of an item's violations relative to the whole array.

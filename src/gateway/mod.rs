@@ -112,7 +112,7 @@ impl Gateway {
     /// Counts and logs violations of a contract that is not enforced.
     fn report_contract_violations(&self, agent: &Agent, side: &'static str, violations: &[Violation]) {
         if let Some(first) = violations.first() {
-            self.metrics.record_event(Event::ContractBroken);
+            self.metrics.record_event(Event::ContractViolated);
             let message = redact(&first.message);
             tracing::info!(agent = %agent.id, side, count = violations.len(), "contract violated at {:?}: {message}", first.pointer);
         }

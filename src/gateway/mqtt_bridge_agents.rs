@@ -9,7 +9,7 @@ use super::{
 use crate::{
     agent::{AgentEndpoint, AgentStatus},
     auth::{Caller, PresentedCredentials},
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     mqtt_bridge::{self, AgentInvoker, AgentPresence, ResolvedBridgeConfig, StatusDetails},
     transport::HeaderMutations,
     values::{Secret, json},
@@ -300,7 +300,8 @@ impl AgentInvoker for BridgeCaller {
 /// Returns an answer as one JSON text: JSON unchanged, other text as a string, an empty answer as null.
 fn to_json_text(body: &[u8]) -> Result<String> {
     let text = std::str::from_utf8(body);
-    let text = text.map_err(|why| Fault::new(Code::AgentError, "The agent's answer is not text").with_detail(why))?;
+    let text =
+        text.map_err(|why| Fault::new(FaultCode::AgentError, "The agent's answer is not text").with_detail(why))?;
     Ok(match json::parse(body, json::MAX_DEPTH) {
         Ok(_) => text.to_owned(),
         Err(_) if text.trim().is_empty() => "null".to_owned(),

@@ -4,7 +4,7 @@
 use super::{ConfigSnapshot, Gateway, admission::Admitted, call::Call};
 use crate::{
     auth::Caller,
-    fault::{CallProgress, Code, Fault, Result},
+    fault::{CallProgress, Fault, FaultCode, Result},
     limit::{LatencySample, SampleOutcome},
     transport::{Admission as _, UpstreamReply},
 };
@@ -88,5 +88,5 @@ pub(super) fn record_latency_sample(
 }
 
 fn is_upstream_timeout(fault: &Fault) -> bool {
-    fault.code() == Code::Timeout && fault.progress() != Some(CallProgress::NotSent)
+    fault.code() == FaultCode::Timeout && fault.progress() != Some(CallProgress::NotSent)
 }

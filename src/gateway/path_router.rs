@@ -3,7 +3,7 @@
 use crate::{
     agent::AgentId,
     directory::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS},
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
 };
 use http::Method;
 use matchit::Router;
@@ -104,16 +104,16 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
         })),
         PathEntry::Pair if *method == Method::POST => Ok(RequestKind::Pair),
         PathEntry::Pair => {
-            Err(Fault::new(Code::MethodNotAllowed, "This path accepts POST").with_header("Allow", "POST"))
+            Err(Fault::new(FaultCode::MethodNotAllowed, "This path accepts POST").with_header("Allow", "POST"))
         }
         PathEntry::Directory(face) if face.allowed_methods().contains(method) => Ok(RequestKind::Directory(*face, id)),
         PathEntry::Directory(face) => {
-            let fault = Fault::new(Code::MethodNotAllowed, format!("This path accepts {}", face.allow_header()));
+            let fault = Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {}", face.allow_header()));
             Err(fault.with_header("Allow", face.allow_header()))
         }
         PathEntry::Pipeline if *method == Method::POST => Ok(RequestKind::Pipeline),
         PathEntry::Pipeline => {
-            Err(Fault::new(Code::MethodNotAllowed, "Pipelines are invoked with POST").with_header("Allow", "POST"))
+            Err(Fault::new(FaultCode::MethodNotAllowed, "Pipelines are invoked with POST").with_header("Allow", "POST"))
         }
         PathEntry::Task(_) => Err(path_not_found()),
     }
@@ -124,7 +124,7 @@ fn task_request(method: &Method, methods: &[Method], path: &str) -> Result<TaskR
         let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
         let allow = names.join(", ");
         return Err(
-            Fault::new(Code::MethodNotAllowed, format!("This path accepts {allow}")).with_header("Allow", allow)
+            Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {allow}")).with_header("Allow", allow)
         );
     }
     Ok(match *method {
@@ -138,16 +138,14 @@ fn is_input_in_query(method: &Method) -> Result<bool> {
     match *method {
         Method::POST => Ok(false),
         Method::GET => Ok(true),
-        _ => {
-            Err(Fault::new(Code::MethodNotAllowed, "Agents are invoked with POST or GET")
-                .with_header("Allow", "GET, POST"))
-        }
+        _ => Err(Fault::new(FaultCode::MethodNotAllowed, "Agents are invoked with POST or GET")
+            .with_header("Allow", "GET, POST")),
     }
 }
 
 /// The fault for an unknown path.
 pub(super) fn path_not_found() -> Fault {
-    Fault::new(Code::NotFound, "There is nothing at this path (agents are called at /agents/{id}/invoke)")
+    Fault::new(FaultCode::NotFound, "There is nothing at this path (agents are called at /agents/{id}/invoke)")
 }
 
 #[cfg(test)]
@@ -185,7 +183,7 @@ mod tests {
     #[test]
     fn pipelines_accept_only_post() {
         assert_eq!(match_request(&Method::POST, "/pipelines/invoke").unwrap(), RequestKind::Pipeline);
-        assert_eq!(match_request(&Method::GET, "/pipelines/invoke").unwrap_err().code(), Code::MethodNotAllowed);
+        assert_eq!(match_request(&Method::GET, "/pipelines/invoke").unwrap_err().code(), FaultCode::MethodNotAllowed);
     }
 
     #[test]
@@ -203,11 +201,11 @@ mod tests {
             "/agents/../invoke",
             "/agents//invoke",
         ] {
-            assert_eq!(match_request(&Method::POST, path).unwrap_err().code(), Code::NotFound, "{path}");
+            assert_eq!(match_request(&Method::POST, path).unwrap_err().code(), FaultCode::NotFound, "{path}");
         }
         for path in ["/agents/a/invoke", "/agents"] {
             let fault = match_request(&Method::OPTIONS, path).unwrap_err();
-            assert_eq!(fault.code(), Code::MethodNotAllowed, "{path}");
+            assert_eq!(fault.code(), FaultCode::MethodNotAllowed, "{path}");
             assert!(fault.headers().iter().any(|(name, _)| *name == "Allow"), "{path}");
         }
     }

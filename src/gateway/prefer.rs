@@ -1,7 +1,7 @@
 //! The `Prefer` header (RFC 7240): whether a caller accepts an asynchronous answer; and its callback URL.
 
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     net::Url,
 };
 use http::{HeaderMap, HeaderName};
@@ -75,6 +75,6 @@ pub(super) fn callback_url(head: &RequestHeader) -> Result<Option<String>> {
     let callback = named.pop();
     match named.is_empty() {
         true => Ok(callback),
-        false => Err(Fault::new(Code::InvalidInput, "Several callback URLs are given (give one)")),
+        false => Err(Fault::new(FaultCode::InvalidInput, "Several callback URLs are given (give one)")),
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     directory::DirectoryResponse,
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -65,7 +65,7 @@ impl RequestContext<'_> {
         };
         let origin = cors.allowed_origin(&session.req_header().headers).and_then(|origin| origin.to_str().ok());
         let origin_not_allowed =
-            || Fault::new(Code::PermissionDenied, "Only pages of configured origins can be paired");
+            || Fault::new(FaultCode::PermissionDenied, "Only pages of configured origins can be paired");
         let origin = origin.ok_or_else(origin_not_allowed)?.to_owned();
         let mut incoming = IncomingBody::new(
             session,
@@ -73,10 +73,10 @@ impl RequestContext<'_> {
         );
         super::content_negotiation::check_json_body(incoming.headers())?;
         let body = incoming.read_complete(MAX_BODY_BYTES).await?;
-        let invalid_body = |_| Fault::new(Code::InvalidInput, "The body must be {\"code\": \"…\"}");
+        let invalid_body = |_| Fault::new(FaultCode::InvalidInput, "The body must be {\"code\": \"…\"}");
         let PairingRequest { code } = serde_json::from_slice(&body).map_err(invalid_body)?;
         let invalid_code =
-            || Fault::new(Code::PermissionDenied, "The code is not valid (ask the operator for a new one)");
+            || Fault::new(FaultCode::PermissionDenied, "The code is not valid (ask the operator for a new one)");
         let key = self.gateway.paired.redeem_code(&code, &origin, lifetime).ok_or_else(invalid_code)?;
         let response_body = serde_json::json!({"key": key, "origin": origin, "expires_in": lifetime.as_secs()});
         let mut headers = HeaderMap::new();

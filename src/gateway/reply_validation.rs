@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     contract,
-    fault::{Code, Fault, Result, Violation},
+    fault::{Fault, FaultCode, Result, Violation},
     transport::{BodyPrefix, UpstreamReply},
 };
 use bytes::Bytes;
@@ -48,7 +48,7 @@ impl ReplyValidator<'_> {
         let violations = match contract::parse_json(body, &bounds) {
             Ok(value) => contract.check_output(&value)?,
             Err(why) if contract.enforces_output() => {
-                return Err(Fault::new(Code::AgentError, "The agent's answer is not valid JSON").with_detail(why));
+                return Err(Fault::new(FaultCode::AgentError, "The agent's answer is not valid JSON").with_detail(why));
             }
             Err(why) => vec![Violation { pointer: String::new(), message: why.message().to_owned() }],
         };
@@ -62,7 +62,7 @@ impl ReplyValidator<'_> {
         let BodyPrefix { bytes, complete } = reply.body.peek(self.contract_config.max_body_size.get()).await?;
         self.reject_failure(reply, &bytes, complete)?;
         if !complete {
-            return Err(Fault::new(Code::AgentError, "The agent's answer is too large"));
+            return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large"));
         }
         self.check_output_of_success(reply, &bytes)?;
         Ok(bytes)

@@ -20,7 +20,7 @@ use super::{
     websocket,
 };
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     idempotency,
     limit::Permit,
     task::TaskManager,
@@ -90,7 +90,7 @@ pub(super) fn catch_panic<T>(
     AssertUnwindSafe(work).catch_unwind().map(|done| {
         done.unwrap_or_else(|_| {
             let fault =
-                Fault::new(Code::Internal, "The gateway failed").with_detail("a panic; its message is on stderr");
+                Fault::new(FaultCode::Internal, "The gateway failed").with_detail("a panic; its message is on stderr");
             Err(CallError::Fault(fault))
         })
     })
@@ -229,7 +229,7 @@ impl RequestContext<'_> {
             return self.respond_with_task(session, call, (background, standing), (desk, later, ticket)).await;
         }
         let Some(ticket) = ticket else {
-            return Err(Fault::new(Code::Internal, "The gateway failed")
+            return Err(Fault::new(FaultCode::Internal, "The gateway failed")
                 .with_detail("neither a task nor a key")
                 .into());
         };

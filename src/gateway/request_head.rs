@@ -8,7 +8,7 @@ use crate::{
     agent::AgentId,
     auth::Caller,
     contract,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     transport,
 };
 use bytes::Bytes;
@@ -59,7 +59,7 @@ pub(super) fn session_hash(headers: &HeaderMap, caller: &Caller) -> Result<Optio
         let id = value.as_bytes();
         if !(1..=MAX_SESSION_ID).contains(&id.len()) || !id.iter().all(u8::is_ascii_graphic) {
             let why = format!("{name} is not a session id (1 to {MAX_SESSION_ID} visible ASCII characters)");
-            return Err(Fault::new(Code::InvalidInput, why));
+            return Err(Fault::new(FaultCode::InvalidInput, why));
         }
         session = session.or_else(|| Some(transport::stable_hash(&[caller.id.as_bytes(), id])));
     }
@@ -124,8 +124,9 @@ pub(super) fn deadline_within(call: &Call, max_duration: Duration, headers: &Hea
 
 /// Parses `X-Request-Timeout`: seconds (`2`, `0.5`, `2s`) or milliseconds (`1500ms`).
 fn parse_timeout(text: &str) -> Result<Duration> {
-    let refuse =
-        || Fault::new(Code::InvalidInput, "X-Request-Timeout is not a duration (seconds such as 2 or 0.5, or 1500ms)");
+    let refuse = || {
+        Fault::new(FaultCode::InvalidInput, "X-Request-Timeout is not a duration (seconds such as 2 or 0.5, or 1500ms)")
+    };
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),

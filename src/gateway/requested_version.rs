@@ -5,7 +5,7 @@
 use super::route::Route;
 use crate::{
     agent::{Agent, AgentVersions, Operation, VersionSelectionError},
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     resolver::version_url,
     values::json::truncate,
 };
@@ -73,7 +73,7 @@ impl VersionTable {
         // A range and the exact version that it selects do not differ.
         if stated.any(|other| other != version && self.versions.select(other) != Ok(at)) {
             let message = "Two different versions are requested (state one: in the path, the query or X-Agent-Version)";
-            return Err(Fault::new(Code::InvalidInput, message));
+            return Err(Fault::new(FaultCode::InvalidInput, message));
         }
         Ok(self.ready.get(at).cloned())
     }
@@ -81,14 +81,14 @@ impl VersionTable {
     fn unmet_fault(&self, why: VersionSelectionError, requested: &str) -> Fault {
         match why {
             VersionSelectionError::Malformed => Fault::new(
-                Code::InvalidInput,
+                FaultCode::InvalidInput,
                 format!("'{requested}' is not a version (write one as 1.2.3, or a range such as ^1.2 or 1.x)"),
             ),
             VersionSelectionError::Unknown if self.versions.is_empty() => {
-                Fault::new(Code::NotAcceptable, "The agent does not list its versions (leave the version out)")
+                Fault::new(FaultCode::NotAcceptable, "The agent does not list its versions (leave the version out)")
             }
             VersionSelectionError::Unknown => Fault::new(
-                Code::NotAcceptable,
+                FaultCode::NotAcceptable,
                 format!("The agent has no version '{requested}' (it has: {})", self.versions.labels()),
             ),
         }
@@ -115,7 +115,7 @@ impl<'a> RequestedVersion<'a> {
         headers: &'a HeaderMap,
         declared: bool,
     ) -> Result<Self> {
-        let not_text = || Fault::new(Code::InvalidInput, "The version is not text");
+        let not_text = || Fault::new(FaultCode::InvalidInput, "The version is not text");
         let path = path.map(|path| crate::agent::decode_segment(path).ok_or_else(not_text)).transpose()?;
         let query = query
             .filter(|_| !declared)
@@ -126,7 +126,7 @@ impl<'a> RequestedVersion<'a> {
         let field = fields.next().map(|value| value.to_str().map_err(|_| not_text())).transpose()?;
         match fields.next() {
             None => Ok(Self { path, query, header: field.map(str::trim) }),
-            Some(_) => Err(Fault::new(Code::InvalidInput, "X-Agent-Version appears twice")),
+            Some(_) => Err(Fault::new(FaultCode::InvalidInput, "X-Agent-Version appears twice")),
         }
     }
 

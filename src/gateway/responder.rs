@@ -20,7 +20,7 @@ use super::{
 use crate::{
     auth::Caller,
     directory,
-    fault::{Code, ErrorFormat, Fault},
+    fault::{ErrorFormat, Fault, FaultCode},
     limit::RateLimitStatus,
     transport::{BodyPrefix, UpstreamReply, filter_reply_headers},
 };
@@ -71,7 +71,7 @@ impl Responder<'_> {
             let max_bytes = if enforced { self.config.contract.max_body_size.get() } else { MAX_INSPECTED };
             let BodyPrefix { bytes, complete } = self.read_prefix(session, &mut reply, &mut pump, max_bytes).await?;
             if !complete {
-                return Err(Fault::new(Code::AgentError, "The agent's answer is too large to be validated").into());
+                return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large to be validated").into());
             }
             self.validator().reject_failure(&reply, &bytes, true)?;
             self.validator().check_output(&bytes)?;

@@ -12,7 +12,7 @@ use super::{
     upstream_request::BodyPump,
 };
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     task::{self, EventReader, NewTask, NextEvent, RunningTask, TaskManager},
     transport::UpstreamReply,
 };
@@ -234,5 +234,5 @@ async fn end_lagging_follower(
 
 /// The fault for events that are no longer buffered.
 pub(super) fn events_expired() -> Fault {
-    Fault::new(Code::Gone, "The events after this one are no longer stored (start again, or poll the task)")
+    Fault::new(FaultCode::Gone, "The events after this one are no longer stored (start again, or poll the task)")
 }

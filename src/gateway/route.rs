@@ -6,7 +6,7 @@ use crate::{
     agent::{Agent, AgentId, AgentStatus},
     auth::{Authorizer, GrantSet},
     contract::{self, OperationContract},
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
     registry::CompileRoute,
     telemetry::{AgentMetrics, Metrics},
@@ -153,7 +153,7 @@ impl Route {
     /// The agent is inactive.
     pub(super) fn ensure_active(&self) -> Result<(), Fault> {
         match self.agent.status {
-            AgentStatus::Inactive => Err(Fault::new(Code::AgentUnavailable, "The agent is not active")),
+            AgentStatus::Inactive => Err(Fault::new(FaultCode::AgentUnavailable, "The agent is not active")),
             _ => Ok(()),
         }
     }

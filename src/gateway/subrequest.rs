@@ -13,7 +13,7 @@ use super::{
     upstream_request::{UpstreamHead, set_json_headers},
 };
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     mqtt_bridge::merge_instruction,
     transport::{HeaderMutations, RequestBody, UpstreamReply},
 };
@@ -107,7 +107,7 @@ impl Gateway {
         let reply = self.send_subrequest(config, subrequest).await?.read_complete(self, config).await?;
         match reply.status.is_success() {
             true => Ok(reply),
-            false => Err(Fault::new(Code::AgentError, "The agent failed").with_detail(reply.status)),
+            false => Err(Fault::new(FaultCode::AgentError, "The agent failed").with_detail(reply.status)),
         }
     }
 
@@ -142,7 +142,7 @@ impl Gateway {
         let (within, instruction) = if separate_instruction { (None, instruction) } else { (instruction, None) };
         let (operation, input) = reader.check_complete(merge_instruction(input, within))?;
         let CallInput::Complete(input) = input else {
-            return Err(Fault::new(Code::InvalidInput, "A batch is not accepted here (send one input)"));
+            return Err(Fault::new(FaultCode::InvalidInput, "A batch is not accepted here (send one input)"));
         };
         call.set_operation(operation);
         let admitted =

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     auth::PresentedCredentials,
     directory,
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     limit::RateLimitStatus,
     task::{RunningTask, Task, TaskManager, TaskState, parse_event_id},
     telemetry::Event,
@@ -123,7 +123,7 @@ impl RequestContext<'_> {
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
     let position_after = parse_event_id(id.to_str().unwrap_or("?"));
-    let refuse = || Fault::new(Code::InvalidInput, "Last-Event-ID is not the id of an event of this task");
+    let refuse = || Fault::new(FaultCode::InvalidInput, "Last-Event-ID is not the id of an event of this task");
     position_after.map(Some).ok_or_else(refuse)
 }
 

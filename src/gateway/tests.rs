@@ -1,13 +1,13 @@
 //! Panics, which no request can cause, and the `Prefer` header.
 
 use super::{CallError, request_handler::catch_panic};
-use crate::fault::Code;
+use crate::fault::FaultCode;
 
 #[tokio::test]
 async fn r38_a_panic_becomes_an_internal_fault_and_ends_only_its_call() {
     let stop = catch_panic::<()>(async { panic!("a defect that this test wants") }).await.unwrap_err();
     let CallError::Fault(fault) = stop else { panic!("a panic must not count as a caller that left") };
-    assert_eq!((fault.code(), fault.http_status()), (Code::Internal, 500));
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::Internal, 500));
     assert!(!fault.message().contains("defect"), "the message to the caller contains the panic's text");
     catch_panic(async { Ok(()) }).await.unwrap();
 }

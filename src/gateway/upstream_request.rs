@@ -10,7 +10,7 @@ use super::{
     overload_control,
 };
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     transport::{BodySender, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
 };
 use bytes::Bytes;
@@ -79,7 +79,7 @@ impl Gateway {
                     },
                 )
             }
-            CallInput::Batch(_) => return Err(Fault::new(Code::Internal, "A batch has no single body").into()),
+            CallInput::Batch(_) => return Err(Fault::new(FaultCode::Internal, "A batch has no single body").into()),
         };
         tokio::pin! {
             let call = self.send_upstream(admitted, upstream_head, body);

@@ -1,7 +1,7 @@
 //! In-memory store of idempotency keys and the responses to their first calls.
 
 use super::IdempotencyConfig;
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -151,7 +151,7 @@ impl IdempotencyStore {
         if let Some(entry) = table.entries.get(&name) {
             if entry.digest != digest {
                 let text = "The Idempotency-Key was already used with another body or operation (send a new key)";
-                return Err(Fault::new(Code::IdempotencyMismatch, text));
+                return Err(Fault::new(FaultCode::IdempotencyMismatch, text));
             }
             let receiver = entry.state.subscribe();
             let state = receiver.borrow().clone();
@@ -161,7 +161,7 @@ impl IdempotencyStore {
             });
         }
         if !table.make_room((1, ENTRY_OVERHEAD), &config) {
-            let busy = Fault::new(Code::Overloaded, "Too many calls with an Idempotency-Key are in progress");
+            let busy = Fault::new(FaultCode::Overloaded, "Too many calls with an Idempotency-Key are in progress");
             return Err(busy.with_retry_after(Duration::from_secs(1)));
         }
         table.last_number += 1;

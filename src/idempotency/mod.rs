@@ -8,7 +8,7 @@ mod idempotency_store;
 pub use config::IdempotencyConfig;
 pub use idempotency_store::{FirstCallClaim, FirstCallWaiter, FirstOutcome, IdempotencyStore, KeyLookup};
 
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use aws_lc_rs::digest;
 use http::{HeaderMap, HeaderName};
 
@@ -29,9 +29,11 @@ pub fn parse_key(headers: &HeaderMap) -> Result<Option<&str>> {
         None if fits => Ok(Some(text)),
         None => {
             let wanted = format!("Idempotency-Key is invalid (1 to {MAX_KEY_LENGTH} visible ASCII characters)");
-            Err(Fault::new(Code::InvalidInput, wanted))
+            Err(Fault::new(FaultCode::InvalidInput, wanted))
         }
-        Some(_) => Err(Fault::new(Code::InvalidInput, "The request has several Idempotency-Key headers (send one)")),
+        Some(_) => {
+            Err(Fault::new(FaultCode::InvalidInput, "The request has several Idempotency-Key headers (send one)"))
+        }
     }
 }
 

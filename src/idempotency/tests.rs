@@ -50,9 +50,9 @@ async fn r45_the_first_response_is_replayed_and_delivered_to_waiting_calls() {
 fn r45_a_key_is_bound_to_its_body_and_separate_per_agent_and_caller() {
     let store = IdempotencyStore::new(&config());
     let ticket = first(&store, "k", "a");
-    assert_eq!(enter(&store, "k", "b").unwrap_err().code(), Code::IdempotencyMismatch);
+    assert_eq!(enter(&store, "k", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
     ticket.complete(whole("done"));
-    assert_eq!(enter(&store, "k", "b").unwrap_err().code(), Code::IdempotencyMismatch);
+    assert_eq!(enter(&store, "k", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
     let (caller, agent) = names();
     let (other, elsewhere): (Arc<str>, Arc<str>) = ("key:two".into(), "other".into());
     for whose in [(&other, &agent), (&caller, &elsewhere)] {
@@ -89,7 +89,7 @@ fn the_store_is_bounded_in_number_and_bytes_and_keeps_calls_in_progress() {
     assert_eq!(store.entry_count_and_size().0, 3);
     assert!(matches!(enter(&store, "running", "a").unwrap(), KeyLookup::InProgress(_)));
     let (_one, _two) = (first(&store, "r2", "a"), first(&store, "r3", "a"));
-    assert_eq!(enter(&store, "r4", "a").unwrap_err().code(), Code::Overloaded);
+    assert_eq!(enter(&store, "r4", "a").unwrap_err().code(), FaultCode::Overloaded);
     running.complete(whole("done"));
     assert!(
         matches!(known(&store, "running", "a"), FirstOutcome::Response { .. }),
@@ -116,7 +116,7 @@ fn r45_one_callers_large_responses_cause_no_repeated_call_of_others() {
         matches!(known(&store, "early", "a"), FirstOutcome::NotStored),
         "the key stays after its response was dropped"
     );
-    assert_eq!(enter(&store, "early", "b").unwrap_err().code(), Code::IdempotencyMismatch);
+    assert_eq!(enter(&store, "early", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
     assert!(matches!(known(&store, "k49", "a"), FirstOutcome::Response { .. }), "the newest responses are stored");
     let store = IdempotencyStore::new(&IdempotencyConfig { max_size: "2KiB".parse().unwrap(), ..config() });
     first(&store, "early", "a").complete(whole("done"));
@@ -152,6 +152,6 @@ fn r45_a_key_is_1_to_255_visible_characters_in_one_header() {
     let long = "x".repeat(256);
     let bad: [&[&[u8]]; 6] = [&[b""], &[b"a b"], &[b"\xff"], &[b"a\tb"], &[long.as_bytes()], &[b"a", b"a"]];
     for values in bad {
-        assert_eq!(parse_key(&with(values)).unwrap_err().code(), Code::InvalidInput, "{values:?}");
+        assert_eq!(parse_key(&with(values)).unwrap_err().code(), FaultCode::InvalidInput, "{values:?}");
     }
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    telemetry::{AgentMetrics, Limit},
+    telemetry::{AgentMetrics, LimitKind},
     values::Rate,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -94,7 +94,7 @@ impl AgentLimits {
         let mut reusable = before.buckets.clone();
         let mut reuse_or_create = |rate: Rate| match reusable.iter().position(|bucket| bucket.rate == rate) {
             Some(at) => reusable.swap_remove(at),
-            None => Arc::new(TokenBucket::new_single(Limit::Agent, rate, clock)),
+            None => Arc::new(TokenBucket::new_single(LimitKind::Agent, rate, clock)),
         };
         let rates: Vec<_> = rates.map(&mut reuse_or_create).collect();
         let adaptive = settings.adaptive.unwrap_or(config.concurrency.adaptive);

@@ -121,7 +121,7 @@ impl BucketStore for KeyedBucketStore {
         if !cells.contains_key(&key) {
             if self.key_count.load(Relaxed) >= self.max_keys.load(Relaxed) {
                 drop(cells);
-                self.metrics.record_event(Event::LimitOverflow);
+                self.metrics.record_event(Event::LimiterOverflow);
                 return Some(with(&self.shared));
             }
             self.key_count.fetch_add(1, Relaxed);

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    fault::{Code, Fault},
-    telemetry::{Limit, Metrics},
+    fault::{Fault, FaultCode},
+    telemetry::{LimitKind, Metrics},
 };
 use std::{
     num::NonZeroU32,
@@ -120,7 +120,7 @@ impl ConcurrencyLimiter {
             return Ok(place);
         }
         let refuse = |why: &str| {
-            metrics.record_limited_request(Limit::Concurrency);
+            metrics.record_limited_request(LimitKind::Concurrency);
             agent_overloaded_fault(
                 "The agent is at its concurrency limit, which all callers share",
                 queue.queue_timeout.get(),
@@ -150,7 +150,7 @@ impl ConcurrencyLimiter {
         let Some(adaptive) = self.adaptive.get() else { return Ok(()) };
         let baseline = || adaptive.limit.baseline_latency().unwrap_or(Duration::ZERO);
         let refuse = |why: &str| {
-            metrics.record_limited_request(Limit::Learnt);
+            metrics.record_limited_request(LimitKind::AdaptiveConcurrency);
             let text = "The agent is at its adaptive concurrency limit, which all callers share";
             let bound = adaptive.limit.current();
             agent_overloaded_fault(text, baseline().min(MAX_RETRY_AFTER))
@@ -268,7 +268,7 @@ impl CallLimiter {
 /// Builds the 503 for a call that exceeds the agent's concurrency. It names the agent's limit, so that callers do not
 /// search for a limit of their own.
 fn agent_overloaded_fault(text: &'static str, retry_after: Duration) -> Fault {
-    Fault::new(Code::Overloaded, text)
+    Fault::new(FaultCode::Overloaded, text)
         .with_member("overloaded", "agent".into())
         .with_retry_after(retry_after.max(MIN_RETRY_AFTER))
 }

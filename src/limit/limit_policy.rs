@@ -9,7 +9,7 @@ use super::{
     token_bucket::TokenBucket,
 };
 use crate::{
-    telemetry::{Limit, Metrics},
+    telemetry::{LimitKind, Metrics},
     values::Rate,
 };
 use std::{collections::HashMap, sync::Arc};
@@ -58,9 +58,9 @@ impl LimitPolicy {
         let ranks = PriorityRanks::new(config.tiers.values());
         let tier_policy = |caller, caller_agent, quota: QuotaConfig, same: Option<&TierPolicy>| TierPolicy {
             priority: DEFAULT_PRIORITY,
-            caller: reuse_or_create(Limit::Caller, caller, same.and_then(|same| same.caller.as_ref())),
+            caller: reuse_or_create(LimitKind::Caller, caller, same.and_then(|same| same.caller.as_ref())),
             caller_agent: reuse_or_create(
-                Limit::CallerAgent,
+                LimitKind::CallerAgent,
                 caller_agent,
                 same.and_then(|same| same.caller_agent.as_ref()),
             ),
@@ -85,9 +85,12 @@ impl LimitPolicy {
         };
         let tiers = config.tiers.iter().map(tier).collect();
         let address =
-            reuse_or_create(Limit::Address, config.per_address, previous.and_then(|plan| plan.address.as_ref()));
-        let search =
-            reuse_or_create(Limit::Search, config.per_caller_search, previous.and_then(|plan| plan.search.as_ref()));
+            reuse_or_create(LimitKind::Address, config.per_address, previous.and_then(|plan| plan.address.as_ref()));
+        let search = reuse_or_create(
+            LimitKind::Search,
+            config.per_caller_search,
+            previous.and_then(|plan| plan.search.as_ref()),
+        );
         Self { config: config.clone(), address, search, ranks, tiers, default_tier }
     }
 

@@ -5,8 +5,8 @@
 
 use super::{CallLimiter, config::TierConfig, limit_policy::LimitPolicy};
 use crate::{
-    fault::{Code, Fault},
-    telemetry::Limit,
+    fault::{Fault, FaultCode},
+    telemetry::LimitKind,
 };
 use std::{
     convert::Infallible,
@@ -153,10 +153,10 @@ impl CallLimiter {
 
     #[cold]
     fn load_shedding_fault(&self, priority: u8) -> Fault {
-        self.metrics.record_limited_request(Limit::Gateway);
+        self.metrics.record_limited_request(LimitKind::LoadShedding);
         self.metrics.record_load_shed_request(priority);
         let text = "The gateway is overloaded and refuses a share of calls from all callers";
-        Fault::new(Code::Overloaded, text)
+        Fault::new(FaultCode::Overloaded, text)
             .with_member("overloaded", "gateway".into())
             .with_detail(format_args!(
                 "load shedding: priority {priority} refused at level {:.2}",

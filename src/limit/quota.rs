@@ -5,7 +5,7 @@ use super::{
     bucket_store::PrehashedMap, clock::CalendarTime, config::QuotaConfig, rate_limit_status::RateLimitStatus,
     token_bucket::LimitExceeded,
 };
-use crate::telemetry::{Event, Limit, Metrics};
+use crate::telemetry::{Event, LimitKind, Metrics};
 use std::{
     num::NonZeroU32,
     sync::{
@@ -49,8 +49,8 @@ impl QuotaUsage {
     ) -> Result<Option<RateLimitStatus>, LimitExceeded> {
         self.start_new_periods(now);
         let periods = [
-            (Limit::Month, quota.per_month, self.month_count, now.until_month_end, now.month_length),
-            (Limit::Day, quota.per_day, self.day_count, now.until_day_end, DAY),
+            (LimitKind::MonthlyQuota, quota.per_month, self.month_count, now.until_month_end, now.month_length),
+            (LimitKind::DailyQuota, quota.per_day, self.day_count, now.until_day_end, DAY),
         ];
         let mut tightest = None;
         for (limit, most, used, reset, window) in periods {
@@ -124,7 +124,7 @@ impl QuotaCounters {
             Some(used) => used.acquire(quota, n, now),
             None if self.caller_count() >= self.max_callers.load(Relaxed) => {
                 drop(shard);
-                self.metrics.record_event(Event::LimitOverflow);
+                self.metrics.record_event(Event::LimiterOverflow);
                 return lock(&self.shared).acquire(quota, n, now);
             }
             None => {

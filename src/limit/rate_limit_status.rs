@@ -3,8 +3,8 @@
 
 use super::token_bucket::LimitExceeded;
 use crate::{
-    fault::{Code, Fault},
-    telemetry::Limit,
+    fault::{Fault, FaultCode},
+    telemetry::LimitKind,
 };
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitStatus {
     /// The limit.
-    pub limit: Limit,
+    pub limit: LimitKind,
     /// Calls that the limit allows per window.
     pub quota: u64,
     /// Calls that the limit still allows at once.
@@ -60,16 +60,19 @@ impl LimitExceeded {
         let limit = self.status.limit;
         let text = match (self.retry_after, limit) {
             (None, _) => "The batch has more calls than the limit allows at once; send smaller batches",
-            (_, Limit::Address) => "Too many requests from this address",
-            (_, Limit::Caller) => "Too many calls by this caller",
-            (_, Limit::CallerAgent) => "Too many calls by this caller to this agent",
-            (_, Limit::Search) => "Too many searches by this caller",
-            (_, Limit::Agent | Limit::Concurrency | Limit::Learnt | Limit::Gateway) => "Too many calls to this agent",
-            (_, Limit::Day) => "The daily quota is used up",
-            (_, Limit::Month) => "The monthly quota is used up",
+            (_, LimitKind::Address) => "Too many requests from this address",
+            (_, LimitKind::Caller) => "Too many calls by this caller",
+            (_, LimitKind::CallerAgent) => "Too many calls by this caller to this agent",
+            (_, LimitKind::Search) => "Too many searches by this caller",
+            (
+                _,
+                LimitKind::Agent | LimitKind::Concurrency | LimitKind::AdaptiveConcurrency | LimitKind::LoadShedding,
+            ) => "Too many calls to this agent",
+            (_, LimitKind::DailyQuota) => "The daily quota is used up",
+            (_, LimitKind::MonthlyQuota) => "The monthly quota is used up",
         };
         let (now, policy) = self.status.header_values();
-        let fault = Fault::new(Code::RateLimited, text)
+        let fault = Fault::new(FaultCode::RateLimited, text)
             .with_detail(format_args!("limit {}: {policy}", limit.name()))
             .with_header("RateLimit", now)
             .with_header("RateLimit-Policy", policy);

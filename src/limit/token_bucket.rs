@@ -7,7 +7,7 @@ use super::{
     rate_limit_status::RateLimitStatus,
 };
 use crate::{
-    telemetry::{Limit, Metrics},
+    telemetry::{LimitKind, Metrics},
     values::Rate,
 };
 use governor::{Quota, RateLimiter, clock::Clock as _, middleware::StateInformationMiddleware};
@@ -40,7 +40,7 @@ pub(super) trait AcquireTokens {
 /// Token buckets of one rate.
 #[derive(Debug)]
 pub(super) struct TokenBucket<C: BucketStore> {
-    pub(super) limit: Limit,
+    pub(super) limit: LimitKind,
     pub(super) rate: Rate,
     burst: NonZeroU32,
     refill_interval: Duration,
@@ -50,7 +50,7 @@ pub(super) struct TokenBucket<C: BucketStore> {
 
 impl TokenBucket<KeyedBucketStore> {
     pub(super) fn new_keyed(
-        limit: Limit,
+        limit: LimitKind,
         rate: Rate,
         max_keys: usize,
         (clock, metrics): (&LimitClock, &Arc<Metrics>),
@@ -64,7 +64,7 @@ impl TokenBucket<KeyedBucketStore> {
 }
 
 impl TokenBucket<SingleBucketStore> {
-    pub(super) fn new_single(limit: Limit, rate: Rate, clock: &LimitClock) -> Self {
+    pub(super) fn new_single(limit: LimitKind, rate: Rate, clock: &LimitClock) -> Self {
         Self::new(limit, rate, clock, SingleBucketStore::default())
     }
 
@@ -79,7 +79,7 @@ impl TokenBucket<SingleBucketStore> {
 }
 
 impl<C: BucketStore> TokenBucket<C> {
-    fn new(limit: Limit, rate: Rate, clock: &LimitClock, store: C) -> Self {
+    fn new(limit: LimitKind, rate: Rate, clock: &LimitClock, store: C) -> Self {
         let refill_interval = (rate.period / rate.count.get()).max(Duration::from_nanos(1));
         let max_burst = u32::try_from(MAX_FILL_TIME.as_nanos() / refill_interval.as_nanos()).unwrap_or(u32::MAX);
         let burst = rate.burst.min(NonZeroU32::new(max_burst).unwrap_or(NonZeroU32::MIN));

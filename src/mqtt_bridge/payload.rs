@@ -1,7 +1,7 @@
 //! Payloads that the bridge publishes: agent statuses and task errors. An error payload holds a code and a redacted
 //! sentence, and no detail for the log (R117, R132, R133).
 
-use crate::fault::{Code, Fault, public_message};
+use crate::fault::{Fault, FaultCode, public_message};
 use serde_json::{Map, Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -41,15 +41,19 @@ impl TaskError {
     /// become an internal error, because the sender of the task cannot correct them.
     pub(super) fn from_fault(fault: &Fault) -> Self {
         let kind = match fault.code() {
-            Code::AgentError | Code::AgentUnavailable | Code::Timeout => TaskErrorCode::ToolExecutionFailed,
-            Code::Unauthorized | Code::PermissionDenied | Code::NotFound => {
+            FaultCode::AgentError | FaultCode::AgentUnavailable | FaultCode::Timeout => {
+                TaskErrorCode::ToolExecutionFailed
+            }
+            FaultCode::Unauthorized | FaultCode::PermissionDenied | FaultCode::NotFound => {
                 return Self::new(TaskErrorCode::InternalError, "The agent cannot be called at the moment");
             }
-            Code::RateLimited => return Self::new(TaskErrorCode::InternalError, "Too many tasks; try again later"),
-            Code::Overloaded => {
+            FaultCode::RateLimited => {
+                return Self::new(TaskErrorCode::InternalError, "Too many tasks; try again later");
+            }
+            FaultCode::Overloaded => {
                 return Self::new(TaskErrorCode::InternalError, "The gateway is overloaded; try again later");
             }
-            Code::Internal => return Self::new(TaskErrorCode::InternalError, "The task failed"),
+            FaultCode::Internal => return Self::new(TaskErrorCode::InternalError, "The task failed"),
             _ => TaskErrorCode::InvalidInput,
         };
         // A schema violation tells the sender what to correct; it describes only the input.
@@ -114,18 +118,18 @@ mod tests {
 
     #[test]
     fn r115_every_fault_code_maps_to_a_code_of_the_protocol() {
-        for code in Code::ALL {
+        for code in FaultCode::ALL {
             let failure = TaskError::from_fault(&Fault::new(*code, "something is wrong"));
             let payload: Value = serde_json::from_slice(&failure.payload(Some("t"))).unwrap();
             assert!(!payload["error"]["message"].as_str().unwrap().is_empty());
             assert_eq!(payload["task_id"], "t");
         }
         let of = |code| TaskError::from_fault(&Fault::new(code, "no")).code;
-        assert_eq!(of(Code::InvalidInput), TaskErrorCode::InvalidInput);
-        assert_eq!(of(Code::CapabilityNotFound), TaskErrorCode::InvalidInput);
-        assert_eq!(of(Code::Timeout), TaskErrorCode::ToolExecutionFailed);
-        assert_eq!(of(Code::Unauthorized), TaskErrorCode::InternalError);
-        assert_eq!(of(Code::Overloaded), TaskErrorCode::InternalError);
+        assert_eq!(of(FaultCode::InvalidInput), TaskErrorCode::InvalidInput);
+        assert_eq!(of(FaultCode::CapabilityNotFound), TaskErrorCode::InvalidInput);
+        assert_eq!(of(FaultCode::Timeout), TaskErrorCode::ToolExecutionFailed);
+        assert_eq!(of(FaultCode::Unauthorized), TaskErrorCode::InternalError);
+        assert_eq!(of(FaultCode::Overloaded), TaskErrorCode::InternalError);
     }
 
     #[test]
@@ -136,7 +140,7 @@ mod tests {
             "dial 10.0.0.7:9000",
             "key sk-abc123def456ghi789jkl0",
         ] {
-            let fault = Fault::new(Code::AgentError, inside.to_owned()).with_detail(inside);
+            let fault = Fault::new(FaultCode::AgentError, inside.to_owned()).with_detail(inside);
             let text = String::from_utf8(TaskError::from_fault(&fault).payload(None)).unwrap();
             assert!(!text.contains(inside), "{text}");
         }

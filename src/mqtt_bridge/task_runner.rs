@@ -7,7 +7,7 @@ use super::{
     task_envelope::{BridgeTask, OutgoingMessage},
 };
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     mqtt_client::{MqttSendError, MqttSender},
 };
 use bytes::Bytes;
@@ -68,7 +68,7 @@ impl TaskRunner {
         let invocation = TaskInvocation { agent: &self.agent, task_id: id, instruction, input: task.input.clone() };
         let answer = self.invoker.invoke(invocation).await.map_err(|fault| TaskError::from_fault(&fault))?;
         RawValue::from_string(answer).map_err(|why| {
-            TaskError::from_fault(&Fault::new(Code::AgentError, "The agent's reply is not JSON").with_detail(why))
+            TaskError::from_fault(&Fault::new(FaultCode::AgentError, "The agent's reply is not JSON").with_detail(why))
         })
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
-    telemetry::{AgentState, Event, Metrics},
+    telemetry::{AgentDocumentState, Event, Metrics},
 };
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
@@ -207,11 +207,11 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         for (state, count) in states {
             self.metrics.set_agent_count(state, count);
         }
-        self.metrics.set_agent_count(AgentState::Refused, next.rejected.len());
+        self.metrics.set_agent_count(AgentDocumentState::Rejected, next.rejected.len());
         let before = self.snapshot.load_full();
         let known: HashSet<&DocumentRejection, RandomState> = before.rejected.iter().collect();
         for (at, refusal) in next.rejected.iter().filter(|refusal| !known.contains(refusal)).enumerate() {
-            self.metrics.record_event(Event::AgentRefused);
+            self.metrics.record_event(Event::AgentRejected);
             if at < MAX_LOGGED_REJECTIONS {
                 tracing::warn!(document = %refusal, "agent document rejected");
             }
@@ -221,7 +221,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
             tracing::warn!(%part, error = %why, "agents cannot be read: those read before stay in force");
         }
         tracing::info!(agents = next.len(), rejected = next.rejected.len(), "agent snapshot published");
-        self.metrics.record_event(Event::CatalogueSwapped);
+        self.metrics.record_event(Event::SnapshotPublished);
         self.snapshot.store(Arc::new(next));
         self.update_health(state);
         self.snapshot_counter.send_modify(|count| *count += 1);

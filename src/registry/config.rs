@@ -85,7 +85,7 @@ pub struct RemoteSourceConfig {
     #[schemars(range(min = 0.0, max = 1.0))]
     pub hold_loss: f64,
     /// A withheld update is accepted when three consecutive polls over at least this time agree, or when an operator
-    /// confirms it (POST /feeds/{name}/confirm on the admin listener); 0s to 1d. Default 5m.
+    /// confirms it (POST /sources/{name}/confirm on the admin listener); 0s to 1d. Default 5m.
     #[serde(default = "hold_for")]
     pub hold_for: ConfigDuration,
     /// File with the publishers' public keys (a JWK Set): a signed card whose signature is not valid under one of them

@@ -7,7 +7,7 @@ use super::{
     last_known_good::LastKnownGoodFile,
     poller::QueuedPoll,
 };
-use crate::telemetry::LookOutcome;
+use crate::telemetry::PollOutcome;
 use std::{
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -96,10 +96,10 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
         for ((at, answer), verdict) in source_indexes.into_iter().zip(answers).zip(verdicts) {
             if let Some((name, _)) = self.sources.get(at) {
                 let outcome = match verdict {
-                    IngestOutcome::Accepted { .. } | IngestOutcome::Outdated => LookOutcome::Good,
-                    IngestOutcome::Withheld => LookOutcome::Held,
-                    IngestOutcome::Failed => LookOutcome::Failed,
-                    IngestOutcome::Rejected => LookOutcome::Refused,
+                    IngestOutcome::Accepted { .. } | IngestOutcome::Outdated => PollOutcome::Success,
+                    IngestOutcome::Withheld => PollOutcome::Held,
+                    IngestOutcome::Failed => PollOutcome::Failure,
+                    IngestOutcome::Rejected => PollOutcome::Rejected,
                 };
                 self.catalogue.metrics().sources().record_poll(name, outcome);
             }

@@ -4,7 +4,7 @@
 use super::{catalogue::Catalogue, compile_documents::CompiledDocument, feed::RawDocument};
 use crate::{
     agent::AgentId,
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
 };
 use arc_swap::ArcSwapOption;
 use moka::sync::Cache;
@@ -188,7 +188,7 @@ impl<R: Send + Sync + 'static> LazyCatalogue<R> {
 }
 
 fn registry_unavailable() -> Fault {
-    Fault::new(Code::Overloaded, "The registry that may have this agent cannot be reached")
+    Fault::new(FaultCode::Overloaded, "The registry that may have this agent cannot be reached")
         .with_retry_after(RETRY_DELAY)
 }
 

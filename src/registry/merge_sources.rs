@@ -4,13 +4,13 @@
 use super::{AgentSnapshot, DocumentRejection, compile_documents::CompiledDocument, source_state::SourceState};
 use crate::{
     agent::{AgentId, AgentStatus},
-    telemetry::AgentState,
+    telemetry::AgentDocumentState,
 };
 use foldhash::fast::RandomState;
 use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 /// Number of agents in each state.
-pub(super) type AgentCounts = [(AgentState, usize); 3];
+pub(super) type AgentCounts = [(AgentDocumentState, usize); 3];
 
 /// Claim to an id: the first source that has it, and how often that source has it.
 #[derive(Clone, Copy)]
@@ -62,7 +62,11 @@ pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>,
     }
     let parts = sources.iter().flat_map(|source| &source.parts);
     let troubles = parts.filter_map(|(name, entries)| Some((Arc::clone(name), entries.error.clone()?))).collect();
-    let states = [(AgentState::Served, served), (AgentState::Inactive, inactive), (AgentState::Deprecated, deprecated)];
+    let states = [
+        (AgentDocumentState::Served, served),
+        (AgentDocumentState::Inactive, inactive),
+        (AgentDocumentState::Deprecated, deprecated),
+    ];
     (AgentSnapshot { routes, rejected: refused, unreadable_parts: troubles, created_at: SystemTime::now() }, states)
 }
 

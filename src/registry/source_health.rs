@@ -39,7 +39,7 @@ impl SourceHealth {
         let trouble = self.error.as_deref().unwrap_or("no response yet");
         match (self.withheld_loss, self.age()) {
             (Some(losing), _) => Some(format!(
-                "loss guard: {losing} of {} agents would be removed (confirm with POST /feeds/{}/confirm)",
+                "loss guard: {losing} of {} agents would be removed (confirm with POST /sources/{}/confirm)",
                 self.agents, self.name
             )),
             (None, Some(age)) if self.stale => {

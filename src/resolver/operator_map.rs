@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     agent::{AgentUri, AgentUriAuthority},
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     net::Url,
 };
 
@@ -20,7 +20,7 @@ pub(super) fn resolve_explicit_transport(
     protocol: &str,
     trace: &mut ResolutionTrace,
 ) -> Result<ResolutionStep, Fault> {
-    let refuse = |why: String| Fault::new(Code::InvalidInput, why);
+    let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
     let url = |scheme: &str| match uri.authority() {
         AgentUriAuthority::Host { .. } => Ok(format!("{scheme}://{}{}", uri.authority(), uri.path_and_query())),
         _ => Err(refuse(format!("A DID has no address for agent+{protocol} (omit the transport)"))),
@@ -64,7 +64,7 @@ pub(super) fn match_operator_map(
     let fitting = map.iter().filter_map(|(name, target)| Some((fits(name)?, name, target)));
     let Some((at, name, target)) = fitting.max_by_key(|(at, ..)| *at) else { return Ok(None) };
     let lost = |why: String| {
-        Fault::new(Code::NotFound, "The name does not resolve to an agent")
+        Fault::new(FaultCode::NotFound, "The name does not resolve to an agent")
             .with_detail(format!("names.map {name}: {why}"))
     };
     trace.record("map", name, StepOutcome::Found);

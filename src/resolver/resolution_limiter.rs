@@ -1,6 +1,6 @@
 //! Concurrency limit of the resolver, of which one caller may use half, so that no caller starves the others.
 
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -59,7 +59,7 @@ impl ResolutionLimiter {
 
 #[cold]
 fn overloaded_fault() -> Fault {
-    Fault::new(Code::Overloaded, "Too many names are being resolved").with_retry_after(MAX_WAIT)
+    Fault::new(FaultCode::Overloaded, "Too many names are being resolved").with_retry_after(MAX_WAIT)
 }
 
 #[cfg(test)]
@@ -70,9 +70,9 @@ mod tests {
     async fn one_caller_leaves_half_of_the_permits_to_others_and_is_forgotten() {
         let turns = ResolutionLimiter::new(4);
         let mine = [turns.acquire("a").await.unwrap(), turns.acquire("a").await.unwrap()];
-        assert_eq!(turns.acquire("a").await.unwrap_err().code(), Code::Overloaded);
+        assert_eq!(turns.acquire("a").await.unwrap_err().code(), FaultCode::Overloaded);
         let others = [turns.acquire("b").await.unwrap(), turns.acquire("c").await.unwrap()];
-        assert_eq!(turns.acquire("d").await.unwrap_err().code(), Code::Overloaded);
+        assert_eq!(turns.acquire("d").await.unwrap_err().code(), FaultCode::Overloaded);
         let (freed, waited) = tokio::join!(async { drop(mine) }, turns.acquire("a"));
         assert!(waited.is_ok(), "{freed:?}");
         drop((waited, others));

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     agent::{AgentUri, AgentVersions, VersionSelectionError},
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     net::Url,
     values::json::truncate,
 };
@@ -202,14 +202,14 @@ fn version_fault(why: VersionSelectionError, requested: &str, versions: &AgentVe
     let requested = truncate(requested, 64);
     match why {
         VersionSelectionError::Malformed => Fault::new(
-            Code::InvalidInput,
+            FaultCode::InvalidInput,
             format!("'{requested}' is not a version (write one as 1.2.3, or a range such as ^1.2 or 1.x)"),
         ),
         VersionSelectionError::Unknown if versions.is_empty() => {
-            Fault::new(Code::NotAcceptable, "The agent does not list its versions")
+            Fault::new(FaultCode::NotAcceptable, "The agent does not list its versions")
         }
         VersionSelectionError::Unknown => Fault::new(
-            Code::NotAcceptable,
+            FaultCode::NotAcceptable,
             format!("The agent has no version '{requested}' (it has: {})", versions.labels()),
         ),
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     agent::AgentUri,
-    fault::Code,
+    fault::FaultCode,
     net::{self, AddressPolicy, Url},
 };
 use proptest::prelude::*;
@@ -144,10 +144,10 @@ async fn loops_in_the_map_and_too_many_concurrent_names_are_refused() {
     }
     let resolver = UriResolver::new(&config, &net::NetworkConfig::default(), &AddressPolicy::default()).unwrap();
     let uri = AgentUri::parse("agent://a.example/x").unwrap();
-    assert_eq!(resolver.resolve(&uri, None, "a").await.unwrap_err().code(), Code::AgentError);
+    assert_eq!(resolver.resolve(&uri, None, "a").await.unwrap_err().code(), FaultCode::AgentError);
     let socket = AgentUri::parse("agent://c.example").unwrap();
     let found = resolver.resolve(&socket, None, "a").await.map_err(|fault| fault.code());
-    assert!(matches!(found, Err(Code::AgentUnavailable | Code::Timeout)), "{found:?}");
+    assert!(matches!(found, Err(FaultCode::AgentUnavailable | FaultCode::Timeout)), "{found:?}");
 }
 
 #[test]

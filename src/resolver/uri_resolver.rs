@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     agent::{AgentUri, AgentUriAuthority},
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     net::{self, AddressPolicy, FetchClient, Url},
 };
 use std::{sync::Arc, time::Instant};
@@ -96,7 +96,7 @@ impl UriResolver {
         let time = self.config.resolution_timeout;
         let walked = tokio::time::timeout(time.get(), within).await.unwrap_or_else(|_| {
             // The message does not say which step was slow: that is internal.
-            Err(Fault::new(Code::Timeout, format!("The name could not be resolved within {time}")))
+            Err(Fault::new(FaultCode::Timeout, format!("The name could not be resolved within {time}")))
         });
         match walked {
             Ok(place) => {
@@ -129,13 +129,19 @@ impl UriResolver {
             if seen.contains(&bare) || seen.len() > MAX_ALIASES {
                 let why = if seen.contains(&bare) { "the names form a loop" } else { "more than 5 names in a row" };
                 trace.record_with_reason("name", &bare, StepOutcome::Unusable, Some(why.to_owned()));
-                return Err(Fault::new(Code::AgentError, "The name resolves through a loop or too many other names"));
+                return Err(Fault::new(
+                    FaultCode::AgentError,
+                    "The name resolves through a loop or too many other names",
+                ));
             }
             if next.transport().is_some_and(|protocol| protocol != "https" && protocol != "wss")
                 && has_earlier_steps(trace)
             {
                 trace.record("name", &bare, StepOutcome::Unusable);
-                return Err(Fault::new(Code::AgentError, "The name resolves to a transport documents may not choose"));
+                return Err(Fault::new(
+                    FaultCode::AgentError,
+                    "The name resolves to a transport documents may not choose",
+                ));
             }
             trace.record("name", &bare, StepOutcome::Found);
             seen.push(bare);
@@ -170,7 +176,7 @@ impl UriResolver {
             authority => {
                 let root = authority.host_and_port().and_then(|host| Url::parse(&format!("https://{host}/")).ok());
                 let root =
-                    root.ok_or_else(|| Fault::new(Code::InvalidInput, "The name's host is not valid in a URL"))?;
+                    root.ok_or_else(|| Fault::new(FaultCode::InvalidInput, "The name's host is not valid in a URL"))?;
                 if let Some(step) = domain_documents::resolve_agents_json(documents, &root, request, trace).await? {
                     return Ok(step);
                 }
@@ -208,7 +214,7 @@ impl UriResolver {
         };
         trace.record("https", root, StepOutcome::Found);
         if request.requires_version {
-            return Err(Fault::new(Code::NotAcceptable, "The agent does not list its versions"));
+            return Err(Fault::new(FaultCode::NotAcceptable, "The agent does not list its versions"));
         }
         Ok(ResolutionStep::Location(Box::new(AgentLocation { endpoint, ..AgentLocation::default() })))
     }
@@ -223,7 +229,7 @@ impl UriResolver {
 #[cold]
 fn unresolved_fault(trace: &ResolutionTrace) -> Fault {
     match trace.is_inconclusive() {
-        true => Fault::new(Code::AgentUnavailable, "The name cannot be resolved now: a source did not respond"),
-        false => Fault::new(Code::NotFound, "The name does not resolve to an agent"),
+        true => Fault::new(FaultCode::AgentUnavailable, "The name cannot be resolved now: a source did not respond"),
+        false => Fault::new(FaultCode::NotFound, "The name does not resolve to an agent"),
     }
 }

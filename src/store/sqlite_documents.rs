@@ -6,7 +6,7 @@ use super::{
     WriteRefusal,
     document_sql::{self, MIGRATIONS, SqlValue, WriteContext},
 };
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use rusqlite::{
     Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params_from_iter,
     types::{ToSqlOutput, ValueRef},
@@ -136,11 +136,11 @@ pub(super) fn check_file(path: &Path) -> std::result::Result<(), String> {
 }
 
 fn overloaded() -> Fault {
-    Fault::new(Code::Overloaded, "The registry is overloaded").with_retry_after(Duration::from_secs(1))
+    Fault::new(FaultCode::Overloaded, "The registry is overloaded").with_retry_after(Duration::from_secs(1))
 }
 
 fn store_failed(why: impl fmt::Display) -> Fault {
-    Fault::new(Code::Overloaded, "The registry's store failed")
+    Fault::new(FaultCode::Overloaded, "The registry's store failed")
         .with_retry_after(Duration::from_secs(5))
         .with_detail(why)
 }

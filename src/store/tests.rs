@@ -1,7 +1,7 @@
 //! Behaviour of the SQLite store only: batched writes, and a file that another process locks.
 
 use super::*;
-use crate::fault::Code;
+use crate::fault::FaultCode;
 use futures_util::future::join_all;
 use tempfile::TempDir;
 
@@ -55,7 +55,7 @@ async fn a_locked_file_refuses_some_writes_and_queues_a_bounded_number() {
     });
     let (written, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.is_ok());
     assert!(written.len() >= 200 && refused.len() >= 200, "{} written, {} refused", written.len(), refused.len());
-    assert!(refused.iter().all(|outcome| outcome.as_ref().is_err_and(|why| why.code() == Code::Overloaded)));
+    assert!(refused.iter().all(|outcome| outcome.as_ref().is_err_and(|why| why.code() == FaultCode::Overloaded)));
     let kept = store.changes_since(None, 1_000).await.unwrap().changes.len();
     assert_eq!(kept, written.len(), "refused writes were not written");
 }

@@ -2,7 +2,7 @@
 //! for a limited time. Callers choose the URL, so private addresses are refused and redirects are not followed.
 
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     net::FetchClient,
     values::{ConfigDuration, Secret, SecretRef},
 };
@@ -82,7 +82,7 @@ impl CallbackSender {
     /// # Errors
     /// `InvalidInput`, with what is required.
     pub(super) fn check_url(&self, url: &str) -> Result<()> {
-        let refuse = |why: String| Err(Fault::new(Code::InvalidInput, format!("The callback URL {why}")));
+        let refuse = |why: String| Err(Fault::new(FaultCode::InvalidInput, format!("The callback URL {why}")));
         if url.len() > MAX_URL_LENGTH {
             return refuse(format!("is too long (at most {MAX_URL_LENGTH} bytes)"));
         }

@@ -8,7 +8,7 @@ use super::{
     task_record::{Task, TaskOutcome, TaskState},
 };
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     store::StoredTask,
     telemetry::Event,
 };
@@ -147,7 +147,11 @@ impl TaskManager {
             }
             Err(why) => {
                 let next = sender.next_attempt(tries, task.updated);
-                self.metrics.record_event(if next.is_some() { Event::CallbackFailed } else { Event::CallbackGivenUp });
+                self.metrics.record_event(if next.is_some() {
+                    Event::CallbackFailed
+                } else {
+                    Event::CallbackAbandoned
+                });
                 let why = crate::telemetry::redact(&why);
                 tracing::info!(task = %task.id, tries = tries + 1, last = next.is_none(), "callback failed: {why}");
                 next
@@ -168,7 +172,8 @@ impl TaskManager {
         };
         if timeout(longest, all).await.is_err() {
             for live in running.iter().filter(|live| live.is_working()) {
-                let fault = Fault::new(Code::AgentUnavailable, "The gateway was stopped before the agent finished");
+                let fault =
+                    Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the agent finished");
                 self.record_end(live, &TaskOutcome::Failed(fault));
                 live.cancel();
             }

@@ -8,7 +8,7 @@ use super::{
     task_record::{Task, TaskOutcome, TaskState},
 };
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     net::{self, FetchClient},
     store::StoredTask,
 };
@@ -40,7 +40,7 @@ pub(super) fn build_callback_sender(
 
 /// Returns the fault for a task that does not exist or belongs to another caller.
 pub(super) fn no_such_task() -> Fault {
-    Fault::new(Code::NotFound, "There is no such task")
+    Fault::new(FaultCode::NotFound, "There is no such task")
 }
 
 /// Builds the record of a new task.
@@ -79,7 +79,7 @@ pub(super) fn final_event_data(task: &Task, poll: Duration) -> String {
 pub(super) fn fail_orphaned_record(kept: &StoredTask, keep: Duration) -> Option<Task> {
     let mut task = Task::from_stored(kept)?;
     let fault = Fault::new(
-        Code::AgentUnavailable,
+        FaultCode::AgentUnavailable,
         "The gateway that ran this task stopped; whether the agent finished is unknown",
     );
     task.record_outcome(&TaskOutcome::Failed(fault), keep);

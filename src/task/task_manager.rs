@@ -8,7 +8,7 @@ use super::{
     task_record::{Task, TaskOutcome, TaskState},
 };
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     net::{self, AddressPolicy},
     store::{StoreLocation, TaskStore, WriteRefusal, open_tasks},
     telemetry::{Event, Metrics},
@@ -144,7 +144,7 @@ impl TaskManager {
         }
         let refuse = |code, text: &'static str| Fault::new(code, text).with_retry_after(config.poll_interval.get());
         let permit = Arc::clone(&self.running_permits).try_acquire_owned();
-        let permit = permit.map_err(|_| refuse(Code::Overloaded, "Too many tasks are running"))?;
+        let permit = permit.map_err(|_| refuse(FaultCode::Overloaded, "Too many tasks are running"))?;
         let now = OffsetDateTime::now_utc();
         let mut task = new_record(&new, now);
         task.expires = now + new.time_limit + DEADLINE_GRACE + self.retention(&config, task.callback.is_some());
@@ -159,9 +159,9 @@ impl TaskManager {
         match inserted {
             Ok(()) => {}
             Err(WriteRefusal::OwnerLimit) => {
-                return Err(refuse(Code::RateLimited, "The caller has too many tasks"));
+                return Err(refuse(FaultCode::RateLimited, "The caller has too many tasks"));
             }
-            Err(_) => return Err(refuse(Code::Overloaded, "The gateway has too many tasks")),
+            Err(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks")),
         }
         let live = Arc::new(RunningTask::new(task, new.owner, event_limits(&config, false), permit));
         live.push_gateway_event("status", &live.record().to_json(config.poll_interval.get()));
@@ -278,7 +278,7 @@ impl TaskManager {
     fn check_callback_url(&self, url: &str) -> Result<()> {
         match &*self.callback_sender.load() {
             Some(teller) => teller.check_url(url),
-            None => Err(Fault::new(Code::InvalidInput, "Callbacks are not offered here (poll the task instead)")),
+            None => Err(Fault::new(FaultCode::InvalidInput, "Callbacks are not offered here (poll the task instead)")),
         }
     }
 

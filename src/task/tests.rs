@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     net::{self, AddressPolicy, FetchClient},
     store::StoreLocation,
     telemetry::Metrics,
@@ -143,9 +143,9 @@ async fn r79_tasks_are_limited_per_caller_in_total_and_while_running() {
     let refused = |started: crate::fault::Result<Arc<RunningTask>>| started.map(drop).unwrap_err().code();
     let _one = manager.start_task(new("one")).await.unwrap();
     let _two = manager.start_task(new("one")).await.unwrap();
-    assert_eq!(refused(manager.start_task(new("one")).await), Code::RateLimited);
+    assert_eq!(refused(manager.start_task(new("one")).await), FaultCode::RateLimited);
     let _three = manager.start_task(new("two")).await.unwrap();
-    assert_eq!(refused(manager.start_task(new("three")).await), Code::Overloaded);
+    assert_eq!(refused(manager.start_task(new("three")).await), FaultCode::Overloaded);
     let streams = manager.start_stream(&new("four")).unwrap();
     assert_eq!(manager.find("four", &streams.id()).await.unwrap().0.state, TaskState::Working);
 }
@@ -168,7 +168,7 @@ async fn r79_ended_tasks_make_room_for_new_ones_and_running_ones_do_not() {
         );
     }
     let _second = manager.start_task(new("one")).await.unwrap();
-    assert_eq!(manager.start_task(new("one")).await.unwrap_err().code(), Code::RateLimited);
+    assert_eq!(manager.start_task(new("one")).await.unwrap_err().code(), FaultCode::RateLimited);
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn r76_only_its_caller_finds_a_task_and_a_task_ends_once() {
     let id = live.id();
     for (owner, id) in [("two", &*id), ("one", "0"), ("one", "../x"), ("one", &id.to_uppercase())] {
         let why = manager.find(owner, id).await.unwrap_err();
-        assert_eq!((why.code(), why.message()), (Code::NotFound, "There is no such task"));
+        assert_eq!((why.code(), why.message()), (FaultCode::NotFound, "There is no such task"));
     }
     let answer = AgentReply {
         status: 200,
@@ -187,7 +187,7 @@ async fn r76_only_its_caller_finds_a_task_and_a_task_ends_once() {
         truncated: false,
     };
     manager.end_and_save(&live, &TaskOutcome::Completed(answer)).await;
-    manager.end_and_save(&live, &TaskOutcome::Failed(Fault::new(Code::Timeout, "late"))).await;
+    manager.end_and_save(&live, &TaskOutcome::Failed(Fault::new(FaultCode::Timeout, "late"))).await;
     let (task, _) = manager.find("one", &id).await.unwrap();
     let view: serde_json::Value = serde_json::from_str(&task.to_json(Duration::from_secs(2))).unwrap();
     assert_eq!((&view["status"], &view["result"]["a"]), (&"completed".into(), &1.into()), "{view}");
@@ -228,7 +228,7 @@ async fn r94_a_failed_json_rpc_stream_ends_with_a_json_rpc_error() {
     let (_folder, manager) = manager(TaskConfig::default()).await;
     let live = manager.start_stream(&new("one")).unwrap();
     let mut reader = live.read_after(0).unwrap();
-    manager.end_stream(&live, &TaskOutcome::Failed(Fault::new(Code::AgentError, "died")), Some(&7.into()));
+    manager.end_stream(&live, &TaskOutcome::Failed(Fault::new(FaultCode::AgentError, "died")), Some(&7.into()));
     let NextEvent::Bytes(error, true) = reader.next().await else { panic!("no final event") };
     let error = String::from_utf8(error.to_vec()).unwrap();
     assert!(error.starts_with("id: 1\ndata: {") && error.contains("\"id\":7") && error.contains("-32072"), "{error}");
@@ -273,7 +273,7 @@ async fn r80_a_reader_gets_all_events_after_its_position() {
     let mut second = live.read_after(1).unwrap();
     assert_eq!(second.next().await, NextEvent::Bytes("id: 2\ndata: b\n\n".into(), true));
     assert_eq!(second.next().await, NextEvent::Bytes("id: 3\ndata: c\n\n".into(), true));
-    manager.end_stream(&live, &TaskOutcome::Failed(Fault::new(Code::AgentError, "died")), None);
+    manager.end_stream(&live, &TaskOutcome::Failed(Fault::new(FaultCode::AgentError, "died")), None);
     let NextEvent::Bytes(error, true) = second.next().await else { panic!("no final event") };
     assert!(error.starts_with(b"id: 4\nevent: error\ndata: {\"error\""), "{error:?}");
     assert_eq!(second.next().await, NextEvent::End);
@@ -346,7 +346,7 @@ fn r79_callback_urls_with_internal_addresses_are_refused_before_any_request() {
         "/relative",
         "",
     ] {
-        assert_eq!(sender.check_url(url).unwrap_err().code(), Code::InvalidInput, "{url}");
+        assert_eq!(sender.check_url(url).unwrap_err().code(), FaultCode::InvalidInput, "{url}");
     }
     assert!(sender.check_url(&format!("https://example.com/{}", "x".repeat(3_000))).is_err());
     sender.check_url("https://example.com/hook?a=b").unwrap();

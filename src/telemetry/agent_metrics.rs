@@ -5,7 +5,7 @@
 use super::latency_histogram::LatencyHistogram;
 use crate::{
     agent::{Agent, AgentId},
-    fault::Code,
+    fault::FaultCode,
 };
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,7 +19,7 @@ use std::{
 const MAX_CALLER_CLASSES: usize = 16;
 pub(super) const CREDENTIAL_CLASSES: [&str; 5] = ["none", "key", "bearer", "certificate", "anonymous"];
 /// `ok`, the codes of the fault table, and `aborted`.
-const CODE_COUNT: usize = 2 + Code::ALL.len();
+const CODE_COUNT: usize = 2 + FaultCode::ALL.len();
 /// Maximum number of operations per agent with their own counters; further ones share `-`.
 const MAX_OPERATIONS_PER_AGENT: usize = 64;
 const UNKNOWN_LABEL: &str = "-";
@@ -54,7 +54,7 @@ pub struct CallOutcome {
     /// The caller's class.
     pub caller_class: CallerClass,
     /// The fault's code; `None` for a served call.
-    pub code: Option<Code>,
+    pub code: Option<FaultCode>,
     /// Time from the first byte received to the last byte sent.
     pub duration: Duration,
     /// Time that the upstream took, if the call reached it.

@@ -1,7 +1,7 @@
 //! Prometheus collector of the per-agent metrics. Exposes only series that have been counted.
 
 use super::agent_metrics::{AgentSeries, CREDENTIAL_CLASSES, CallSeries, OTHER_LABEL, lock};
-use crate::fault::Code;
+use crate::fault::FaultCode;
 use prometheus::{
     core::{Collector, Desc},
     proto,
@@ -135,7 +135,7 @@ impl CallSeries {
                     }
                     let code = match code.checked_sub(1) {
                         None => "ok",
-                        Some(at) => Code::ALL.get(at).map_or("aborted", |code| code.row().name),
+                        Some(at) => FaultCode::ALL.get(at).map_or("aborted", |code| code.row().name),
                     };
                     let labels = [
                         ("agent", &*series.label),

@@ -25,7 +25,7 @@ pub(super) use label;
 
 label! {
     /// The outcome of accepting a connection.
-    Connection {
+    ConnectionOutcome {
         Accepted "accepted" "The connection was accepted.";
         Refused "refused" "The connection was closed at once, because too many were open.";
         HandshakeFailed "handshake_failed" "The TLS handshake failed or timed out.";
@@ -34,26 +34,26 @@ label! {
 
 label! {
     /// The state of an agent's document.
-    AgentState {
+    AgentDocumentState {
         Served "served" "The agent is served.";
         Inactive "inactive" "The agent is listed but not served.";
         Deprecated "deprecated" "The agent is served but deprecated.";
-        Refused "rejected" "The document was rejected.";
+        Rejected "rejected" "The document was rejected.";
     }
 }
 
 label! {
     /// The limit that refused a call.
-    Limit {
+    LimitKind {
         Address "address" "The rate limit of a client address, before authentication.";
         Caller "caller" "The rate limit of a caller.";
         CallerAgent "caller-agent" "The rate limit of a caller at one agent.";
         Search "search" "The rate limit of a caller's searches.";
         Agent "agent" "The rate limit of an agent, as configured or as its document declares.";
-        Day "day" "The daily quota of a caller.";
-        Month "month" "The monthly quota of a caller.";
+        DailyQuota "day" "The daily quota of a caller.";
+        MonthlyQuota "month" "The monthly quota of a caller.";
         Concurrency "concurrency" "The configured concurrency limit of an agent.";
-        Learnt "adaptive" "The adaptive concurrency limit of an agent.";
-        Gateway "gateway" "Load shedding: the gateway is overloaded.";
+        AdaptiveConcurrency "adaptive" "The adaptive concurrency limit of an agent.";
+        LoadShedding "gateway" "Load shedding: the gateway is overloaded.";
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     agent_metrics::{AgentMetrics, CallSeries, CallerClass},
     agent_metrics_collector::AgentMetricsCollector,
-    metric_labels::{AgentState, Connection, Limit, label},
+    metric_labels::{AgentDocumentState, ConnectionOutcome, LimitKind, label},
     metric_registration::{GaugeGuard, MetricBuilder, increment, names},
     source_metrics::SourceMetrics,
 };
@@ -63,29 +63,29 @@ macro_rules! events {
 
 events! {
     ConfigLoaded "config_loaded" "A configuration was applied.";
-    ContractBroken "contract_violated" "An input or output violated a contract that is only reported.";
-    ItemFailed "batch_item_failed" "An item of a batch failed; the batch itself was answered.";
-    ConfigRefused "config_rejected" "A changed configuration was rejected; the last good one stays in effect.";
-    AgentRefused "agent_rejected" "An agent's document was rejected.";
-    CatalogueSwapped "snapshot_published" "A new snapshot of the agents was published.";
+    ContractViolated "contract_violated" "An input or output violated a contract that is only reported.";
+    BatchItemFailed "batch_item_failed" "An item of a batch failed; the batch itself was answered.";
+    ConfigRejected "config_rejected" "A changed configuration was rejected; the last good one stays in effect.";
+    AgentRejected "agent_rejected" "An agent's document was rejected.";
+    SnapshotPublished "snapshot_published" "A new snapshot of the agents was published.";
     JwksFetched "jwks_fetched" "The keys of an issuer were fetched.";
-    JwksFailed "jwks_fetch_failed" "The keys of an issuer could not be fetched.";
+    JwksFetchFailed "jwks_fetch_failed" "The keys of an issuer could not be fetched.";
     IntrospectionFailed "introspection_failed" "A token could not be introspected.";
-    KeysLoaded "api_keys_loaded" "The API keys were loaded.";
-    KeysRefused "api_keys_rejected" "A changed file of API keys was rejected; the last good keys stay in effect.";
+    ApiKeysLoaded "api_keys_loaded" "The API keys were loaded.";
+    ApiKeysRejected "api_keys_rejected" "A changed file of API keys was rejected; the last good keys stay in effect.";
     AcceptFailed "accept_failed" "Accepting a connection failed for lack of descriptors or memory.";
     CertificatesLoaded "certificates_loaded" "The changed certificates of a listener were applied.";
-    CertificatesRefused "certificates_rejected" "The changed certificates of a listener were rejected; the old stay.";
+    CertificatesRejected "certificates_rejected" "The changed certificates of a listener were rejected; the old stay.";
     TaskCompleted "task_completed" "A task completed.";
     TaskFailed "task_failed" "A task failed.";
     TaskCanceled "task_canceled" "A task was cancelled by its caller.";
     TaskLost "task_lost" "A task whose gateway is gone was found and marked as failed.";
     CallbackDelivered "callback_delivered" "A callback about the end of a task was delivered.";
     CallbackFailed "callback_failed" "The delivery of a callback failed and is retried.";
-    CallbackGivenUp "callback_abandoned" "The delivery of a callback failed for the last time.";
+    CallbackAbandoned "callback_abandoned" "The delivery of a callback failed for the last time.";
     StreamResumed "stream_resumed" "A caller resumed a stream after a disconnect.";
-    Replayed "response_replayed" "A call was answered with the stored response to its idempotency key.";
-    LimitOverflow "limiter_overflow" "A rate limiter was full; a new key shared the overflow bucket.";
+    ResponseReplayed "response_replayed" "A call was answered with the stored response to its idempotency key.";
+    LimiterOverflow "limiter_overflow" "A rate limiter was full; a new key shared the overflow bucket.";
 }
 
 impl Metrics {
@@ -107,11 +107,11 @@ impl Metrics {
             in_flight: with.int_gauge(names::IN_FLIGHT)?,
             open_connections: with.int_gauge(names::OPEN)?,
             running_tasks: with.int_gauge(names::TASKS)?,
-            connections: with.int_counters(names::CONNECTIONS, "result", Connection::NAMES)?,
-            agents: with.int_gauges(names::AGENTS, "state", AgentState::NAMES)?,
+            connections: with.int_counters(names::CONNECTIONS, "result", ConnectionOutcome::NAMES)?,
+            agents: with.int_gauges(names::AGENTS, "state", AgentDocumentState::NAMES)?,
             config_reload_successful: with.int_gauge(names::CONFIG_OK)?,
             config_reload_timestamp: with.int_gauge(names::CONFIG_LOADED)?,
-            limited_requests: with.int_counters(names::LIMITED, "limit", Limit::NAMES)?,
+            limited_requests: with.int_counters(names::LIMITED, "limit", LimitKind::NAMES)?,
             load_shed_requests: with.int_counters(names::SHED, "priority", PRIORITIES)?,
             load_shed_level: with.float_gauge(names::SHEDDING)?,
             run_queue_delay: with.float_gauge(names::WAITS)?,
@@ -174,12 +174,12 @@ impl Metrics {
     }
 
     /// Counts the outcome of accepting a connection.
-    pub fn record_connection(&self, outcome: Connection) {
+    pub fn record_connection(&self, outcome: ConnectionOutcome) {
         increment(&self.connections, outcome as usize);
     }
 
     /// Counts a call that a limit refused.
-    pub fn record_limited_request(&self, limit: Limit) {
+    pub fn record_limited_request(&self, limit: LimitKind) {
         increment(&self.limited_requests, limit as usize);
     }
 
@@ -195,7 +195,7 @@ impl Metrics {
     }
 
     /// Sets the number of agents in a state.
-    pub fn set_agent_count(&self, state: AgentState, count: usize) {
+    pub fn set_agent_count(&self, state: AgentDocumentState, count: usize) {
         if let Some(gauge) = self.agents.get(state as usize) {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
@@ -216,7 +216,7 @@ impl Metrics {
     /// Records that a configuration was rejected; the last good one stays in effect.
     pub fn record_config_rejected(&self) {
         self.config_reload_successful.set(0);
-        self.record_event(Event::ConfigRefused);
+        self.record_event(Event::ConfigRejected);
     }
 
     /// Counts access-log entries that were dropped.

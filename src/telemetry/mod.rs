@@ -17,11 +17,11 @@ pub use access_log::AccessLog;
 pub use access_log_entry::AccessLogEntry;
 pub use access_log_target::{AccessLogConfig, AccessLogTarget};
 pub use agent_metrics::{AgentMetrics, CallOutcome, CallerClass};
-pub use metric_labels::{AgentState, Connection, Limit};
+pub use metric_labels::{AgentDocumentState, ConnectionOutcome, LimitKind};
 pub use metric_registration::GaugeGuard;
 pub use metrics::{Event, Metrics, MetricsConfig};
 pub use redaction::redact;
-pub use source_metrics::{LookOutcome, SourceMetrics};
+pub use source_metrics::{PollOutcome, SourceMetrics};
 
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,11 @@ use std::{collections::BTreeSet, sync::Mutex};
 
 label! {
     /// The outcome of a poll of a source.
-    LookOutcome {
-        Good "success" "The poll succeeded and its result is in effect.";
-        Failed "failure" "The source could not be polled, or its response is not reliable.";
+    PollOutcome {
+        Success "success" "The poll succeeded and its result is in effect.";
+        Failure "failure" "The source could not be polled, or its response is not reliable.";
         Held "held" "The loss guard holds the result until it is confirmed, because too many agents would be removed.";
-        Refused "rejected" "The source returned more than its limits allow.";
+        Rejected "rejected" "The source returned more than its limits allow.";
     }
 }
 
@@ -60,12 +60,12 @@ impl SourceMetrics {
             drop(self.age.remove_label_values(&[gone]));
             drop(self.agents.remove_label_values(&[gone]));
             drop(self.pending_removals.remove_label_values(&[gone]));
-            for outcome in LookOutcome::NAMES {
+            for outcome in PollOutcome::NAMES {
                 drop(self.polls.remove_label_values(&[&**gone, *outcome]));
             }
         }
         for name in &next {
-            for outcome in LookOutcome::NAMES {
+            for outcome in PollOutcome::NAMES {
                 self.polls.with_label_values(&[&**name, *outcome]);
             }
         }
@@ -86,7 +86,7 @@ impl SourceMetrics {
     }
 
     /// Counts a poll.
-    pub fn record_poll(&self, name: &str, outcome: LookOutcome) {
+    pub fn record_poll(&self, name: &str, outcome: PollOutcome) {
         if self.is_configured(name) {
             self.polls.with_label_values(&[name, outcome.name()]).inc();
         }

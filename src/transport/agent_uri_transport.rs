@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AgentEndpoint, AgentUri},
-    fault::{Blame, CallProgress, Code, Fault},
+    fault::{Blame, CallProgress, Fault, FaultCode},
 };
 use arc_swap::ArcSwapOption;
 use std::{
@@ -64,7 +64,7 @@ impl AgentUriTransport {
             return Ok(transport);
         }
         let late = |_| {
-            Fault::new(Code::Timeout, "The agent's name could not be resolved in time")
+            Fault::new(FaultCode::Timeout, "The agent's name could not be resolved in time")
                 .with_progress(CallProgress::NotSent)
         };
         tokio::time::timeout_at(deadline, self.resolve_once(call_start)).await.map_err(late).flatten()
@@ -109,8 +109,11 @@ impl AgentUriTransport {
             }
             (Err(fault), _) => {
                 // The agent was not called, so failover is safe. An overloaded gateway says nothing of this endpoint.
-                let fault =
-                    if fault.code() == Code::Overloaded { fault } else { fault.with_progress(CallProgress::NotSent) };
+                let fault = if fault.code() == FaultCode::Overloaded {
+                    fault
+                } else {
+                    fault.with_progress(CallProgress::NotSent)
+                };
                 *last_failure = Some((now, fault.clone()));
                 Err(fault)
             }
@@ -119,12 +122,12 @@ impl AgentUriTransport {
 
     async fn resolve(&self) -> Result<ResolvedTransport, Fault> {
         let no_resolver =
-            || Fault::new(Code::AgentUnavailable, NAME_UNRESOLVABLE).with_detail("no resolver is configured");
+            || Fault::new(FaultCode::AgentUnavailable, NAME_UNRESOLVABLE).with_detail("no resolver is configured");
         let resolver = self.client.resolver().ok_or_else(no_resolver)?;
         let resolved = resolver.resolve_agent_endpoint(&self.uri).await.map_err(remove_caller_blame)?;
         let unusable = |why: String| {
             let detail = format!("{} resolves to {}: {why}", self.uri, resolved.endpoint);
-            Fault::new(Code::AgentError, "The agent's name resolves to an address that cannot be called")
+            Fault::new(FaultCode::AgentError, "The agent's name resolves to an address that cannot be called")
                 .with_detail(detail)
         };
         let endpoint: AgentEndpoint = resolved.endpoint.parse().map_err(unusable)?;
@@ -149,12 +152,12 @@ const NAME_UNRESOLVABLE: &str = "The agent's name cannot be resolved now";
 fn remove_caller_blame(fault: Fault) -> Fault {
     let detail = fault.to_string();
     match fault.code() {
-        Code::Overloaded | Code::AgentError | Code::Timeout => fault,
-        code if code.row().blame == Blame::Caller && code != Code::NotFound => {
-            Fault::new(Code::AgentError, "The agent's name resolves to an address that cannot be called")
+        FaultCode::Overloaded | FaultCode::AgentError | FaultCode::Timeout => fault,
+        code if code.row().blame == Blame::Caller && code != FaultCode::NotFound => {
+            Fault::new(FaultCode::AgentError, "The agent's name resolves to an address that cannot be called")
                 .with_detail(detail)
         }
-        _ => Fault::new(Code::AgentUnavailable, NAME_UNRESOLVABLE).with_detail(detail),
+        _ => Fault::new(FaultCode::AgentUnavailable, NAME_UNRESOLVABLE).with_detail(detail),
     }
 }
 
@@ -174,8 +177,9 @@ impl Transport for AgentUriTransport {
     async fn call(&self, request: UpstreamCall<'_>, deadline: tokio::time::Instant) -> Result<UpstreamReply, Fault> {
         let lead = self.resolve_transport(deadline).await?;
         let called = self.client.call_transport(&lead, request, deadline).await;
-        let gone =
-            |fault: &Fault| fault.code() == Code::AgentUnavailable || fault.progress() == Some(CallProgress::NotSent);
+        let gone = |fault: &Fault| {
+            fault.code() == FaultCode::AgentUnavailable || fault.progress() == Some(CallProgress::NotSent)
+        };
         if called.as_ref().is_err_and(gone) {
             // The agent may have moved: the next call resolves the name again.
             self.cached.rcu(|led| {

@@ -3,7 +3,7 @@
 //! A breaker takes no lock, never waits, and keeps no state for a probe that never ends. It does not judge replies.
 
 use super::config::{CircuitBreakerConfig, UpstreamTimeouts};
-use crate::fault::{CallProgress, Code, Fault};
+use crate::fault::{CallProgress, Fault, FaultCode};
 use std::{
     sync::{
         Arc,
@@ -141,7 +141,7 @@ impl CircuitBreaker {
 
 /// The fault of a call that the open breaker refuses.
 pub(super) fn breaker_open_fault(wait: Duration) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent is temporarily unavailable after repeated failures")
+    Fault::new(FaultCode::AgentUnavailable, "The agent is temporarily unavailable after repeated failures")
         .with_detail("circuit breaker open")
         .with_retry_after(wait)
 }
@@ -194,16 +194,16 @@ impl CallAttempt {
             Err(fault) => fault,
         };
         match (fault.progress(), fault.code()) {
-            (Some(CallProgress::NotSent), Code::Timeout) => {
+            (Some(CallProgress::NotSent), FaultCode::Timeout) => {
                 self.lasted_full_timeout(self.timeouts.connect).then_some(false)
             }
             (Some(CallProgress::NotSent), _) => Some(false),
-            (_, Code::Timeout) => {
+            (_, FaultCode::Timeout) => {
                 (!self.streamed && self.lasted_full_timeout(self.timeouts.first_byte)).then_some(false)
             }
             (Some(CallProgress::PossiblySent), _) => (!self.streamed).then_some(false),
             // The endpoint replied, although the reply was invalid.
-            (None, Code::AgentError) => Some(true),
+            (None, FaultCode::AgentError) => Some(true),
             (None, _) => None,
         }
     }

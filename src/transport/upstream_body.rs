@@ -1,7 +1,7 @@
 //! The body of a request to an agent: empty, complete, or streamed in chunks as the caller sends them.
 //! A body whose sender is dropped counts as truncated, never as finished: the agent must not accept a partial body.
 
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Frame, SizeHint};
 use std::{
@@ -44,7 +44,7 @@ impl RequestBody {
     pub async fn collect(self, max_bytes: usize) -> Result<Bytes, Fault> {
         let too_large = || {
             Fault::new(
-                Code::PayloadTooLarge,
+                FaultCode::PayloadTooLarge,
                 format!("The body is too large for this agent (at most {max_bytes} bytes)"),
             )
         };
@@ -173,7 +173,7 @@ impl BodyProgress {
     /// Takes the fault that truncated the body, if it was truncated.
     pub(super) fn take_fault(&self) -> Option<Fault> {
         let recorded = self.fault.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let truncated_fault = || Fault::new(Code::InvalidInput, "The request body ended before it was complete");
+        let truncated_fault = || Fault::new(FaultCode::InvalidInput, "The request body ended before it was complete");
         recorded.or_else(|| self.truncated.load(Ordering::Relaxed).then(truncated_fault))
     }
 }

@@ -62,7 +62,7 @@ async fn r10_documents_are_read_from_files_and_folders_in_every_form() {
         gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
     }
     let page = gate.admin("/agents").await.json();
-    assert_eq!((page["total"].as_u64(), page["refused_total"].as_u64()), (Some(10), Some(0)), "{page}");
+    assert_eq!((page["total"].as_u64(), page["rejected_total"].as_u64()), (Some(10), Some(0)), "{page}");
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn r74_r15_a_bad_document_is_told_everywhere_and_costs_itself_alone() {
         gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
     }
     let page = gate.admin("/agents").await.json();
-    let refused = page["refused"].as_array().unwrap();
+    let refused = page["rejected"].as_array().unwrap();
     let reasons = |index: u64| {
         let one = refused.iter().find(|one| one["index"] == index).unwrap_or_else(|| panic!("{index}: {page}"));
         assert!(one["source"].as_str().unwrap().ends_with("agents.json"));
@@ -158,7 +158,7 @@ async fn r74_r15_a_bad_document_is_told_everywhere_and_costs_itself_alone() {
     }
     assert_eq!(gate.metric("gatepost_agents{state=\"rejected\"}").await, Some(refused.len() as f64));
     assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, page["total"].as_f64());
-    assert_eq!(gate.admin("/readyz").await.json()["refused"], refused.len());
+    assert_eq!(gate.admin("/readyz").await.json()["rejected"], refused.len());
     assert!(gate.metric("gatepost_events_total{event=\"agent_rejected\"}").await.unwrap() >= refused.len() as f64);
     for said in ["is refused", "3.1.4", "basic"] {
         assert!(gate.stderr().contains(said), "{said}: {}", gate.stderr());
@@ -172,8 +172,8 @@ async fn r10_of_two_documents_with_one_id_neither_is_served_until_one_is_gone() 
     gate.invoke("twin", &json!({})).await.is_fault(404, "NotFound");
     assert_eq!(status(&gate, "single").await, 200);
     let page = gate.admin("/agents").await.json();
-    assert_eq!(page["refused_total"], 2, "{page}");
-    assert!(page["refused"].to_string().contains("same id"), "{page}");
+    assert_eq!(page["rejected_total"], 2, "{page}");
+    assert!(page["rejected"].to_string().contains("same id"), "{page}");
     put(&gate, &json!([echo.document("single"), other.document("twin")]));
     becomes(&gate, "twin", 200).await;
     assert_eq!((echo.calls(), other.calls()), (1, 1));

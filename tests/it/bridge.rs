@@ -498,10 +498,10 @@ async fn a_status_that_another_has_published_is_put_right() {
 async fn a_successor_takes_the_agents_over_and_no_task_is_done_by_both() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer = Peer::join(&broker).await;
-    let build = bridged(&broker, "").agent("echo", &agent).section("shutdown:\n  upgrade_socket: upgrade.sock\n");
+    let build = bridged(&broker, "").agent("echo", &agent).section("shutdown:\n  handover_socket: handover.sock\n");
     let mut before = build.start().await;
     peer.sees("echo", "available").await;
-    let _after: Gate = before.upgraded().await;
+    let _after: Gate = before.hand_over().await;
     assert!(before.ended().await.success());
     peer.sees("echo", "available").await;
     let tasks: Vec<Value> = (0..5).map(|_| task("echo", json!({}))).collect();

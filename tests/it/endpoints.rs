@@ -61,7 +61,7 @@ async fn r76_calls_are_spread_and_a_session_stays_where_it_is() {
     let call = gate.post("/agents/twin/invoke?sessionId=s-1").json(&json!({}));
     assert_eq!(send(call).await.is_ok()["from"], places[&1].as_str());
     let row = gate.admin("/agents").await.json()["agents"][0].clone();
-    assert_eq!((row["endpoints"].as_array().unwrap().len(), &row["breaker"]), (3, &json!("closed")));
+    assert_eq!((row["endpoints"].as_array().unwrap().len(), &row["circuit_breaker"]), (3, &json!("closed")));
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn r45_where_one_endpoint_is_gone_every_call_is_answered_by_another_once()
     }
     assert_eq!(alive.calls(), 24);
     let row = gate.admin("/agents").await.json()["agents"][0].clone();
-    assert_ne!(row["breaker"], "closed", "{row}");
+    assert_ne!(row["circuit_breaker"], "closed", "{row}");
     assert_eq!(gate.metric("gatepost_circuit_breakers_open{agent=\"twin\"}").await, Some(1.0));
 }
 
@@ -141,7 +141,7 @@ async fn r35_an_agent_that_dies_again_and_again_is_left_alone_and_found_when_it_
     well.store(true, Ordering::SeqCst);
     eventually("the agent is found again", async || gate.invoke("a", &json!({})).await.status == 200).await;
     assert_eq!(gate.metric("gatepost_circuit_breakers_open{agent=\"a\"}").await, Some(0.0));
-    assert_eq!(gate.admin("/agents").await.json()["agents"][0]["breaker"], "closed");
+    assert_eq!(gate.admin("/agents").await.json()["agents"][0]["circuit_breaker"], "closed");
     assert!(gate.stderr().contains("endpoint recovered: circuit breaker closed"));
 }
 
@@ -156,6 +156,6 @@ async fn an_agent_that_answers_errors_or_is_asked_for_too_little_time_is_never_l
         send(call).await.is_fault(504, "Timeout");
     }
     for row in gate.admin("/agents").await.json()["agents"].as_array().unwrap() {
-        assert_eq!(row["breaker"], "closed", "{row}");
+        assert_eq!(row["circuit_breaker"], "closed", "{row}");
     }
 }

@@ -27,7 +27,7 @@ fn documents(agent: &Agent, count: usize) -> Value {
 }
 
 async fn feed(gate: &Gate) -> Value {
-    gate.admin("/feeds").await.json()["feeds"][1].clone()
+    gate.admin("/sources").await.json()["sources"][1].clone()
 }
 
 #[tokio::test]
@@ -42,13 +42,13 @@ async fn agents_of_a_registry_are_called_and_stay_while_it_fails_and_over_a_rest
     eventually("its agents are kept on disk", async || gate.folder().join("gatepost.state/reg.agents").exists()).await;
 
     *says.lock().unwrap() = json_answer(&json!([]));
-    eventually("the empty list is held", async || feed(&gate).await["held"] == 12).await;
+    eventually("the empty list is held", async || feed(&gate).await["withheld"] == 12).await;
     assert_eq!(gate.metric("gatepost_source_pending_removals{source=\"reg\"}").await, Some(12.0));
     gate.invoke("far-0", &json!({})).await.is_ok();
     *says.lock().unwrap() = answer("500 Internal Server Error", "text/plain", "boom");
     eventually("the trouble is shown", async || {
         let ready = gate.admin("/readyz").await;
-        ready.status == 200 && ready.json()["feeds"][0]["trouble"].as_str().is_some_and(|why| why.contains("500"))
+        ready.status == 200 && ready.json()["sources"][0]["trouble"].as_str().is_some_and(|why| why.contains("500"))
     })
     .await;
     gate.invoke("far-11", &json!({})).await.is_ok();
@@ -62,12 +62,12 @@ async fn agents_of_a_registry_are_called_and_stay_while_it_fails_and_over_a_rest
     assert_eq!(feed(&gate).await["from_last_known_good"], true);
 
     *says.lock().unwrap() = json_answer(&json!([echo.document("far-0"), echo.document("near")]));
-    eventually("the loss is held", async || feed(&gate).await["held"] == 11).await;
-    let confirm = format!("http://{}/feeds/reg/confirm", gate.admin);
+    eventually("the loss is held", async || feed(&gate).await["withheld"] == 11).await;
+    let confirm = format!("http://{}/sources/reg/confirm", gate.admin);
     let confirmed = reqwest::Client::builder().no_proxy().build().unwrap().post(confirm).send().await.unwrap();
     assert_eq!(confirmed.status(), 200);
     gate.invoke("far-11", &json!({})).await.is_fault(404, "NotFound");
-    let refused = gate.admin("/agents").await.json()["refused"].clone();
+    let refused = gate.admin("/agents").await.json()["rejected"].clone();
     assert!(refused[0]["reasons"][0].as_str().unwrap().contains("has precedence"), "{refused}");
 }
 

@@ -147,7 +147,7 @@ async fn a_connection_that_was_just_opened_is_served_although_the_end_has_begun(
 }
 
 fn upgradable() -> Build {
-    gateway().section("shutdown:\n  upgrade_socket: upgrade.sock\n")
+    gateway().section("shutdown:\n  handover_socket: handover.sock\n")
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_successor_takes_over_and_nobody_is_refused() {
             })
         })
         .collect();
-    let mut next = gate.upgraded().await;
+    let mut next = gate.hand_over().await;
     assert_eq!((next.addresses.clone(), next.admin), (gate.addresses.clone(), gate.admin));
     // The admin page is the successor's while the first process still waits for its long call.
     eventually("operators see the successor", async || gate.admin("/readyz").await.status == 200).await;
@@ -187,7 +187,7 @@ async fn a_successor_takes_over_and_nobody_is_refused() {
         assert!(caller.await.expect("nobody is refused") > 0);
     }
     // A successor can have one of its own.
-    let last = next.upgraded().await;
+    let last = next.hand_over().await;
     assert!(next.ended().await.success());
     last.invoke("echo", &json!({})).await.is_ok();
 }
@@ -204,13 +204,13 @@ async fn a_successor_that_cannot_start_changes_nothing() {
         let path = gate.folder().join("broken.yaml");
         std::fs::write(&path, text).unwrap();
         let mut command = crate::support::gateway::command();
-        command.args(["run", "--upgrade", "-c"]).arg(&path);
+        command.args(["run", "--take-over", "-c"]).arg(&path);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         assert!(!output.status.success());
         gate.invoke("echo", &json!({})).await.is_ok();
         assert_eq!(gate.admin("/readyz").await.status, 200);
     }
-    let last = gate.upgraded().await;
+    let last = gate.hand_over().await;
     last.invoke("echo", &json!({})).await.is_ok();
 }
 
@@ -222,7 +222,7 @@ async fn without_a_running_gateway_there_is_nothing_to_take_over() {
     gate.signal(Signal::TERM);
     assert!(gate.ended().await.success());
     let mut command = crate::support::gateway::command();
-    command.args(["run", "--upgrade", "-c"]).arg(folder.join("gatepost.yaml"));
+    command.args(["run", "--take-over", "-c"]).arg(folder.join("gatepost.yaml"));
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("listeners"), "{output:?}");
@@ -236,7 +236,7 @@ async fn r5_quotas_are_handed_to_the_successor() {
     for _ in 0..3 {
         gate.invoke("echo", &json!({})).await.is_ok();
     }
-    let next = gate.upgraded().await;
+    let next = gate.hand_over().await;
     assert!(gate.ended().await.success());
     next.invoke("echo", &json!({})).await.is_ok();
     assert_eq!(next.invoke("echo", &json!({})).await.status, 429);

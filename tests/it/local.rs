@@ -276,6 +276,6 @@ async fn r51_without_the_section_nothing_registers_and_no_local_agent_is_served(
     let gate = gateway().document(document("worker")).start().await;
     gate.invoke("worker", &json!({})).await.is_fault(404, "NotFound");
     assert_eq!(admin(&gate, "PUT", "/local/worker", &json!({"socket": "/run/x.sock"})).await.status, 404);
-    let refused = gate.admin("/agents").await.json()["refused"].to_string();
+    let refused = gate.admin("/agents").await.json()["rejected"].to_string();
     assert!(refused.contains("section 'local'"), "{refused}");
 }

@@ -243,7 +243,7 @@ async fn r51_r98_rooms_in_which_the_gateway_cannot_speak_are_refused_by_name() {
     for id in ["no-room", "other-server"] {
         gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
     }
-    let refused = gate.admin("/agents").await.json()["refused"].to_string();
+    let refused = gate.admin("/agents").await.json()["rejected"].to_string();
     assert!(refused.contains("matrix.room: is missing") && refused.contains("matrix.example.org"), "{refused}");
     assert!(!refused.contains(&gateway.token) && !gate.stderr().contains(&gateway.token));
     // The account's token ends: that is the gateway's trouble, not the caller's.

@@ -291,7 +291,7 @@ async fn row(gate: &Gate, id: &str) -> Value {
 }
 
 async fn floor(gate: &Gate) -> Value {
-    gate.admin("/feeds").await.json()["feeds"][1].clone()
+    gate.admin("/sources").await.json()["sources"][1].clone()
 }
 
 #[tokio::test]
@@ -315,7 +315,7 @@ async fn r107_r134_an_agent_over_mqtt_is_known_to_the_gateway_and_not_available_
     gate.invoke("planner", &json!({})).await.is_fault(404, "NotFound");
     broker.publish(&topic("odd"), "garbage", true).await;
     eventually("garbage is told", async || {
-        gate.admin("/agents").await.json()["refused"][0]["reasons"][0]
+        gate.admin("/agents").await.json()["rejected"][0]["reasons"][0]
             .as_str()
             .is_some_and(|why| why.starts_with("the status is not JSON"))
     })

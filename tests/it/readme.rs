@@ -4,7 +4,7 @@ use crate::support::{
     agent::{Agent, json_answer},
     gateway::{Gate, new_key},
 };
-use gatepost::fault::Code;
+use gatepost::fault::FaultCode;
 use serde_json::json;
 use std::{fs, path::Path, process::Command};
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ fn block(marker: &str) -> String {
 #[test]
 fn r37_the_table_of_failures_is_the_codes() {
     let mut table = "| code | status | blame | retry | means |\n| --- | --- | --- | --- | --- |\n".to_owned();
-    for row in Code::ALL.iter().map(|code| code.row()) {
+    for row in FaultCode::ALL.iter().map(|code| code.row()) {
         let statuses: Vec<String> = [row.status].iter().chain(row.other_statuses).map(ToString::to_string).collect();
         let retry = if row.retryable { "yes" } else { "no" };
         let (name, statuses, blame, title) = (row.name, statuses.join(", "), row.blame.as_str(), row.title);

@@ -4,7 +4,7 @@
 use crate::support::{eventually, postgres::Postgres};
 use futures_util::future::join_all;
 use gatepost::{
-    fault::Code,
+    fault::FaultCode,
     store::{
         self, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, StoreLocation, StoredDocument, WriteEffect,
         WritePrecondition, WriteRefusal,
@@ -463,7 +463,7 @@ async fn r16_a_database_that_stops_costs_its_own_questions_and_comes_back_by_its
     server.stop();
     let began = Instant::now();
     let why = store.write(put("b", "{}")).await.unwrap_err();
-    assert_eq!((why.code(), why.http_status()), (Code::Overloaded, 503));
+    assert_eq!((why.code(), why.http_status()), (FaultCode::Overloaded, 503));
     assert!(why.retry_after_secs().is_some());
     assert!(!why.message().contains("127.0.0.1"), "{why}");
     assert!(
@@ -499,7 +499,7 @@ async fn a_database_that_never_answers_is_given_up_in_time() {
     });
     let began = Instant::now();
     let store = open(&database(&format!("postgres://postgres@127.0.0.1:{port}/x"))).await;
-    assert_eq!(store.get_document("a").await.unwrap_err().code(), Code::Overloaded);
+    assert_eq!(store.get_document("a").await.unwrap_err().code(), FaultCode::Overloaded);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     held.abort();
 }

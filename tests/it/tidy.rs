@@ -318,7 +318,7 @@ mod rules {
 
     #[test]
     fn a_group_is_read_to_its_leaves() {
-        let text = "use crate::{\n    fault::{Code, Fault},\n    gateway::{self, Call},\n    net::{Fetch},\n    admin::State,\n};\n";
+        let text = "use crate::{\n    fault::{FaultCode, Fault},\n    gateway::{self, Call},\n    net::{Fetch},\n    admin::State,\n};\n";
         let offences = found("src/auth/mod.rs", text);
         assert_eq!(offences, [format!("3: {GATEWAY}"), "5: `auth` may not import `admin`".to_owned()]);
     }

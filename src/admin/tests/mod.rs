@@ -121,7 +121,7 @@ async fn every_page_responds() {
     assert_eq!(admin.get("/healthz").await, (200, json!("ok\n")));
     assert_eq!(
         admin.get("/readyz").await,
-        (200, json!({"ready": true, "reasons": [], "config": "ok", "agents": 1, "refused": 0}))
+        (200, json!({"ready": true, "reasons": [], "config": "ok", "agents": 1, "rejected": 0}))
     );
 }
 
@@ -132,7 +132,7 @@ async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_fo
     admin.state.health.lock().unwrap().problems = vec!["agents.json cannot be read".to_owned()];
     let (status, body) = admin.get("/readyz").await;
     assert_eq!((status, &body["config"]), (200, &json!("refused: limits: 'x' is not a rate")));
-    assert_eq!(body["troubles"][0], "agents.json cannot be read");
+    assert_eq!(body["problems"][0], "agents.json cannot be read");
 
     admin.state.health.lock().unwrap().draining = true;
     let (status, body) = admin.get("/readyz").await;
@@ -159,8 +159,8 @@ async fn agents_are_listed_in_pages_without_secrets() {
     let (mut seen, mut after) = (Vec::new(), String::new());
     loop {
         let (status, body) = admin.get(&format!("/agents?limit=100{after}")).await;
-        assert_eq!((status, &body["total"], &body["refused_total"]), (200, &json!(250), &json!(1)));
-        assert_eq!(body["refused"].is_array(), after.is_empty());
+        assert_eq!((status, &body["total"], &body["rejected_total"]), (200, &json!(250), &json!(1)));
+        assert_eq!(body["rejected"].is_array(), after.is_empty());
         assert!(!body.to_string().contains("hunter2"), "{body}");
         seen.extend(body["agents"].as_array().unwrap().iter().map(|agent| agent["id"].as_str().unwrap().to_owned()));
         match body["next"].as_str() {
@@ -175,7 +175,7 @@ async fn agents_are_listed_in_pages_without_secrets() {
         first["agents"][0],
         json!({"id": "agent-000", "name": "agent-000", "status": "active", "authentication": "none",
         "endpoint": "https://agent.example/invoke?[redacted]", "operations": ["say"], "in_flight": 1,
-        "breaker": "closed"})
+        "circuit_breaker": "closed"})
     );
 }
 
@@ -322,15 +322,15 @@ async fn feeds_are_listed_with_their_age_and_warnings() {
         source_health("silent", None),
         failing,
     ];
-    let (status, body) = admin.get("/feeds").await;
+    let (status, body) = admin.get("/sources").await;
     assert_eq!(status, 200);
-    assert_eq!(body["feeds"][0], json!({"name": "well", "kind": "aidip", "agents": 12, "age_seconds": 3}));
+    assert_eq!(body["sources"][0], json!({"name": "well", "kind": "aidip", "agents": 12, "age_seconds": 3}));
     for (at, words) in [(1, "from disk"), (2, "not served"), (3, "10 of 12"), (4, "no agents known"), (5, "500")] {
-        let warning = body["feeds"][at]["warning"].as_str().unwrap();
+        let warning = body["sources"][at]["warning"].as_str().unwrap();
         assert!(warning.contains(words), "{at}: {warning}");
     }
     let (status, body) = admin.get("/readyz").await;
-    assert_eq!((status, body["feeds"].as_array().unwrap().len()), (200, 5), "only feeds with a warning: {body}");
+    assert_eq!((status, body["sources"].as_array().unwrap().len()), (200, 5), "only feeds with a warning: {body}");
 }
 
 #[tokio::test]
@@ -341,14 +341,15 @@ async fn an_operator_confirms_a_loss_and_web_pages_are_refused() {
         source_health("well", Some(1)),
     ];
     let post = async |name: &str, more: &str| {
-        let head = format!("POST /feeds/{name}/confirm HTTP/1.1\r\nHost: localhost\r\n{more}Connection: close\r\n\r\n");
+        let head =
+            format!("POST /sources/{name}/confirm HTTP/1.1\r\nHost: localhost\r\n{more}Connection: close\r\n\r\n");
         admin.send(&head).await.0
     };
     for more in ["Origin: http://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
         assert_eq!(post("well", more).await, 403, "{more}");
     }
     assert_eq!(post("nobody", "").await, 404);
-    let (status, head, _) = admin.request("GET", "/feeds/well/confirm", "localhost").await;
+    let (status, head, _) = admin.request("GET", "/sources/well/confirm", "localhost").await;
     assert!(status == 405 && head.contains("allow: post"), "{head}");
     assert!(admin.state.confirmed.lock().unwrap().is_empty());
     assert_eq!(post("aidip:r.example", "").await, 200);

@@ -71,11 +71,11 @@ impl ApiKeyFile {
             Ok(table) => {
                 tracing::info!(file = %self.path.display(), keys = table.len(), "API keys reloaded");
                 self.table.store(Arc::new(table));
-                metrics.record_event(Event::KeysLoaded);
+                metrics.record_event(Event::ApiKeysLoaded);
             }
             Err(why) => {
                 tracing::error!(file = %self.path.display(), error = why, "API keys not reloaded: keeping the previous keys");
-                metrics.record_event(Event::KeysRefused);
+                metrics.record_event(Event::ApiKeysRejected);
             }
         }
     }
@@ -104,7 +104,7 @@ fn parse_keys(path: &Path, text: &str, grants: &GrantIndex, metrics: &Metrics) -
         Some((line, why)) if table.len() == 0 => Err(format!("{} has no key (line {line}: {why})", path.display())),
         Some(_) => {
             tracing::warn!(file = %path.display(), lines = invalid.len(), "API key file has invalid lines (fix them)");
-            metrics.record_event(Event::KeysRefused);
+            metrics.record_event(Event::ApiKeysRejected);
             Ok(table)
         }
         None => Ok(table),

@@ -90,7 +90,7 @@ impl ApiKeyAuthenticator {
         let (Some(header), true) = (name, problems.is_empty()) else {
             return Err(problems);
         };
-        metrics.record_event(Event::KeysLoaded);
+        metrics.record_event(Event::ApiKeysLoaded);
         Ok(Self { header, hasher: KeyHasher::new(pepper.as_ref()), configured, files, grants, metrics })
     }
 

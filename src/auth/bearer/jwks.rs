@@ -150,7 +150,7 @@ impl JwksCache {
             }
             Err(why) => {
                 tracing::warn!(error = why, "issuer's keys not fetched: keeping the previous keys");
-                self.metrics.record_event(Event::JwksFailed);
+                self.metrics.record_event(Event::JwksFetchFailed);
                 false
             }
         }

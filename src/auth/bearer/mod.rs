@@ -14,7 +14,7 @@ use super::{
     config,
     grants::GrantIndex,
 };
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use aws_lc_rs::digest;
 use http::{HeaderMap, header};
 use introspection::TokenIntrospector;
@@ -66,7 +66,7 @@ impl From<TokenError> for AuthenticationResult {
 /// A technical failure: not the caller's fault, and never a reason to accept the token.
 #[cold]
 fn token_check_unavailable(detail: impl std::fmt::Display) -> TokenError {
-    let fault = Fault::new(Code::Overloaded, "The token cannot be checked at the moment");
+    let fault = Fault::new(FaultCode::Overloaded, "The token cannot be checked at the moment");
     TokenError::Unavailable(fault.with_detail(detail).with_retry_after(RETRY_AFTER))
 }
 

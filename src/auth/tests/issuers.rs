@@ -24,7 +24,7 @@ async fn an_unreachable_issuer_is_503_until_its_keys_are_fetched() {
     let auth = world.auth();
     let token = world.token(&world.claims());
     let refusal = call(&auth, &bearer(&token), None, Some(&agent_with_auth("oauth2_bearer"))).await.unwrap_err();
-    assert_eq!((refusal.fault.code(), refusal.fault.http_status()), (Code::Overloaded, 503));
+    assert_eq!((refusal.fault.code(), refusal.fault.http_status()), (FaultCode::Overloaded, 503));
     assert!(refusal.fault.retry_after_secs().is_some());
     assert!(!refusal.fault.message().contains("127.0.0.1"));
     assert_eq!(

@@ -10,7 +10,7 @@ mod test_signer;
 mod test_web_server;
 
 use super::*;
-use crate::{agent::Agent, fault::Code, net, telemetry::Metrics};
+use crate::{agent::Agent, fault::FaultCode, net, telemetry::Metrics};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use std::{

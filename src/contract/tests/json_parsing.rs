@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 fn parse_error(bytes: &[u8]) -> String {
     let fault = parse_json(bytes, &JsonBounds::default()).unwrap_err();
-    assert_eq!((fault.code(), fault.http_status()), (Code::InvalidInput, 400));
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::InvalidInput, 400));
     assert_eq!(fault.violations().len(), 1);
     fault.message().to_owned()
 }

@@ -62,7 +62,7 @@ fn r49_a_text_that_does_not_fit_its_type_is_left_to_the_schema_check() {
 fn r49_malformed_repeated_structured_and_oversized_queries_are_refused() {
     for query in ["q=%", "q=%4", "q=%zz", "q=%ff", "%c3=1", "q=1&q=2", "u=1&u=2", "=1", "deep=%7B%7D"] {
         let fault = convert(query).unwrap_err();
-        assert_eq!((fault.code(), fault.http_status()), (Code::InvalidInput, 400), "{query}");
+        assert_eq!((fault.code(), fault.http_status()), (FaultCode::InvalidInput, 400), "{query}");
     }
     let many: Vec<String> = (0..257).map(|at| format!("p{at}=1")).collect();
     assert_eq!(convert(&many.join("&")).unwrap_err().http_status(), 400);

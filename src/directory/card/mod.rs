@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
 };
 use serde_json::{Map, Value};
 
@@ -137,7 +137,7 @@ impl AgentDirectory {
             return Ok(version);
         }
         let field = call.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
-        let none = || Fault::new(Code::NotAcceptable, "Cards are available in A2A versions 1.0 and 0.3");
+        let none = || Fault::new(FaultCode::NotAcceptable, "Cards are available in A2A versions 1.0 and 0.3");
         field
             .filter(|text| !text.is_empty())
             .map_or(Ok(CardVersion::Combined), |text| parse_card_version(text).ok_or_else(none))

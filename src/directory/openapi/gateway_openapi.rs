@@ -8,7 +8,7 @@ use super::{
     },
     OPENAPI_MEDIA_TYPES, shared_components,
 };
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use http::Method;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ impl AgentDirectory {
     pub(in super::super) fn gateway_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
         let mut shared: Map<String, Value> = serde_json::from_str(SHARED_COMPONENTS)
-            .map_err(|why| Fault::new(Code::Internal, "The response could not be serialized").with_detail(why))?;
+            .map_err(|why| Fault::new(FaultCode::Internal, "The response could not be serialized").with_detail(why))?;
         if let Some(schemas) = shared.get_mut("schemas").and_then(Value::as_object_mut) {
             schemas.extend(shared_components::failure_schemas());
         }

@@ -1,12 +1,12 @@
 //! Components that all OpenAPI documents of the gateway share: failures and security schemes.
 
 use super::super::accepted_credentials::{AcceptedCredentials, CredentialKind};
-use crate::fault::Code;
+use crate::fault::FaultCode;
 use serde_json::{Map, Value, json};
 
 /// Builds the schemas of both formats of a failure (R36, R90), with the names of all codes.
 pub(super) fn failure_schemas() -> Map<String, Value> {
-    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.row().name).collect();
+    let codes: Vec<&str> = FaultCode::ALL.iter().map(|code| code.row().name).collect();
     let details = json!({
         "type": "array",
         "description": "What is wrong with the request, by location.",
@@ -69,7 +69,7 @@ pub(super) fn failure_schemas() -> Map<String, Value> {
 /// Builds one response for each status of the table of codes, for `components/responses`.
 pub(super) fn failure_responses() -> Map<String, Value> {
     let mut statuses: Vec<(u16, Vec<&str>)> = Vec::new();
-    for row in Code::ALL.iter().map(|code| code.row()) {
+    for row in FaultCode::ALL.iter().map(|code| code.row()) {
         match statuses.iter_mut().find(|(status, _)| *status == row.status) {
             Some((_, codes)) => codes.push(row.name),
             None => statuses.push((row.status, vec![row.name])),

@@ -93,7 +93,7 @@ async fn an_unknown_version_is_refused() {
     let stand = test_directory(&[translator()]);
     for version in ["2.0", "0.2", "one", "1.0.7"] {
         let fault = stand.expect_fault(get(CARD_PATH).header("a2a-version", version)).await;
-        assert_eq!(fault.code(), Code::NotAcceptable, "{version}");
+        assert_eq!(fault.code(), FaultCode::NotAcceptable, "{version}");
     }
     stand.expect_response(get(CARD_PATH).header("a2a-version", "")).await;
     // In the query, the version may be the agent's own (R68).

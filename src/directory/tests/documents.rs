@@ -61,7 +61,7 @@ async fn urls_of_an_agent_name_are_redacted_but_not_every_text_with_the_word() {
 async fn an_invalid_id_is_not_found() {
     let stand = test_directory(&[translator()]);
     for target in ["/agents/%2e%2e", "/agents/a%2fb", "/agents/..", "/agents/TRANSLATOR", "/agents/translator%00"] {
-        assert_eq!(stand.expect_fault(get(target)).await.code(), Code::NotFound, "{target}");
+        assert_eq!(stand.expect_fault(get(target)).await.code(), FaultCode::NotFound, "{target}");
     }
 }
 
@@ -123,7 +123,7 @@ async fn r147_the_media_type_is_the_one_that_accept_prefers() {
     }
     for accept in ["application/agent-metadata+json;version=2", "application/jsonx", ";q=1", "application/json;q=x"] {
         let fault = stand.expect_fault(get("/agents/translator").header("accept", accept)).await;
-        assert_eq!(fault.code(), Code::NotAcceptable, "{accept}");
+        assert_eq!(fault.code(), FaultCode::NotAcceptable, "{accept}");
         assert!(fault.message().contains("application/json"), "{accept}");
     }
 }
@@ -131,6 +131,6 @@ async fn r147_the_media_type_is_the_one_that_accept_prefers() {
 #[tokio::test]
 async fn without_configuration_there_is_no_schema_and_an_empty_key_set() {
     let stand = test_directory(&[]);
-    assert_eq!(stand.expect_fault(get("/schemas/agent-metadata.json")).await.code(), Code::NotFound);
+    assert_eq!(stand.expect_fault(get("/schemas/agent-metadata.json")).await.code(), FaultCode::NotFound);
     assert_eq!(stand.get_json("/.well-known/jwks.json").await, json!({"keys": []}));
 }

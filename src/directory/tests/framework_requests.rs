@@ -61,7 +61,7 @@ async fn r140_the_document_is_full_unless_the_caller_requests_a_summary() {
     let summary = stand.get_json(&format!("{LIST_PATH}/told?view=summary&include=endpoints,later")).await;
     let names: Vec<&String> = summary.as_object().unwrap().keys().collect();
     assert_eq!(names, ["endpoints", "id", "name", "summary", "tags", "version"]);
-    assert_eq!(stand.expect_fault(get(&format!("{LIST_PATH}/told?view=whole"))).await.code(), Code::InvalidInput);
+    assert_eq!(stand.expect_fault(get(&format!("{LIST_PATH}/told?view=whole"))).await.code(), FaultCode::InvalidInput);
 }
 
 #[tokio::test]

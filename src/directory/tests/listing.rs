@@ -97,7 +97,7 @@ async fn r21_invalid_parameters_are_refused_by_name() {
     ];
     for (target, words) in refusals {
         let fault = stand.expect_fault(get(target)).await;
-        assert_eq!(fault.code(), Code::InvalidInput, "{target}");
+        assert_eq!(fault.code(), FaultCode::InvalidInput, "{target}");
         assert!(fault.message().contains(words), "{target}: {}", fault.message());
     }
     let endless = format!("/agents?q={}", "a".repeat(9_000));
@@ -146,5 +146,5 @@ async fn r60_the_map_lists_each_agents_descriptor_and_is_paginated() {
     let page = stand.expect_response(get("/.well-known/agents.json?per_page=2")).await;
     assert_eq!(page.header("link"), "<https://gw.example/.well-known/agents.json?per_page=2&page=2>; rel=\"next\"");
     let fault = stand.expect_fault(get("/.well-known/agents.json?per_page=10001")).await;
-    assert_eq!(fault.code(), Code::InvalidInput);
+    assert_eq!(fault.code(), FaultCode::InvalidInput);
 }

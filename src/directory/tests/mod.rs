@@ -269,7 +269,7 @@ async fn r147_no_request_is_answered_in_a_format_that_accept_excludes() {
         for refused in ["text/html", "application/xml;q=1, text/*", "*/*;q=0", "application/json;q=0"] {
             let request = TestRequest { method: method.clone(), body: "{}".to_owned(), ..get(&target) };
             let fault = stand.expect_fault(request.header("accept", refused)).await;
-            assert_eq!(fault.code(), Code::NotAcceptable, "{target} {refused}");
+            assert_eq!(fault.code(), FaultCode::NotAcceptable, "{target} {refused}");
         }
     }
 }
@@ -284,7 +284,7 @@ async fn r3_an_invisible_agent_gets_the_same_response_as_an_unknown_one() {
         }
         let unknown = hidden.replace("translator", "nobody");
         let (one, other) = (stand.expect_fault(get(&hidden)).await, stand.expect_fault(get(&unknown)).await);
-        assert_eq!((one.code(), one.message()), (Code::NotFound, other.message()), "{hidden}");
+        assert_eq!((one.code(), one.message()), (FaultCode::NotFound, other.message()), "{hidden}");
     }
     for target in ["/agents", "/.well-known/agents.json", "/.well-known/agentframework/v1/agents", "/v1/card"] {
         let answer = stand.expect_response(get(target)).await;
@@ -323,7 +323,7 @@ async fn a_method_that_is_not_allowed_is_refused_with_the_allowed_ones() {
             .into_iter()
             .find(|method| !directory_request.allowed_methods().contains(method));
         let fault = stand.expect_fault(TestRequest { method: other.unwrap(), ..get(&target) }).await;
-        assert_eq!(fault.code(), Code::MethodNotAllowed, "{target}");
+        assert_eq!(fault.code(), FaultCode::MethodNotAllowed, "{target}");
         assert_eq!(fault.headers(), [("Allow", directory_request.allow_header())], "{target}");
     }
 }

@@ -35,7 +35,7 @@ async fn r36_every_code_and_status_is_in_both_documents() {
     for target in ["/openapi.json", "/agents/translator/openapi.json"] {
         let components = stand.get_json(target).await["components"].clone();
         let codes = &components["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"];
-        for code in Code::ALL {
+        for code in FaultCode::ALL {
             assert!(codes.as_array().unwrap().contains(&json!(code.row().name)), "{target}: {code:?}");
             let response = &components["responses"][format!("E{}", code.row().status)];
             assert!(response["description"].as_str().unwrap().contains(code.row().name), "{target}: {code:?}");

@@ -43,16 +43,18 @@ async fn r17_without_a_registry_publishing_is_refused_with_the_allowed_methods()
         (Method::DELETE, "/agents/translator"),
     ] {
         let fault = stand.expect_fault(send(method.clone(), target, &minimal_agent("new"))).await;
-        assert_eq!(fault.code(), Code::MethodNotAllowed, "{method} {target}");
+        assert_eq!(fault.code(), FaultCode::MethodNotAllowed, "{method} {target}");
         assert_eq!(fault.headers(), [("Allow", "GET, HEAD".to_owned())]);
     }
-    assert_eq!(stand.expect_fault(get("/agents/translator/history")).await.code(), Code::NotFound);
+    assert_eq!(stand.expect_fault(get("/agents/translator/history")).await.code(), FaultCode::NotFound);
 }
 
 #[tokio::test]
 async fn r18_a_caller_that_may_not_publish_is_refused_before_the_body_is_read() {
     let stand = with_registry(&[translator()]).await;
-    for (kind, code) in [(CallerKind::Anonymous, Code::Unauthorized), (CallerKind::ApiKey, Code::PermissionDenied)] {
+    for (kind, code) in
+        [(CallerKind::Anonymous, FaultCode::Unauthorized), (CallerKind::ApiKey, FaultCode::PermissionDenied)]
+    {
         for (method, target) in [
             (Method::POST, "/agents"),
             (Method::PUT, "/agents/x"),
@@ -63,7 +65,7 @@ async fn r18_a_caller_that_may_not_publish_is_refused_before_the_body_is_read() 
             assert_eq!(stand.expect_fault(request).await.code(), code, "{target}");
         }
     }
-    assert_eq!(stand.expect_fault(get("/agents/translator/history")).await.code(), Code::NotFound);
+    assert_eq!(stand.expect_fault(get("/agents/translator/history")).await.code(), FaultCode::NotFound);
     // A caller that may not publish can still read.
     assert_eq!(stand.get_json("/agents/translator").await["id"], "translator");
 }
@@ -115,7 +117,7 @@ fn an_invalid_precondition_is_refused_instead_of_ignored() {
     ] {
         assert_eq!(
             publishing::write_condition(&headers(&fields)).unwrap_err().code(),
-            Code::InvalidInput,
+            FaultCode::InvalidInput,
             "{fields:?}"
         );
     }
@@ -173,7 +175,7 @@ async fn r17_r19_r20_a_document_is_published_read_changed_under_guard_and_remove
     assert_eq!(history["changes"][0]["by"], "key:team-a");
     let gone = stand.expect_response(send(Method::DELETE, &place, &Value::Null)).await;
     assert_eq!((gone.status.as_u16(), gone.body.len()), (204, 0));
-    assert_eq!(stand.expect_fault(get(&place)).await.code(), Code::NotFound);
+    assert_eq!(stand.expect_fault(get(&place)).await.code(), FaultCode::NotFound);
 }
 
 #[tokio::test]
@@ -184,16 +186,16 @@ async fn r18_r74_an_invalid_document_is_refused_with_its_violations() {
         ..send(Method::POST, "/agents", &Value::Null)
     };
     let fault = stand.expect_fault(unquoted).await;
-    assert_eq!((fault.code(), pointers(&fault)), (Code::InvalidInput, vec!["/version"]));
+    assert_eq!((fault.code(), pointers(&fault)), (FaultCode::InvalidInput, vec!["/version"]));
     let fault = stand.expect_fault(send(Method::POST, "/agents", &json!({"endpoint": "ftp://x"}))).await;
     assert!(fault.violations().len() > 1, "{:?}", fault.violations());
     for (media, method) in [("text/plain", Method::POST), ("application/json-patch+json", Method::PATCH)] {
         let target = if method == Method::POST { "/agents" } else { "/agents/a" };
         let fault = stand.expect_fault(send(method, target, &json!({})).header("content-type", media)).await;
-        assert_eq!(fault.code(), Code::UnsupportedMediaType, "{media}");
+        assert_eq!(fault.code(), FaultCode::UnsupportedMediaType, "{media}");
     }
     let large = TestRequest { body: " ".repeat((1 << 20) + 1), ..send(Method::PUT, "/agents/a", &Value::Null) };
-    assert_eq!(stand.expect_fault(large).await.code(), Code::PayloadTooLarge);
+    assert_eq!(stand.expect_fault(large).await.code(), FaultCode::PayloadTooLarge);
     let guarded = send(Method::POST, "/agents", &minimal_agent("a")).header("if-none-match", "*");
-    assert_eq!(stand.expect_fault(guarded).await.code(), Code::InvalidInput);
+    assert_eq!(stand.expect_fault(guarded).await.code(), FaultCode::InvalidInput);
 }

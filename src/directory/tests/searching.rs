@@ -62,7 +62,7 @@ async fn r22_all_violations_of_a_search_are_reported_at_once_with_their_pointers
         "query": ["x"], "top": 101, "skip": -1,
     });
     let fault = stand.expect_fault(search_request(&broken)).await;
-    assert_eq!(fault.code(), Code::InvalidInput);
+    assert_eq!(fault.code(), FaultCode::InvalidInput);
     let expected = [
         "/filters/capabilities",
         "/filters/status",
@@ -81,24 +81,24 @@ async fn r22_all_violations_of_a_search_are_reported_at_once_with_their_pointers
 async fn a_search_that_is_not_a_json_object_is_refused() {
     let stand = test_directory(&[translator()]);
     let refusals = [
-        ("", Code::InvalidInput),
-        ("[]", Code::InvalidInput),
-        ("null", Code::InvalidInput),
-        ("{\"top\":1,\"top\":2}", Code::InvalidInput),
-        ("{\"filters\":[]}", Code::InvalidInput),
-        ("{\"top\":0}", Code::InvalidInput),
-        ("{\"top\":1.5}", Code::InvalidInput),
-        ("{\"top\":\"5\"}", Code::InvalidInput),
-        ("{\"query\":\"\u{1}", Code::InvalidInput),
+        ("", FaultCode::InvalidInput),
+        ("[]", FaultCode::InvalidInput),
+        ("null", FaultCode::InvalidInput),
+        ("{\"top\":1,\"top\":2}", FaultCode::InvalidInput),
+        ("{\"filters\":[]}", FaultCode::InvalidInput),
+        ("{\"top\":0}", FaultCode::InvalidInput),
+        ("{\"top\":1.5}", FaultCode::InvalidInput),
+        ("{\"top\":\"5\"}", FaultCode::InvalidInput),
+        ("{\"query\":\"\u{1}", FaultCode::InvalidInput),
     ];
     for (body, code) in refusals {
         let request = TestRequest { body: body.to_owned(), ..search_request(&json!({})) };
         assert_eq!(stand.expect_fault(request).await.code(), code, "{body}");
     }
     let deep = TestRequest { body: "[".repeat(40), ..search_request(&json!({})) };
-    assert_eq!(stand.expect_fault(deep).await.code(), Code::InvalidInput);
+    assert_eq!(stand.expect_fault(deep).await.code(), FaultCode::InvalidInput);
     let large = TestRequest { body: " ".repeat(70 << 10), ..search_request(&json!({})) };
-    assert_eq!(stand.expect_fault(large).await.code(), Code::PayloadTooLarge);
+    assert_eq!(stand.expect_fault(large).await.code(), FaultCode::PayloadTooLarge);
     let wordy = json!({"query": "a".repeat(2_001)});
     assert_eq!(pointers(&stand.expect_fault(search_request(&wordy)).await), ["/query"]);
     let listed = json!({"filters": {"tags": vec!["t"; 65]}});
@@ -112,9 +112,9 @@ async fn a_search_in_another_media_type_is_refused() {
         ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "multipart/form-data"]
     {
         let fault = stand.expect_fault(search_request(&json!({})).header("content-type", media)).await;
-        assert_eq!(fault.code(), Code::UnsupportedMediaType, "{media}");
+        assert_eq!(fault.code(), FaultCode::UnsupportedMediaType, "{media}");
     }
     let fault = stand.expect_fault(search_request(&json!({})).header("content-encoding", "gzip")).await;
-    assert_eq!(fault.code(), Code::UnsupportedMediaType);
+    assert_eq!(fault.code(), FaultCode::UnsupportedMediaType);
     stand.expect_response(search_request(&json!({})).header("content-type", "application/json; charset=UTF-8")).await;
 }

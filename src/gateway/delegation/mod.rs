@@ -8,7 +8,7 @@ pub use config::DelegationConfig;
 use config::{LoopPolicy, TrustedGatewayConfig};
 
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     signing::{ClaimsError, SigningKey, TrustedKeys},
     values::Glob,
 };
@@ -156,7 +156,7 @@ impl DelegationPolicy {
             chain,
         };
         let failed =
-            || Fault::new(Code::Internal, "The gateway failed").with_detail("signing the delegation chain failed");
+            || Fault::new(FaultCode::Internal, "The gateway failed").with_detail("signing the delegation chain failed");
         let claims = serde_json::to_value(&claims).map_err(|_| failed())?;
         let token = self.signer.sign_token(TOKEN_TYPE, &claims).ok_or_else(failed)?;
         if token.len() > MAX_CHAIN_BYTES {
@@ -241,11 +241,11 @@ fn chain_from_headers(headers: &HeaderMap) -> Result<Option<&str>> {
 }
 
 fn invalid_chain() -> Fault {
-    Fault::new(Code::InvalidInput, "The X-Delegation-Chain is not a signed chain (send the one that you received)")
+    Fault::new(FaultCode::InvalidInput, "The X-Delegation-Chain is not a signed chain (send the one that you received)")
 }
 
 fn chain_denied(why: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
-    Fault::new(Code::PermissionDenied, why)
+    Fault::new(FaultCode::PermissionDenied, why)
 }
 
 fn read_trusted_keys(gateway: &TrustedGatewayConfig) -> std::result::Result<TrustedKeys, String> {

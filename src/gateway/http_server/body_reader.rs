@@ -1,7 +1,7 @@
 //! Reading request bodies with timeouts, for HTTP/1 and HTTP/2.
 
 use super::CallerConnection;
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use bytes::Bytes;
 use futures_util::poll;
 use pingora_core::{Error, ErrorType, protocols::http::ServerSession};
@@ -30,11 +30,13 @@ pub async fn read_body_chunk(
     };
     session.set_keepalive(None);
     Err(match read {
-        Ok(()) => Fault::new(Code::Timeout, "The request body did not arrive in time").with_status(408),
+        Ok(()) => Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408),
         Err(error) if is_early_end(&error) => {
-            Fault::new(Code::InvalidInput, "The request body ended early").with_detail(error)
+            Fault::new(FaultCode::InvalidInput, "The request body ended early").with_detail(error)
         }
-        Err(error) => Fault::new(Code::InvalidInput, "The request body is not framed correctly").with_detail(error),
+        Err(error) => {
+            Fault::new(FaultCode::InvalidInput, "The request body is not framed correctly").with_detail(error)
+        }
     })
 }
 

@@ -35,7 +35,7 @@ impl<S: HttpService> ConnectionHandler<S> {
             None => (ConnectionStream::from_tcp(tcp), None),
             Some(certificates) => match self.accept_tls(tcp, certificates).await {
                 Some((wire, secured)) => (wire, Some(secured)),
-                None => return self.metrics.record_connection(telemetry::Connection::HandshakeFailed),
+                None => return self.metrics.record_connection(telemetry::ConnectionOutcome::HandshakeFailed),
             },
         };
         let connection = Arc::new(CallerConnection {

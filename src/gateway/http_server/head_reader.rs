@@ -3,7 +3,7 @@
 
 use super::{CallerConnection, connection_stream::ConnectionStream};
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     gateway::request_validation::{ChunkedFramingValidator, Http1HeadValidator, InvalidChunkedFraming},
 };
 use bytes::BytesMut;
@@ -109,10 +109,10 @@ async fn wait_for_first_bytes(
 
 #[cold]
 fn invalid_framing() -> Fault {
-    Fault::new(Code::InvalidInput, "The request body is not framed correctly")
+    Fault::new(FaultCode::InvalidInput, "The request body is not framed correctly")
 }
 
 #[cold]
 fn head_timeout() -> Fault {
-    Fault::new(Code::Timeout, "The request head did not arrive in time").with_status(408)
+    Fault::new(FaultCode::Timeout, "The request head did not arrive in time").with_status(408)
 }

@@ -7,7 +7,7 @@ use super::{
     head_reader::{self, HeadReadResult},
     keep_alive_and_disconnect,
 };
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use bytes::BytesMut;
 use futures_util::future::{Either, ready};
 use pingora_core::protocols::http::ServerSession;
@@ -65,7 +65,7 @@ async fn serve_request<S: HttpService>(
         Some(Ok(false)) | None => return None,
         Some(Err(error)) => {
             session.set_keepalive(None);
-            let fault = Fault::new(Code::InvalidInput, "The request head is not valid").with_detail(error);
+            let fault = Fault::new(FaultCode::InvalidInput, "The request head is not valid").with_detail(error);
             return Box::pin(refuse_request(handler, connection, session, fault)).await;
         }
     }

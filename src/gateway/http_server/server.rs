@@ -4,7 +4,7 @@ use super::{
     BoundListener, ConnectionLimits, HttpService, caller_connection::ActiveCounts,
     connection_handler::ConnectionHandler, tls_certificates::ReloadableTlsConfig,
 };
-use crate::telemetry::{Connection, Event, Metrics};
+use crate::telemetry::{ConnectionOutcome, Event, Metrics};
 use std::{io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -115,7 +115,7 @@ impl HttpServer {
             match changed {
                 Ok(()) => self.metrics.record_event(Event::CertificatesLoaded),
                 Err(more) => {
-                    self.metrics.record_event(Event::CertificatesRefused);
+                    self.metrics.record_event(Event::CertificatesRejected);
                     problems.extend(more);
                 }
             }
@@ -183,9 +183,9 @@ fn spawn_connection<S: HttpService>(
     (tcp, peer): (TcpStream, SocketAddr),
 ) {
     let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
-        return handler.metrics.record_connection(Connection::Refused);
+        return handler.metrics.record_connection(ConnectionOutcome::Refused);
     };
-    handler.metrics.record_connection(Connection::Accepted);
+    handler.metrics.record_connection(ConnectionOutcome::Accepted);
     let counted = (handler.active.count_connection(), handler.metrics.track_connection());
     let handler = Arc::clone(handler);
     connections.spawn(async move {

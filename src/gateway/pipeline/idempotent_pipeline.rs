@@ -14,7 +14,7 @@ use super::{
 use crate::{
     auth::Caller,
     directory,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     idempotency::{self, FirstCallClaim, FirstOutcome},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -52,7 +52,7 @@ impl RequestContext<'_> {
         match stands {
             Ok(ticket) => {
                 let made = wait_unless_caller_leaves(session, self.spawn_run(pipeline, run, ticket)).await?;
-                let made = made.unwrap_or_else(|_| Err(Fault::new(Code::Internal, "The gateway failed")));
+                let made = made.unwrap_or_else(|_| Err(Fault::new(FaultCode::Internal, "The gateway failed")));
                 Ok(pipeline_response(made?))
             }
             Err(before) => {

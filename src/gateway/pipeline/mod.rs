@@ -25,7 +25,7 @@ use crate::{
     auth::{Caller, PresentedCredentials},
     contract,
     directory::DirectoryResponse,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     idempotency,
     limit::RateLimitStatus,
     transport::HeaderMutations,
@@ -131,7 +131,9 @@ impl RequestContext<'_> {
                 false => input = next_input(whole).map_err(place)?,
             }
         }
-        answered.ok_or_else(|| Fault::new(Code::Internal, "The gateway failed").with_detail("a pipeline without steps"))
+        answered.ok_or_else(|| {
+            Fault::new(FaultCode::Internal, "The gateway failed").with_detail("a pipeline without steps")
+        })
     }
 
     async fn run_step(
@@ -142,7 +144,7 @@ impl RequestContext<'_> {
         run: &PipelineRun,
     ) -> Result<CompleteReply> {
         if Instant::now() >= run.deadline {
-            return Err(Fault::new(Code::Timeout, "The time of the pipeline ended before this step"));
+            return Err(Fault::new(FaultCode::Timeout, "The time of the pipeline ended before this step"));
         }
         let headers = step_headers(&run.headers, index);
         let forwarding = HeaderMutations {
@@ -203,8 +205,9 @@ fn with_step(fault: Fault, index: usize, step: &PipelineStep, steps_run: usize) 
 
 /// Returns an agent's answer as the input of the next step: JSON unchanged, text as a string, an empty answer as null.
 fn next_input(whole: CompleteReply) -> Result<Bytes> {
-    let wrong =
-        |why: &str| Fault::new(Code::AgentError, format!("The answer cannot be the input of the next step: {why}"));
+    let wrong = |why: &str| {
+        Fault::new(FaultCode::AgentError, format!("The answer cannot be the input of the next step: {why}"))
+    };
     let text = std::str::from_utf8(&whole.body).map_err(|_| wrong("it is not text"))?;
     if text.trim().is_empty() {
         return Ok(Bytes::from_static(b"null"));

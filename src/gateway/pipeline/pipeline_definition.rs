@@ -3,7 +3,7 @@
 
 use crate::{
     agent::AgentId,
-    fault::{Code, Fault, Result, Violation},
+    fault::{Fault, FaultCode, Result, Violation},
     mqtt_bridge::MAX_PIPELINE_STEPS,
     values::json,
 };
@@ -38,7 +38,7 @@ impl PipelineDefinition {
     pub(super) fn parse(bytes: &Bytes, body: &Value) -> Result<Self> {
         let Value::Object(members) = body else {
             return Err(Fault::new(
-                Code::InvalidInput,
+                FaultCode::InvalidInput,
                 format!("A pipeline is an object with steps and input, not {}", json::type_name(body)),
             ));
         };
@@ -52,7 +52,7 @@ impl PipelineDefinition {
         let steps = match members.get("steps") {
             Some(Value::Array(steps)) if steps.len() > MAX_PIPELINE_STEPS => {
                 return Err(Fault::new(
-                    Code::InvalidInput,
+                    FaultCode::InvalidInput,
                     format!(
                         "pipeline_depth_exceeded: the pipeline has {} steps (at most {MAX_PIPELINE_STEPS})",
                         steps.len()
@@ -69,10 +69,10 @@ impl PipelineDefinition {
         let steps: Vec<PipelineStep> =
             steps.iter().enumerate().map(|(index, step)| PipelineStep::parse(step, index, &mut violations)).collect();
         if !violations.is_empty() {
-            return Err(Fault::new(Code::InvalidInput, "The pipeline is not valid").with_violations(violations));
+            return Err(Fault::new(FaultCode::InvalidInput, "The pipeline is not valid").with_violations(violations));
         }
         let raw: RawInput<'_> = serde_json::from_slice(bytes)
-            .map_err(|why| Fault::new(Code::Internal, "The pipeline could not be parsed").with_detail(why))?;
+            .map_err(|why| Fault::new(FaultCode::Internal, "The pipeline could not be parsed").with_detail(why))?;
         Ok(Self { steps, input: bytes.slice_ref(raw.input.get().as_bytes()) })
     }
 }
@@ -147,7 +147,7 @@ mod tests {
         ] {
             let fault = read(&body).unwrap_err();
             let all = format!("{fault} {:?}", fault.violations());
-            assert!(fault.code() == Code::InvalidInput && all.contains(told), "{body}: {all}");
+            assert!(fault.code() == FaultCode::InvalidInput && all.contains(told), "{body}: {all}");
         }
     }
 

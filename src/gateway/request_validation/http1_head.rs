@@ -7,7 +7,7 @@ use super::{
     invalid_request, is_tchar,
     request_line::{self, Http1Version, RequestLine},
 };
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use memchr::memchr;
 use std::ops::Range;
 
@@ -91,7 +91,7 @@ impl Http1HeadValidator {
         }
         self.field_count += 1;
         if self.field_count > self.limits.max_fields {
-            return Err(Fault::new(Code::InvalidInput, "The request has too many header lines").with_status(431));
+            return Err(Fault::new(FaultCode::InvalidInput, "The request has too many header lines").with_status(431));
         }
         self.validate_field(line).map(|()| false)
     }
@@ -153,5 +153,5 @@ impl Http1HeadValidator {
 
 #[cold]
 fn head_too_large() -> Fault {
-    Fault::new(Code::InvalidInput, "The request head is too large").with_status(431)
+    Fault::new(FaultCode::InvalidInput, "The request head is too large").with_status(431)
 }

@@ -6,7 +6,7 @@ use super::{
     header_field::{self, SingletonFields},
     invalid_request, request_line, request_target,
 };
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use pingora_http::RequestHeader;
 
 /// Connection-specific fields, which HTTP/2 forbids.
@@ -27,7 +27,7 @@ pub fn validate_http2_head(head: &RequestHeader, bounds: HeadLimits) -> Result<(
         request_target::validate_path_and_query(path)?;
     }
     if head.headers.len() > bounds.max_fields {
-        return Err(Fault::new(Code::InvalidInput, "The request has too many header lines").with_status(431));
+        return Err(Fault::new(FaultCode::InvalidInput, "The request has too many header lines").with_status(431));
     }
     let mut seen = SingletonFields::default();
     for (name, value) in &head.headers {

@@ -14,7 +14,7 @@ pub use chunked_framing::{ChunkedFramingValidator, InvalidChunkedFraming};
 pub use http1_head::Http1HeadValidator;
 pub use http2_head::validate_http2_head;
 
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 
 /// Size limits of a request head.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub fn validate_http1_head(head: &[u8], bounds: HeadLimits) -> Result<(), Fault>
 /// Returns a fault with status 400.
 #[cold]
 fn invalid_request(message: &'static str) -> Fault {
-    Fault::new(Code::InvalidInput, message)
+    Fault::new(FaultCode::InvalidInput, message)
 }
 
 /// Whether `byte` is a `tchar` (RFC 9110 §5.6.2). A table, because every byte of every field name is checked.

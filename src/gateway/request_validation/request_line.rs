@@ -1,7 +1,7 @@
 //! The HTTP/1 request line: method, target and version, separated by single spaces.
 
 use super::{MAX_TARGET_BYTES, invalid_request, is_tchar, request_target};
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use std::ops::Range;
 
 /// The supported HTTP/1 versions.
@@ -55,7 +55,7 @@ fn parse_version(text: &[u8]) -> Result<Http1Version, Fault> {
         [b'H', b'T', b'T', b'P', b'/', major, rest @ ..]
             if major.is_ascii_digit() && rest.iter().all(|b| b.is_ascii_digit() || *b == b'.') =>
         {
-            Err(Fault::new(Code::InvalidInput, "The HTTP version is not supported (use 1.0, 1.1 or 2)")
+            Err(Fault::new(FaultCode::InvalidInput, "The HTTP version is not supported (use 1.0, 1.1 or 2)")
                 .with_status(505))
         }
         _ => Err(invalid_request("The request line does not end in an HTTP version")),
@@ -65,7 +65,7 @@ fn parse_version(text: &[u8]) -> Result<Http1Version, Fault> {
 /// Refuses TRACE, which would echo credentials, and CONNECT, which would open a tunnel; the router decides on others.
 pub(super) fn validate_method(method: &[u8]) -> Result<(), Fault> {
     if method.eq_ignore_ascii_case(b"CONNECT") || method.eq_ignore_ascii_case(b"TRACE") {
-        return Err(Fault::new(Code::MethodNotAllowed, "The method is not supported")
+        return Err(Fault::new(FaultCode::MethodNotAllowed, "The method is not supported")
             .with_header("allow", "GET, HEAD, POST, PUT, PATCH, DELETE"));
     }
     Ok(())
@@ -73,5 +73,5 @@ pub(super) fn validate_method(method: &[u8]) -> Result<(), Fault> {
 
 #[cold]
 pub(super) fn target_too_long() -> Fault {
-    Fault::new(Code::InvalidInput, "The request target is too long").with_status(414)
+    Fault::new(FaultCode::InvalidInput, "The request target is too long").with_status(414)
 }

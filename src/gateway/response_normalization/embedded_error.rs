@@ -6,7 +6,7 @@ use super::{
     error_body::ParsedErrorBody,
     error_status::{allowed_agent_code, build_fault, parse_complete_object},
 };
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use http::{HeaderMap, header};
 use memchr::memchr2;
 use serde_json::{Map, Value};
@@ -46,7 +46,7 @@ pub(super) fn find_embedded_error(answer: &AgentResponse<'_>) -> Option<Fault> {
     }
     let keys = scan_top_level_members(answer.body);
     if answer.complete && keys == MemberScan::Truncated {
-        return Some(Fault::new(Code::AgentError, "The agent's response is incomplete"));
+        return Some(Fault::new(FaultCode::AgentError, "The agent's response is incomplete"));
     }
     if keys != MemberScan::ErrorMember {
         return None;
@@ -56,7 +56,7 @@ pub(super) fn find_embedded_error(answer: &AgentResponse<'_>) -> Option<Fault> {
         && (is_langgraph_error(&body) || is_graphql_error(&body) || (!answer.declares_error && is_error_object(&body)));
     fails.then(|| {
         let told = ParsedErrorBody::parse(&body);
-        build_fault(told.code.and_then(allowed_agent_code).unwrap_or(Code::AgentError), &told)
+        build_fault(told.code.and_then(allowed_agent_code).unwrap_or(FaultCode::AgentError), &told)
     })
 }
 

@@ -1,7 +1,7 @@
 //! Parser of agents' error bodies in their common formats: AIDIP's object, problem+json, FastAPI's `detail`, GraphQL's
 //! `errors`, a plain string. Redacts messages and pointers that reveal the agent's internals.
 
-use crate::fault::{Code, Violation, public_message};
+use crate::fault::{FaultCode, Violation, public_message};
 use serde_json::{Map, Value};
 
 /// Maximum violations that are passed on to the caller.
@@ -29,7 +29,7 @@ pub(super) enum ErrorBodyFormat {
 pub(super) struct ParsedErrorBody {
     pub(super) format: ErrorBodyFormat,
     /// The gateway's code, if the agent names one.
-    pub(super) code: Option<Code>,
+    pub(super) code: Option<FaultCode>,
     message: Option<String>,
     pub(super) violations: Vec<Violation>,
 }
@@ -113,11 +113,11 @@ impl ParsedErrorBody {
 }
 
 /// Parses one of the gateway's codes, in any spelling: `InvalidInput`, `invalid_input`, `INVALID-INPUT`.
-fn parse_code(text: &str) -> Option<Code> {
+fn parse_code(text: &str) -> Option<FaultCode> {
     let letters =
         |text: &str| text.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase()).collect::<Vec<_>>();
     let wanted = letters(text);
-    Code::ALL.iter().copied().find(|code| letters(code.row().name) == wanted)
+    FaultCode::ALL.iter().copied().find(|code| letters(code.row().name) == wanted)
 }
 
 /// Parses a list of violations: FastAPI's `{loc, msg}`, problem+json's `{pointer, detail}`, or AIDIP's.

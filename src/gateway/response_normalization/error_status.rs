@@ -5,17 +5,20 @@ use super::{
     error_body::{ErrorBodyFormat, ParsedErrorBody},
     retry_after,
 };
-use crate::fault::{Blame, Code, Fault};
+use crate::fault::{Blame, Fault, FaultCode};
 use serde_json::{Map, Value};
 
 pub(super) fn fault_from_error_status(answer: &AgentResponse<'_>) -> Option<Fault> {
     let status = answer.status.as_u16();
     match status {
         300..=399 => {
-            return Some(Fault::new(Code::AgentError, "The agent responded with a redirect, which is not followed"));
+            return Some(Fault::new(
+                FaultCode::AgentError,
+                "The agent responded with a redirect, which is not followed",
+            ));
         }
         401 | 403 | 407 => {
-            return Some(Fault::new(Code::AgentError, "The agent refused the gateway's credential"));
+            return Some(Fault::new(FaultCode::AgentError, "The agent refused the gateway's credential"));
         }
         _ => {}
     }
@@ -26,11 +29,13 @@ pub(super) fn fault_from_error_status(answer: &AgentResponse<'_>) -> Option<Faul
     let told = body.as_ref().map(ParsedErrorBody::parse).unwrap_or_default();
     let code = code_for_status(status, &told);
     let mut fault = build_fault(code, &told);
-    if code == Code::AgentError && status == 500 {
+    if code == FaultCode::AgentError && status == 500 {
         fault = fault.with_status(500);
     }
     match retry_after::parse_retry_after(answer.headers) {
-        Some(wait) if matches!(code, Code::RateLimited | Code::AgentUnavailable) => Some(fault.with_retry_after(wait)),
+        Some(wait) if matches!(code, FaultCode::RateLimited | FaultCode::AgentUnavailable) => {
+            Some(fault.with_retry_after(wait))
+        }
         _ => Some(fault),
     }
 }
@@ -73,27 +78,27 @@ fn is_a2a_error(body: &Map<String, Value>, status: u16) -> bool {
 }
 
 /// Returns the code for a status. A code that the agent names takes precedence if it fits the status.
-fn code_for_status(status: u16, error: &ParsedErrorBody) -> Code {
+fn code_for_status(status: u16, error: &ParsedErrorBody) -> FaultCode {
     let default = match status {
-        400 | 422 => Code::InvalidInput,
+        400 | 422 => FaultCode::InvalidInput,
         404 | 410
             if matches!(
                 error.format,
                 ErrorBodyFormat::AidipError | ErrorBodyFormat::Problem | ErrorBodyFormat::Detail
             ) =>
         {
-            Code::CapabilityNotFound
+            FaultCode::CapabilityNotFound
         }
-        406 => Code::NotAcceptable,
-        408 | 504 => return Code::Timeout,
-        409 => Code::Conflict,
-        413 => Code::PayloadTooLarge,
-        415 => Code::UnsupportedMediaType,
-        429 => return Code::RateLimited,
-        503 => Code::AgentUnavailable,
-        404 | 405 | 410 => Code::AgentError,
-        400..=499 if error.format != ErrorBodyFormat::Unknown => Code::InvalidInput,
-        _ => Code::AgentError,
+        406 => FaultCode::NotAcceptable,
+        408 | 504 => return FaultCode::Timeout,
+        409 => FaultCode::Conflict,
+        413 => FaultCode::PayloadTooLarge,
+        415 => FaultCode::UnsupportedMediaType,
+        429 => return FaultCode::RateLimited,
+        503 => FaultCode::AgentUnavailable,
+        404 | 405 | 410 => FaultCode::AgentError,
+        400..=499 if error.format != ErrorBodyFormat::Unknown => FaultCode::InvalidInput,
+        _ => FaultCode::AgentError,
     };
     let blame = if status < 500 { Blame::Caller } else { Blame::Agent };
     error.code.and_then(allowed_agent_code).filter(|code| code.row().blame == blame).unwrap_or(default)
@@ -101,27 +106,31 @@ fn code_for_status(status: u16, error: &ParsedErrorBody) -> Code {
 
 /// Maps a code that an agent names. Only the gateway reports on authentication, authorisation and rates; an agent that
 /// uses those codes has failed.
-pub(super) fn allowed_agent_code(code: Code) -> Option<Code> {
+pub(super) fn allowed_agent_code(code: FaultCode) -> Option<FaultCode> {
     match code {
-        Code::NotFound => Some(Code::CapabilityNotFound),
-        Code::Overloaded => Some(Code::AgentUnavailable),
-        Code::InvalidInput
-        | Code::CapabilityNotFound
-        | Code::NotAcceptable
-        | Code::Conflict
-        | Code::PreconditionFailed
-        | Code::PayloadTooLarge => Some(code),
-        Code::UnsupportedMediaType | Code::AgentUnavailable | Code::AgentError | Code::Timeout => Some(code),
-        Code::Unauthorized | Code::PermissionDenied | Code::RateLimited | Code::MethodNotAllowed | Code::Internal => {
-            None
+        FaultCode::NotFound => Some(FaultCode::CapabilityNotFound),
+        FaultCode::Overloaded => Some(FaultCode::AgentUnavailable),
+        FaultCode::InvalidInput
+        | FaultCode::CapabilityNotFound
+        | FaultCode::NotAcceptable
+        | FaultCode::Conflict
+        | FaultCode::PreconditionFailed
+        | FaultCode::PayloadTooLarge => Some(code),
+        FaultCode::UnsupportedMediaType | FaultCode::AgentUnavailable | FaultCode::AgentError | FaultCode::Timeout => {
+            Some(code)
         }
-        Code::Gone | Code::IdempotencyMismatch => None,
+        FaultCode::Unauthorized
+        | FaultCode::PermissionDenied
+        | FaultCode::RateLimited
+        | FaultCode::MethodNotAllowed
+        | FaultCode::Internal => None,
+        FaultCode::Gone | FaultCode::IdempotencyMismatch => None,
     }
 }
 
 /// Builds the fault for a code. The agent's message is kept where the caller can correct the call; otherwise it would
 /// only reveal the agent's internals.
-pub(super) fn build_fault(code: Code, error: &ParsedErrorBody) -> Fault {
+pub(super) fn build_fault(code: FaultCode, error: &ParsedErrorBody) -> Fault {
     if code.row().blame != Blame::Caller {
         return Fault::new(code, general_message(code));
     }
@@ -129,21 +138,21 @@ pub(super) fn build_fault(code: Code, error: &ParsedErrorBody) -> Fault {
         Some(words) => Fault::new(code, words.to_owned()),
         None => Fault::new(code, general_message(code)),
     };
-    if code == Code::InvalidInput { fault.with_violations(error.violations.clone()) } else { fault }
+    if code == FaultCode::InvalidInput { fault.with_violations(error.violations.clone()) } else { fault }
 }
 
-fn general_message(code: Code) -> &'static str {
+fn general_message(code: FaultCode) -> &'static str {
     match code {
-        Code::InvalidInput => "The agent refused the input",
-        Code::CapabilityNotFound => "The agent does not have the requested operation or resource",
-        Code::NotAcceptable => "The agent has no acceptable response format",
-        Code::Conflict => "The agent reports a conflict with its current state",
-        Code::PreconditionFailed => "The agent reports that a precondition of the request failed",
-        Code::PayloadTooLarge => "The input is too large for the agent",
-        Code::UnsupportedMediaType => "The agent does not support the media type",
-        Code::RateLimited => "The agent accepts no more calls for now",
-        Code::AgentUnavailable => "The agent is not available",
-        Code::Timeout => "The agent did not finish in time",
+        FaultCode::InvalidInput => "The agent refused the input",
+        FaultCode::CapabilityNotFound => "The agent does not have the requested operation or resource",
+        FaultCode::NotAcceptable => "The agent has no acceptable response format",
+        FaultCode::Conflict => "The agent reports a conflict with its current state",
+        FaultCode::PreconditionFailed => "The agent reports that a precondition of the request failed",
+        FaultCode::PayloadTooLarge => "The input is too large for the agent",
+        FaultCode::UnsupportedMediaType => "The agent does not support the media type",
+        FaultCode::RateLimited => "The agent accepts no more calls for now",
+        FaultCode::AgentUnavailable => "The agent is not available",
+        FaultCode::Timeout => "The agent did not finish in time",
         _ => "The agent failed",
     }
 }

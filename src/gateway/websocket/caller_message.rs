@@ -1,7 +1,7 @@
 //! Messages of a caller's WebSocket: a bare input or a JSON-RPC 2.0 request around one, and the forms of the answers.
 
 use super::super::route::Route;
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -105,14 +105,17 @@ fn parse_envelope(text: &str) -> Option<JsonRpcEnvelope<'_>> {
 /// The message is not JSON-RPC 2.0, or its method is not an operation.
 pub(super) fn parse_json_rpc_input(text: &str, route: &Route) -> Result<Option<(Option<usize>, Bytes)>> {
     let envelope = parse_envelope(text).ok_or_else(|| {
-        Fault::new(Code::InvalidInput, "The message is not JSON-RPC 2.0 (this agent accepts nothing else)")
+        Fault::new(FaultCode::InvalidInput, "The message is not JSON-RPC 2.0 (this agent accepts nothing else)")
     })?;
     let Some(method) = envelope.method.as_deref() else {
         return Ok(None);
     };
     let named = route.operation_index(method);
     if named.is_none() && method != INVOKE_METHOD {
-        return Err(Fault::new(Code::CapabilityNotFound, "This agent has no operation with the name of the method"));
+        return Err(Fault::new(
+            FaultCode::CapabilityNotFound,
+            "This agent has no operation with the name of the method",
+        ));
     }
     Ok(Some((named, Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned()))))
 }

@@ -2,7 +2,7 @@
 //! Writes no response and does not authenticate.
 
 use super::CallerWebSocketConfig;
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use pingora_http::RequestHeader;
@@ -46,7 +46,7 @@ impl WebSocketHandshake {
         config: &CallerWebSocketConfig,
         key_header: Option<&HeaderName>,
     ) -> Result<Self> {
-        let refuse = |text: &'static str| Err(Fault::new(Code::InvalidInput, text));
+        let refuse = |text: &'static str| Err(Fault::new(FaultCode::InvalidInput, text));
         let headers = &head.headers;
         if head.version == Version::HTTP_2 {
             return refuse("WebSockets are opened over HTTP/1.1 (RFC 8441 is not supported)");
@@ -60,7 +60,7 @@ impl WebSocketHandshake {
         }
         if single_value(headers, &header::SEC_WEBSOCKET_VERSION) != Some("13") {
             let fault =
-                Fault::new(Code::InvalidInput, "This WebSocket version is not supported (13 is)").with_status(426);
+                Fault::new(FaultCode::InvalidInput, "This WebSocket version is not supported (13 is)").with_status(426);
             return Err(fault.with_header("Sec-WebSocket-Version", "13").with_header("Upgrade", "websocket"));
         }
         let key = single_value(headers, &header::SEC_WEBSOCKET_KEY).unwrap_or_default();
@@ -79,7 +79,7 @@ impl WebSocketHandshake {
         let mut offered = Vec::new();
         for value in self.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL) {
             let Ok(text) = value.to_str() else {
-                return Err(Fault::new(Code::InvalidInput, "Sec-WebSocket-Protocol is not a list of names"));
+                return Err(Fault::new(FaultCode::InvalidInput, "Sec-WebSocket-Protocol is not a list of names"));
             };
             offered.extend(text.split(',').map(|name| name.trim().to_owned()));
         }
@@ -115,7 +115,7 @@ fn check_origin(headers: &HeaderMap, config: &CallerWebSocketConfig) -> Result<(
     if !headers.contains_key(header::ORIGIN) || config.allowed_origins.iter().any(|known| known == "*") {
         return Ok(());
     }
-    let refused = || Fault::new(Code::PermissionDenied, "This web page may not open a WebSocket here");
+    let refused = || Fault::new(FaultCode::PermissionDenied, "This web page may not open a WebSocket here");
     let origin = single_value(headers, &header::ORIGIN).ok_or_else(refused)?;
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let own = origin.split_once("://").is_some_and(|(scheme, place)| {

@@ -8,7 +8,7 @@ use super::{
     message_splitter::MessageSplitter,
 };
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     gateway::{
         ConfigSnapshot,
         admission::CallerContext,
@@ -87,8 +87,10 @@ impl WebSocketSession {
             let done = match came {
                 WebSocketEvent::Text(text) => self.answer_message(text.as_str(), &mut watched).await,
                 WebSocketEvent::Binary(_) => {
-                    let fault =
-                        Fault::new(Code::UnsupportedMediaType, "This agent accepts text (send JSON as a text message)");
+                    let fault = Fault::new(
+                        FaultCode::UnsupportedMediaType,
+                        "This agent accepts text (send JSON as a text message)",
+                    );
                     watched.send(AnswerForm::Plain.format_fault(&fault, self.call.id())).await
                 }
                 over => Err(over),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     agent::AgentStatus,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     gateway::{
         ConfigSnapshot,
         admission::{Admitted, CallerContext},
@@ -56,7 +56,7 @@ impl WebSocketSession {
             Err((_, fault)) => return MessageVerdict::Refuse(fault),
         };
         if route.agent().status == AgentStatus::Inactive {
-            return MessageVerdict::Refuse(Fault::new(Code::AgentUnavailable, "The agent is not active"));
+            return MessageVerdict::Refuse(Fault::new(FaultCode::AgentUnavailable, "The agent is not active"));
         }
         let account = gateway.rate_limit_account(&who, address);
         let calls = text.map_or(NonZeroU32::MIN, |text| count_calls(text, rules.frames));
@@ -97,7 +97,7 @@ impl WebSocketSession {
             return Ok(());
         }
         let text = text.ok_or_else(|| {
-            Fault::new(Code::UnsupportedMediaType, "This agent's input is validated (send JSON as a text message)")
+            Fault::new(FaultCode::UnsupportedMediaType, "This agent's input is validated (send JSON as a text message)")
         })?;
         let named = named_operation(route, self.operation.as_deref(), &self.headers)?;
         let judge = |named: Option<usize>, input: Bytes| {
@@ -170,11 +170,11 @@ impl WebSocketSession {
 
 /// Returns whether a refusal also holds for every later message.
 fn is_permanent_refusal(fault: &Fault) -> bool {
-    matches!(fault.code(), Code::Unauthorized | Code::PermissionDenied | Code::NotFound)
+    matches!(fault.code(), FaultCode::Unauthorized | FaultCode::PermissionDenied | FaultCode::NotFound)
 }
 
 pub(super) fn answer_too_large() -> Fault {
-    Fault::new(Code::AgentError, "The agent's answer is too large")
+    Fault::new(FaultCode::AgentError, "The agent's answer is too large")
 }
 
 fn message_lines(text: &str) -> impl Iterator<Item = &str> {

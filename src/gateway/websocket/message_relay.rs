@@ -7,7 +7,7 @@ use super::{
     message_policy::{MessageRules, MessageVerdict, answer_too_large},
 };
 use crate::{
-    fault::{Code, Fault, public_message},
+    fault::{Fault, FaultCode, public_message},
     gateway::admission::Admitted,
     transport::{UpstreamWebSocket, WebSocketConnection, WebSocketError, WebSocketEvent},
 };
@@ -145,9 +145,10 @@ impl WebSocketSession {
         };
         let ruling = match agent.is_within_limit(size) {
             true => self.check_message(text, rules).await,
-            false => {
-                MessageVerdict::Refuse(Fault::new(Code::PayloadTooLarge, "The message is too large for this agent"))
-            }
+            false => MessageVerdict::Refuse(Fault::new(
+                FaultCode::PayloadTooLarge,
+                "The message is too large for this agent",
+            )),
         };
         let (fault, expelled) = match ruling {
             MessageVerdict::Pass => {
@@ -199,7 +200,7 @@ impl WebSocketSession {
             1000 | 1001 | 1012 | 1013 | 3000..=4999 => SessionEnd::Orderly(Some((code, ""))),
             code => {
                 let detail = format!("the agent closed with {code}: {reason}");
-                let fault = Fault::new(Code::AgentError, "The agent closed the connection").with_detail(detail);
+                let fault = Fault::new(FaultCode::AgentError, "The agent closed the connection").with_detail(detail);
                 self.end_after_loss(caller, fault).await
             }
         }

@@ -1,7 +1,7 @@
 //! Splits a streamed answer into messages: the data of an event, or a line. The buffer is bounded.
 
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     gateway::streamed_response::is_event_stream,
 };
 use bytes::BytesMut;
@@ -55,7 +55,7 @@ impl MessageSplitter {
             self.after_cr = false;
             self.buffer.extend_from_slice(&[byte]);
             if self.buffer.len() + self.data.as_ref().map_or(0, String::len) > self.max_message {
-                return Err(Fault::new(Code::AgentError, "A part of the agent's answer is too large"));
+                return Err(Fault::new(FaultCode::AgentError, "A part of the agent's answer is too large"));
             }
         }
         Ok(whole)
@@ -73,7 +73,7 @@ impl MessageSplitter {
 
     fn take_line(&mut self, line: &[u8]) -> Result<Option<String>> {
         let Ok(text) = std::str::from_utf8(line) else {
-            return Err(Fault::new(Code::AgentError, "The agent's answer is not text in UTF-8"));
+            return Err(Fault::new(FaultCode::AgentError, "The agent's answer is not text in UTF-8"));
         };
         if !self.is_event_stream {
             let text = text.trim_matches(['\r', ' ', '\t', '\u{1e}']);

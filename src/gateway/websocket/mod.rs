@@ -28,7 +28,7 @@ use super::{
     response_headers::{add_call_headers, response_head},
 };
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     limit::RateLimitStatus,
     transport::{
         HeaderMutations, RequestBody, UpstreamCall, UpstreamReply, UpstreamWebSocket, WebSocketConnection,
@@ -159,7 +159,7 @@ impl RequestContext<'_> {
     async fn handshake_refusal(&self, admitted: &Admitted, mut reply: UpstreamReply) -> Fault {
         let judge = ReplyValidator { gateway: self.gateway, contract_config: &self.config.contract, admitted };
         let passed = judge.read_complete(&mut reply).await;
-        passed.err().unwrap_or_else(|| Fault::new(Code::AgentError, "The agent did not open a WebSocket"))
+        passed.err().unwrap_or_else(|| Fault::new(FaultCode::AgentError, "The agent did not open a WebSocket"))
     }
 
     /// Writes the 101 response, after which the connection no longer carries HTTP.
@@ -252,11 +252,11 @@ const MAX_TIMER: Duration = Duration::from_secs(3600);
 /// Returns the fault for the log when a caller's connection was lost by the caller's doing.
 fn caller_fault(lost: &WebSocketError) -> Fault {
     let code = match lost {
-        WebSocketError::TooLarge => Code::PayloadTooLarge,
+        WebSocketError::TooLarge => FaultCode::PayloadTooLarge,
         WebSocketError::PingTimeout | WebSocketError::WriteTimeout => {
-            return Fault::new(Code::Timeout, "The caller did not answer").with_status(408);
+            return Fault::new(FaultCode::Timeout, "The caller did not answer").with_status(408);
         }
-        _ => Code::InvalidInput,
+        _ => FaultCode::InvalidInput,
     };
     Fault::new(code, "The caller violated the WebSocket protocol").with_detail(format_args!("{lost:?}"))
 }

@@ -9,7 +9,7 @@ fn limits_with_queue(per_agent: u32, queue: u32, wait: &str) -> LimitFixture {
 #[track_caller]
 fn assert_overloaded(result: Result<Permit, Fault>) -> Fault {
     let fault = result.unwrap_err();
-    assert_eq!((fault.code(), fault.http_status()), (Code::Overloaded, 503));
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::Overloaded, 503));
     assert!(fault.retry_after_secs().is_some());
     fault
 }

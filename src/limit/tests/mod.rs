@@ -7,7 +7,7 @@ mod quotas;
 mod rates;
 
 use super::{clock::LimitClock, *};
-use crate::{fault::Code, telemetry::Limit, values::Rate};
+use crate::{fault::FaultCode, telemetry::LimitKind, values::Rate};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl LimitFixture {
 #[track_caller]
 fn assert_rate_limited(result: Result<Option<RateLimitStatus>, Fault>, limit: &str) -> Fault {
     let fault = result.unwrap_err();
-    assert_eq!((fault.code(), fault.http_status()), (Code::RateLimited, 429));
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::RateLimited, 429));
     assert!(fault.detail().unwrap().starts_with(&format!("limit {limit}: ")), "{fault}");
     fault
 }

@@ -35,7 +35,7 @@ fn acquire_permits(limits: &LimitFixture, agent: &Arc<AgentLimits>, count: usize
 
 #[track_caller]
 fn assert_overloaded_by(fault: &Fault, by: &str) {
-    assert_eq!((fault.code(), fault.http_status()), (Code::Overloaded, 503));
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::Overloaded, 503));
     assert_eq!(fault.retry_after_secs(), Some(1));
     let error = &fault.to_error_object("id")["error"];
     assert_eq!(error["overloaded"], by, "{error}");

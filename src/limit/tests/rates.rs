@@ -8,7 +8,7 @@ fn r5_a_caller_over_its_rate_is_refused_with_retry_after() {
     let agent = limits.agent("a");
     for remaining in [2, 1, 0] {
         let standing = limits.call(&agent, "c").unwrap().unwrap();
-        assert_eq!((standing.limit, standing.remaining), (Limit::Caller, remaining));
+        assert_eq!((standing.limit, standing.remaining), (LimitKind::Caller, remaining));
     }
     let fault = assert_rate_limited(limits.call(&agent, "c"), "caller");
     assert_eq!(fault.retry_after_secs(), Some(1));

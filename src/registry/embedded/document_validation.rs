@@ -5,7 +5,7 @@ use super::PublishConfig;
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, metadata_schema},
     contract::CompiledSchema,
-    fault::{Code, Fault, Result, Violation},
+    fault::{Fault, FaultCode, Result, Violation},
     net::{AddressPolicy, ResolveError, resolve_host},
     values::json::{is_deeper_than, push_pointer_segment, truncate},
 };
@@ -53,7 +53,7 @@ pub(super) async fn validate_document(
     // Compiling schemas may take long.
     let judging = tokio::task::spawn_blocking(move || (check_form(&document), document));
     let (found, document) =
-        judging.await.map_err(|why| Fault::new(Code::Internal, "Validating failed").with_detail(why))?;
+        judging.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
     let agent = found?;
     if RESERVED_IDS.contains(&agent.id.as_str()) {
         return Err(invalid_document(vec![violation(
@@ -77,7 +77,7 @@ pub(super) async fn validate_document(
 /// Returns the fault that reports `violations`.
 pub(super) fn invalid_document(mut violations: Vec<Violation>) -> Fault {
     violations.truncate(MAX_VIOLATIONS);
-    Fault::new(Code::InvalidInput, "The document is not valid").with_violations(violations)
+    Fault::new(FaultCode::InvalidInput, "The document is not valid").with_violations(violations)
 }
 
 /// Returns one violation.
@@ -86,8 +86,9 @@ pub(super) fn violation(pointer: &str, message: impl Into<String>) -> Violation 
 }
 
 fn check_form(document: &Value) -> Result<Agent> {
-    let schema =
-        METADATA_SCHEMA.as_ref().map_err(|why| Fault::new(Code::Internal, "Validating failed").with_detail(why))?;
+    let schema = METADATA_SCHEMA
+        .as_ref()
+        .map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
     let mut found = schema.validate_up_to(document, MAX_VIOLATIONS);
     let agent = match Agent::from_document(document, [0; 32]) {
         Ok(agent) => Some(agent),

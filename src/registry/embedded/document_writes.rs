@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     store::{DocumentWrite, StoredDocument, WriteEffect, WriteRefusal},
     values::{etag, json},
 };
@@ -97,18 +97,19 @@ impl EmbeddedRegistry {
                 }
                 _ => {}
             }
-            let mut document = serde_json::from_str(&kept.document)
-                .map_err(|why| Fault::new(Code::Internal, "The stored document cannot be read").with_detail(why))?;
+            let mut document = serde_json::from_str(&kept.document).map_err(|why| {
+                Fault::new(FaultCode::Internal, "The stored document cannot be read").with_detail(why)
+            })?;
             document_validation::apply_merge_patch(&mut document, patch.clone());
             let judged = self.validate_for_path(id, document).await?;
             // The write requires the document that was patched: a concurrent change is not overwritten.
             match self.store_document(right, judged, WritePrecondition::Matches(vec![tag]), WriteTarget::Agent).await {
                 Ok(PublishOutcome::Created(stored) | PublishOutcome::Updated(stored)) => return Ok(stored),
-                Err(why) if why.code() != Code::PreconditionFailed => return Err(why),
+                Err(why) if why.code() != FaultCode::PreconditionFailed => return Err(why),
                 Err(_) => {}
             }
         }
-        Err(Fault::new(Code::Conflict, "Concurrent writers keep changing the document (try again)"))
+        Err(Fault::new(FaultCode::Conflict, "Concurrent writers keep changing the document (try again)"))
     }
 
     /// `DELETE /agents/{id}`.
@@ -132,7 +133,7 @@ impl EmbeddedRegistry {
     fn require_publisher(&self, by: Publisher<'_>) -> Result<()> {
         match self.may_publish(by) {
             true => Ok(()),
-            false => Err(Fault::new(Code::PermissionDenied, "This caller may not publish agents")),
+            false => Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents")),
         }
     }
 
@@ -146,7 +147,7 @@ impl EmbeddedRegistry {
         let patterns: Vec<&str> =
             config.rules_for(by).flat_map(|rule| &rule.agents).map(|ids| ids.as_str()).take(20).collect();
         let message = format!("This caller may publish only agents that match {}, not '{id}'", patterns.join(", "));
-        Err(Fault::new(Code::PermissionDenied, message))
+        Err(Fault::new(FaultCode::PermissionDenied, message))
     }
 
     /// Validates a document for a URL that names its agent.
@@ -181,7 +182,7 @@ impl EmbeddedRegistry {
             && self.store.get_document(id.as_str()).await?.is_none()
         {
             drop(taken);
-            return Err(Fault::new(Code::Conflict, "Another source has an agent with this id"));
+            return Err(Fault::new(FaultCode::Conflict, "Another source has an agent with this id"));
         }
         let write = self.new_write(right, &id, Some(text), when);
         let most = write.limits;
@@ -217,11 +218,11 @@ impl EmbeddedRegistry {
 }
 
 fn not_found() -> Fault {
-    Fault::new(Code::NotFound, "There is no such agent")
+    Fault::new(FaultCode::NotFound, "There is no such agent")
 }
 
 fn precondition_failed() -> Fault {
-    Fault::new(Code::PreconditionFailed, "The document is not the one expected (GET it for its current ETag)")
+    Fault::new(FaultCode::PreconditionFailed, "The document is not the one expected (GET it for its current ETag)")
 }
 
 /// Returns the fault for a write that the store refused.
@@ -234,15 +235,15 @@ fn refusal_fault(refused: WriteRefusal, door: WriteTarget, (own, all): (u32, u32
         WriteRefusal::NotFound => not_found(),
         WriteRefusal::PreconditionFailed => precondition_failed(),
         WriteRefusal::NotOwner if door == WriteTarget::Collection => {
-            Fault::new(Code::Conflict, "Another publisher owns this id (omit the id to have one assigned)")
+            Fault::new(FaultCode::Conflict, "Another publisher owns this id (omit the id to have one assigned)")
         }
-        WriteRefusal::NotOwner => Fault::new(Code::PermissionDenied, "Another publisher owns this agent"),
+        WriteRefusal::NotOwner => Fault::new(FaultCode::PermissionDenied, "Another publisher owns this agent"),
         WriteRefusal::OwnerLimit => Fault::new(
-            Code::PermissionDenied,
+            FaultCode::PermissionDenied,
             format!("This publisher has {own} agents, the maximum for one publisher (most_documents)"),
         ),
         WriteRefusal::TotalLimit => Fault::new(
-            Code::Conflict,
+            FaultCode::Conflict,
             format!("The registry has {all} agents, the maximum for all publishers (most_in_all)"),
         ),
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     store::{DocumentChange, DocumentWrite, StoredDocument, WritePrecondition},
 };
 use serde::{Deserialize, Serialize};
@@ -105,7 +105,7 @@ impl EmbeddedRegistry {
         for file in list_documents(folder).map_err(|why| unreadable(&why))? {
             match self.import_file(&file, &owners, owner).await {
                 Ok(()) => restored.imported += 1,
-                Err(why) if why.code() == Code::Overloaded => return Err(why.to_string()),
+                Err(why) if why.code() == FaultCode::Overloaded => return Err(why.to_string()),
                 Err(why) => restored.rejected.push(RejectedFile { file, reason: fault_reason(&why) }),
             }
         }
@@ -125,14 +125,17 @@ impl EmbeddedRegistry {
     }
 
     async fn import_file(&self, file: &Path, owners: &HashMap<String, OwnerRecord>, owner: Option<&str>) -> Result<()> {
-        let text = read_bounded(file).map_err(|why| Fault::new(Code::InvalidInput, why.to_string()))?;
+        let text = read_bounded(file).map_err(|why| Fault::new(FaultCode::InvalidInput, why.to_string()))?;
         let document = Self::parse_document(text.into())?;
         let config = self.config.load_full();
         let ValidDocument { id, text } =
             document_validation::validate_document(document, &config, &self.policy.load()).await?;
         let known = owners.get(id.as_str());
         let owner = known.map(|line| line.owner.as_str()).or(owner).ok_or_else(|| {
-            Fault::new(Code::InvalidInput, format!("The owner is unknown (name it in {OWNERS_FILE} or with --owner)"))
+            Fault::new(
+                FaultCode::InvalidInput,
+                format!("The owner is unknown (name it in {OWNERS_FILE} or with --owner)"),
+            )
         })?;
         let created = known.map_or_else(OffsetDateTime::now_utc, |line| line.created);
         self.store_imported(&config, &id, text, (owner.into(), created)).await

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
     store::{self, DocumentStore, StoredDocument},
 };
@@ -156,7 +156,7 @@ impl EmbeddedRegistry {
     pub fn parse_document(text: Bytes) -> Result<Value> {
         document_parser::parse_value(DocumentBody::Text(text)).map_err(|why| match why.strip_prefix("version: ") {
             Some(cure) => document_validation::invalid_document(vec![document_validation::violation("/version", cure)]),
-            None => Fault::new(Code::InvalidInput, why),
+            None => Fault::new(FaultCode::InvalidInput, why),
         })
     }
 
@@ -174,7 +174,7 @@ impl EmbeddedRegistry {
     /// # Errors
     /// `NotFound` where there is no history that `by` may see; `Overloaded`.
     pub async fn history(&self, by: Publisher<'_>, id: &AgentId, most: usize) -> Result<Vec<DocumentRevision>> {
-        let nothing = || Fault::new(Code::NotFound, "There is no such agent");
+        let nothing = || Fault::new(FaultCode::NotFound, "There is no such agent");
         let may = match self.store.get_document(id.as_str()).await? {
             Some(kept) => self.may_change(by, id, &kept),
             // A removed document has no owner.

@@ -1,7 +1,7 @@
 //! Lazy lookup: agents are looked up once, cached, and kept while their registry is down.
 
 use super::*;
-use crate::{agent::AgentId, fault::Code};
+use crate::{agent::AgentId, fault::FaultCode};
 use std::collections::HashMap;
 
 /// A registry that the test controls.
@@ -94,7 +94,7 @@ async fn agents_found_before_stay_while_the_registry_is_down() {
     *book.down.lock().unwrap() = true;
     assert!(lazy.look_up(&id("a")).await.unwrap().is_some(), "an agent found before stays");
     let fault = lazy.look_up(&id("b")).await.unwrap_err();
-    assert_eq!(fault.code(), Code::Overloaded);
+    assert_eq!(fault.code(), FaultCode::Overloaded);
     assert!(fault.retry_after_secs().is_some());
 }
 
@@ -130,7 +130,7 @@ async fn a_later_registry_is_not_asked_while_an_earlier_one_is_down() {
     let books = vec![Arc::clone(&first) as Arc<dyn AgentLookup>, Arc::clone(&second) as _];
     let lazy = LazyCatalogue::new(Arc::clone(&desk.catalogue), books, hour_ttl());
     *first.down.lock().unwrap() = true;
-    assert_eq!(lazy.look_up(&id("a")).await.unwrap_err().code(), Code::Overloaded);
+    assert_eq!(lazy.look_up(&id("a")).await.unwrap_err().code(), FaultCode::Overloaded);
     assert_eq!(second.lookups(), 0);
     *first.down.lock().unwrap() = false;
     assert!(lazy.look_up(&id("a")).await.unwrap().is_some(), "the first registry does not have it");

@@ -11,7 +11,7 @@ use super::{
     WriteEffect, WriteRefusal,
     document_sql::{self, SqlStatement, SqlValue, WriteContext},
 };
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use bytes::BytesMut;
 use connection_settings::ConnectionSettings;
 pub(super) use database_pool::DatabasePool;
@@ -68,7 +68,7 @@ fn error_with_source(why: &tokio_postgres::Error) -> String {
 
 impl From<DatabaseError> for Fault {
     fn from(why: DatabaseError) -> Self {
-        Fault::new(Code::Overloaded, "The database is not available")
+        Fault::new(FaultCode::Overloaded, "The database is not available")
             .with_retry_after(Duration::from_secs(2))
             .with_detail(why)
     }

@@ -3,7 +3,7 @@
 
 use super::{SqlEngine, StoredTask, TaskStatement, TransactionResult, returns_rows, task_from_columns};
 use crate::{
-    fault::{Code, Fault, Result},
+    fault::{Fault, FaultCode, Result},
     store::sqlite_documents::{create_private, migrate, open_connection, to_sqlite_placeholders},
 };
 use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
@@ -56,10 +56,11 @@ impl SqlEngine for SqliteTaskStore {
         "delete from gatepost_keepers where seen <= cast(unixepoch('subsec') * 1000000 as integer) - $1";
 
     async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionResult> {
-        let busy =
-            || Fault::new(Code::Overloaded, "The task store is overloaded").with_retry_after(Duration::from_secs(1));
+        let busy = || {
+            Fault::new(FaultCode::Overloaded, "The task store is overloaded").with_retry_after(Duration::from_secs(1))
+        };
         let failed = |why| {
-            let fault = Fault::new(Code::Overloaded, "The task store failed");
+            let fault = Fault::new(FaultCode::Overloaded, "The task store failed");
             fault.with_retry_after(Duration::from_secs(5)).with_detail(why)
         };
         let (answer, answered) = oneshot::channel();

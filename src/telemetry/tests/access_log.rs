@@ -1,7 +1,7 @@
 //! The access log: complete, bounded entries without secrets, and behaviour when the log cannot be written.
 
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     telemetry::{AccessLog, AccessLogConfig, AccessLogEntry, AccessLogTarget, Metrics},
 };
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn open_log(path: &Path) -> (AccessLog, Arc<Metrics>) {
 
 #[test]
 fn an_entry_records_the_caller_the_request_and_the_outcome() {
-    let fault = Fault::new(Code::AgentError, "The agent failed.")
+    let fault = Fault::new(FaultCode::AgentError, "The agent failed.")
         .with_detail("agent said password=hunter2 at https://a.example/x?k=v");
     let line = write_entry(&AccessLogEntry {
         peer: "2001:db8::1".parse().ok(),
@@ -92,7 +92,7 @@ fn r131_a_secret_is_redacted_in_every_field_a_caller_controls() {
     let key = "gp_Ab12Cd34_0123456789abcdefXYZ";
     let path = format!("/agents/{key}/invoke");
     let agent = format!("client ({key})");
-    let fault = Fault::new(Code::Unauthorized, format!("no {key}")).with_detail(key);
+    let fault = Fault::new(FaultCode::Unauthorized, format!("no {key}")).with_detail(key);
     let line = write_entry(&AccessLogEntry {
         path: &path,
         user_agent: &agent,
@@ -107,7 +107,7 @@ fn r131_a_secret_is_redacted_in_every_field_a_caller_controls() {
 fn a_long_field_is_truncated_at_a_character_without_exposing_part_of_a_secret() {
     let long = "ä".repeat(10_000);
     let detail = format!("{} eyJhbGciOiJIUzI1NiJ9.{}", "x".repeat(2_030), "e".repeat(5_000));
-    let fault = Fault::new(Code::Internal, "m").with_detail(detail);
+    let fault = Fault::new(FaultCode::Internal, "m").with_detail(detail);
     let line = write_entry(&AccessLogEntry { path: &long, user_agent: &long, fault: Some(&fault), ..test_entry("r") });
     assert!(line.to_string().len() < 5_000);
     assert!(!line.to_string().contains("eyJ"), "{line}");

@@ -2,8 +2,10 @@
 
 use crate::{
     agent::Agent,
-    fault::Code,
-    telemetry::{AgentState, CallOutcome, CallerClass, Connection, Event, Limit, Metrics, MetricsConfig},
+    fault::FaultCode,
+    telemetry::{
+        AgentDocumentState, CallOutcome, CallerClass, ConnectionOutcome, Event, LimitKind, Metrics, MetricsConfig,
+    },
 };
 use serde_json::json;
 use std::{io::Write as _, process::Stdio, sync::Arc, time::Duration};
@@ -17,7 +19,7 @@ fn agent(id: &str, operations: &[&str]) -> Agent {
     Agent::from_document(&document, [0; 32]).unwrap()
 }
 
-fn outcome(operation: Option<usize>, code: Option<Code>) -> CallOutcome {
+fn outcome(operation: Option<usize>, code: Option<FaultCode>) -> CallOutcome {
     CallOutcome {
         operation,
         caller_class: CallerClass::KEY,
@@ -58,7 +60,7 @@ fn the_page_passes_promtool_before_and_after_calls() {
     metrics.register_tiers(["gold \"\\\n"].into_iter());
     for id in ["a", "-", "other"] {
         let handle = metrics.for_agent(&agent(id, &["translate", "-"]));
-        for code in Code::ALL {
+        for code in FaultCode::ALL {
             handle.record(&outcome(Some(0), Some(*code)));
             handle.record(&outcome(Some(1), None));
         }
@@ -67,10 +69,10 @@ fn the_page_passes_promtool_before_and_after_calls() {
             ..outcome(None, None)
         });
     }
-    metrics.for_unknown_agent().record(&outcome(None, Some(Code::NotFound)));
-    metrics.record_connection(Connection::HandshakeFailed);
-    metrics.record_limited_request(Limit::CallerAgent);
-    metrics.set_agent_count(AgentState::Inactive, 3);
+    metrics.for_unknown_agent().record(&outcome(None, Some(FaultCode::NotFound)));
+    metrics.record_connection(ConnectionOutcome::HandshakeFailed);
+    metrics.record_limited_request(LimitKind::CallerAgent);
+    metrics.set_agent_count(AgentDocumentState::Inactive, 3);
     metrics.record_config_loaded(1_800_000_000);
     check_with_promtool(&metrics.render().unwrap());
 }
@@ -81,9 +83,9 @@ fn calls_are_counted_by_agent_operation_caller_class_and_code() {
     let handle = metrics.for_agent(&agent("echo", &["say"]));
     handle.record(&outcome(Some(0), None));
     handle.record(&outcome(Some(0), None));
-    handle.record(&outcome(Some(0), Some(Code::InvalidInput)));
+    handle.record(&outcome(Some(0), Some(FaultCode::InvalidInput)));
     handle.record_aborted(&outcome(Some(0), None));
-    handle.record_aborted(&outcome(Some(0), Some(Code::Timeout)));
+    handle.record_aborted(&outcome(Some(0), Some(FaultCode::Timeout)));
     assert_contains_line(
         &metrics,
         r#"gatepost_calls_total{agent="echo",code="aborted",caller_class="key",operation="say"} 1"#,

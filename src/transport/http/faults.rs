@@ -1,7 +1,7 @@
 //! Faults of HTTP upstreams: a general sentence for the caller, and the details for the log.
 
 use crate::{
-    fault::{CallProgress, Code, Fault},
+    fault::{CallProgress, Fault, FaultCode},
     net::{ResolveError, error_chain},
 };
 use std::{error::Error, fmt::Display, io, time::Duration};
@@ -20,7 +20,7 @@ pub(super) fn unresolvable_fault(why: &ResolveError) -> Fault {
 }
 
 fn unavailable_fault(detail: impl Display) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent cannot be reached")
+    Fault::new(FaultCode::AgentUnavailable, "The agent cannot be reached")
         .with_detail(detail)
         .with_retry_after(RETRY_SOON)
         .with_progress(CallProgress::NotSent)
@@ -29,7 +29,7 @@ fn unavailable_fault(detail: impl Display) -> Fault {
 /// The fault of a connection that could not be opened.
 pub(super) fn connect_fault(at: &dyn Display, why: &io::Error) -> Fault {
     if why.raw_os_error().is_some_and(|errno| LOCAL_ERRNOS.contains(&errno)) {
-        return Fault::new(Code::Overloaded, "The gateway has no free connection")
+        return Fault::new(FaultCode::Overloaded, "The gateway has no free connection")
             .with_detail(format_args!("connecting to {at}: {why}"))
             .with_retry_after(RETRY_SOON);
     }
@@ -43,13 +43,13 @@ pub(super) fn connect_fault(at: &dyn Display, why: &io::Error) -> Fault {
 
 /// The fault of a failed TLS handshake: a wrong certificate, a wrong name, or no TLS at all.
 pub(super) fn tls_fault(at: &dyn Display, why: &dyn Display) -> Fault {
-    Fault::new(Code::AgentError, "No secure connection to the agent could be established")
+    Fault::new(FaultCode::AgentError, "No secure connection to the agent could be established")
         .with_detail(format_args!("TLS to {at}: {why}"))
         .with_progress(CallProgress::NotSent)
 }
 
 pub(super) fn timeout_fault(detail: impl Display) -> Fault {
-    Fault::new(Code::Timeout, "The agent did not answer in time").with_detail(detail)
+    Fault::new(FaultCode::Timeout, "The agent did not answer in time").with_detail(detail)
 }
 
 /// The fault of a response that did not arrive or cannot be parsed.
@@ -66,7 +66,7 @@ pub(super) fn no_response_fault(why: &hyper::Error) -> Fault {
 
 /// The fault of a response that breaks HTTP.
 pub(super) fn invalid_response_fault(detail: impl Display) -> Fault {
-    Fault::new(Code::AgentError, "The agent's reply is not valid HTTP").with_detail(detail)
+    Fault::new(FaultCode::AgentError, "The agent's reply is not valid HTTP").with_detail(detail)
 }
 
 /// The fault of a truncated response body.
@@ -78,7 +78,7 @@ fn hyper_fault(message: &'static str, why: &hyper::Error) -> Fault {
     if why.is_timeout() {
         return timeout_fault(error_chain(why));
     }
-    Fault::new(Code::AgentError, message).with_detail(error_chain(why))
+    Fault::new(FaultCode::AgentError, message).with_detail(error_chain(why))
 }
 
 /// Whether the agent says that it has not processed the request: it refused the HTTP/2 stream, or the stream is above

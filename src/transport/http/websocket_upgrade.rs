@@ -6,7 +6,7 @@ use super::{
     request_message::{HttpExchange, validate_response_head},
 };
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     transport::{
         UpstreamReply, headers::HeaderMutations, upstream_body::HyperBody, upstream_reply::ReplyBody,
         websocket::WebSocketIo,
@@ -109,8 +109,8 @@ fn build_handshake(
     fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-    let key =
-        HeaderValue::from_str(key).map_err(|why| Fault::new(Code::Internal, "The gateway failed").with_detail(why))?;
+    let key = HeaderValue::from_str(key)
+        .map_err(|why| Fault::new(FaultCode::Internal, "The gateway failed").with_detail(why))?;
     fields.insert(header::SEC_WEBSOCKET_KEY, key);
     if let Some(protocols) = request.subprotocols {
         fields.insert(header::SEC_WEBSOCKET_PROTOCOL, protocols.clone());
@@ -169,7 +169,7 @@ fn validate_handshake(
 }
 
 fn invalid_handshake_fault(detail: impl Display) -> Fault {
-    Fault::new(Code::AgentError, "The agent's WebSocket handshake is not valid").with_detail(detail)
+    Fault::new(FaultCode::AgentError, "The agent's WebSocket handshake is not valid").with_detail(detail)
 }
 
 /// Reads the agent's refusal, up to a bound. A success is an error: only an upgrade was requested.
@@ -177,7 +177,7 @@ async fn read_refusal(response: Response<Incoming>) -> Result<UpstreamReply, Fau
     validate_response_head(&response)?;
     let (head, mut body) = response.into_parts();
     if head.status.is_success() {
-        return Err(Fault::new(Code::AgentError, "The agent did not open a WebSocket").with_detail(head.status));
+        return Err(Fault::new(FaultCode::AgentError, "The agent did not open a WebSocket").with_detail(head.status));
     }
     let mut bytes = BytesMut::new();
     // A truncated refusal is still a refusal.

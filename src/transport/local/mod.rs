@@ -11,7 +11,7 @@ use runtime_lease::LeaseRequest;
 use super::{Transport, TransportConfig, UpstreamCall, UpstreamReply, UpstreamTimeouts, http::HttpUpstreamClient};
 use crate::{
     agent::{AgentEndpoint, AgentId},
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     net::AddressPolicy,
     transport::HttpTarget,
     values::{ConfigDuration, ConfigPath, Glob},
@@ -98,9 +98,9 @@ impl LocalRuntimes {
     /// # Errors
     /// No runtime may register, or the socket is not trusted.
     pub(super) fn grant_lease(&self, name: &str, request_body: &[u8]) -> Result<LeaseGrant, Fault> {
-        let refuse = |why: String| Fault::new(Code::InvalidInput, why);
+        let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
         let not_configured =
-            || Fault::new(Code::NotFound, "No runtime may register: the configuration has no section 'local'");
+            || Fault::new(FaultCode::NotFound, "No runtime may register: the configuration has no section 'local'");
         let config = self.config.load_full().ok_or_else(not_configured)?;
         let name: AgentId = name.parse().map_err(refuse)?;
         let new: LeaseRequest = serde_json::from_slice(request_body)
@@ -130,7 +130,7 @@ impl LocalRuntimes {
 }
 
 fn not_running_fault(why: &str) -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent is not running").with_detail(why)
+    Fault::new(FaultCode::AgentUnavailable, "The agent is not running").with_detail(why)
 }
 
 /// The transport to one local runtime.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     values::ConfigDuration,
 };
 use std::{
@@ -45,7 +45,7 @@ pub struct LeaseGrant {
 
 impl LeaseRequest {
     pub(super) fn validate(self, config: &LocalRuntimeConfig) -> Result<(RuntimeAddress, Duration), Fault> {
-        let refuse = |why: String| Fault::new(Code::InvalidInput, why);
+        let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
         let is_valid_path = self.socket.starts_with('/') && self.socket.len() <= 107 && !self.socket.contains('\0');
         if !is_valid_path || self.socket.split('/').any(|part| part == "..") {
             return Err(refuse("'socket' must be an absolute path of at most 107 bytes".to_owned()));
@@ -70,7 +70,7 @@ impl RuntimeLeases {
         let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         leases.retain(|_, (_, ends)| *ends > now);
         if leases.len() >= MAX_LEASES && !leases.contains_key(name.as_str()) {
-            return Err(Fault::new(Code::Overloaded, "Too many runtimes are registered"));
+            return Err(Fault::new(FaultCode::Overloaded, "Too many runtimes are registered"));
         }
         let previous = leases.insert(name.clone(), (address, now + ttl));
         Ok(LeaseGrant { ttl, is_new: previous.is_none() })

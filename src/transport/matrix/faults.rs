@@ -2,7 +2,7 @@
 //! log, and never read as if the caller's own credential had been refused.
 
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     net::{ApiReply, FetchError},
 };
 use serde::Deserialize;
@@ -44,13 +44,13 @@ pub(super) fn rate_limit_delay(reply: &ApiReply) -> Option<Duration> {
 
 /// The fault of the homeserver's rate limit, which applies to the gateway's account, not to this caller.
 pub(super) fn rate_limited_fault(wait: Duration) -> Fault {
-    Fault::new(Code::Overloaded, "The agent's messaging server accepts no more messages for now")
+    Fault::new(FaultCode::Overloaded, "The agent's messaging server accepts no more messages for now")
         .with_detail("the homeserver limits the rate of the gateway's account")
         .with_retry_after(wait)
 }
 
 pub(super) fn unavailable_fault(message: &'static str, detail: impl Display) -> Fault {
-    Fault::new(Code::AgentUnavailable, message).with_detail(detail)
+    Fault::new(FaultCode::AgentUnavailable, message).with_detail(detail)
 }
 
 /// The fault of a request without a usable response.
@@ -73,7 +73,7 @@ pub(super) fn homeserver_fault(what: &str, reply: &ApiReply) -> Fault {
     let told: String = error.chars().take(200).collect();
     let detail = format!("homeserver answered {} to {what}: {errcode} {told}", reply.status);
     match (reply.status, errcode.as_str()) {
-        (413, _) | (_, "M_TOO_LARGE") => Fault::new(Code::PayloadTooLarge, TOO_LARGE_MESSAGE).with_detail(detail),
+        (413, _) | (_, "M_TOO_LARGE") => Fault::new(FaultCode::PayloadTooLarge, TOO_LARGE_MESSAGE).with_detail(detail),
         (_, "M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED" | "M_USER_LOCKED" | "M_USER_SUSPENDED") => {
             unavailable_fault("The gateway's account cannot be used for this agent", detail)
         }
@@ -87,5 +87,6 @@ pub(super) fn homeserver_fault(what: &str, reply: &ApiReply) -> Fault {
 pub(super) const TOO_LARGE_MESSAGE: &str = "The body is too large for this agent (a Matrix event has at most 64 KiB)";
 
 pub(super) fn timeout_fault() -> Fault {
-    Fault::new(Code::Timeout, "The agent did not answer in time").with_detail("no reply in the agent's Matrix room")
+    Fault::new(FaultCode::Timeout, "The agent did not answer in time")
+        .with_detail("no reply in the agent's Matrix room")
 }

@@ -3,7 +3,7 @@
 
 use super::faults::TOO_LARGE_MESSAGE;
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     transport::UpstreamCall,
     values::json::truncate,
 };
@@ -40,7 +40,10 @@ impl InvocationEvent<'_> {
     /// `PayloadTooLarge` where an event cannot hold the input, `UnsupportedMediaType` where the input is not text.
     pub(super) fn content(&self, input: &[u8]) -> Result<Vec<u8>, Fault> {
         let text = std::str::from_utf8(input).map_err(|_| {
-            Fault::new(Code::UnsupportedMediaType, "This agent takes JSON or text (it is reached through a chat room)")
+            Fault::new(
+                FaultCode::UnsupportedMediaType,
+                "This agent takes JSON or text (it is reached through a chat room)",
+            )
         })?;
         let value: Value = if text.is_empty() { Value::Null } else { parse_or_string(text) };
         let mut call = Map::new();
@@ -66,7 +69,7 @@ impl InvocationEvent<'_> {
         });
         let content = content.to_string().into_bytes();
         if content.len() > MAX_CONTENT_BYTES {
-            Err(Fault::new(Code::PayloadTooLarge, TOO_LARGE_MESSAGE))
+            Err(Fault::new(FaultCode::PayloadTooLarge, TOO_LARGE_MESSAGE))
         } else {
             Ok(content)
         }

@@ -2,7 +2,7 @@
 //! room, and if it relates to the call's event; late, duplicate and unrelated messages are dropped.
 
 use super::reply_message::{ReplyContent, RoomMessage};
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
@@ -64,7 +64,7 @@ impl PendingCalls {
         let call = PendingCall { room: room.to_owned(), user: user.to_owned(), event: None, reply };
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if calls.waiting.len() >= MAX_PENDING_CALLS {
-            return Err(Fault::new(Code::Overloaded, "Too many calls wait for agents on Matrix"));
+            return Err(Fault::new(FaultCode::Overloaded, "Too many calls wait for agents on Matrix"));
         }
         calls.waiting.insert(token.to_owned(), call);
         Ok((PendingCallGuard { calls: Arc::clone(self), token: token.to_owned() }, receiver))

@@ -1,7 +1,7 @@
 //! Parses an agent's message in its room as a reply: the call that it relates to, and an output, an error or a text.
 //! Edits and progress reports are not replies.
 
-use crate::{fault::Code, transport::UpstreamReply};
+use crate::{fault::FaultCode, transport::UpstreamReply};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
@@ -126,7 +126,7 @@ fn status_for_code(code: &str) -> StatusCode {
     let letters =
         |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     let wanted = letters(code);
-    let matching = Code::ALL.iter().find(|code| letters(code.row().name) == wanted).map(|code| code.row().status);
+    let matching = FaultCode::ALL.iter().find(|code| letters(code.row().name) == wanted).map(|code| code.row().status);
     let known = matching.filter(|status| !matches!(status, 401 | 403 | 405 | 500));
     known.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(StatusCode::BAD_GATEWAY)
 }

@@ -3,7 +3,7 @@
 
 use super::{BrokerKey, PolicyWatch, broker_session::BrokerSession};
 use crate::{
-    fault::{CallProgress, Code, Fault},
+    fault::{CallProgress, Fault, FaultCode},
     mqtt_client::{self, ConnectOptions, MqttReceiver, MqttSender, jittered_pause},
     net::TlsClientSettings,
     transport::http,
@@ -82,7 +82,7 @@ impl BrokerConnection {
     }
 
     fn unavailable_fault(&self, why: &str) -> Fault {
-        Fault::new(Code::AgentUnavailable, "The agent cannot be reached")
+        Fault::new(FaultCode::AgentUnavailable, "The agent cannot be reached")
             .with_detail(format_args!("MQTT broker {}: {why}", self.inner.key.address.base_url()))
             .with_retry_after(Duration::from_secs(1))
             .with_progress(CallProgress::NotSent)

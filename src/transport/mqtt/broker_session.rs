@@ -4,7 +4,7 @@
 
 use super::pending_tasks::{MessageOutcome, PendingTask, PendingTasks};
 use crate::{
-    fault::{CallProgress, Code, Fault},
+    fault::{CallProgress, Fault, FaultCode},
     mqtt_client::{MqttReceiver, MqttSendError, MqttSender},
 };
 use std::{
@@ -82,14 +82,14 @@ pub(super) fn request_fault(why: &MqttSendError) -> Fault {
 
 /// The fault of a task that was not published.
 fn refused_fault(why: impl std::fmt::Display) -> Fault {
-    Fault::new(Code::AgentError, "The agent's message broker refused the call")
+    Fault::new(FaultCode::AgentError, "The agent's message broker refused the call")
         .with_detail(format_args!("MQTT broker: {why}"))
         .with_progress(CallProgress::NotSent)
 }
 
 /// The fault of a lost connection: no reply can arrive, and the agent may have received the task.
 pub(super) fn connection_lost_fault(why: impl std::fmt::Display) -> Fault {
-    Fault::new(Code::AgentError, "The connection to the agent was lost before it answered")
+    Fault::new(FaultCode::AgentError, "The connection to the agent was lost before it answered")
         .with_detail(format_args!("MQTT broker: {why}"))
         .with_progress(CallProgress::PossiblySent)
 }

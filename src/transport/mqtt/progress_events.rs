@@ -3,7 +3,7 @@
 
 use super::task_call::{PublishedTask, TaskEvent};
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     transport::ReplyBody,
 };
 use bytes::Bytes;
@@ -85,7 +85,7 @@ async fn send_events(
             }
             Ok(Ok(TaskEvent::Reply(answer))) => Ok(result_event(&answer)),
             Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(Fault::new(Code::Timeout, "The agent did not answer in time")),
+            Err(_) => Err(Fault::new(FaultCode::Timeout, "The agent did not answer in time")),
         };
         // A caller that has left does not need the result.
         let _ = sender.send(last).await;

@@ -5,7 +5,7 @@
 //! other string stays a JSON string. A JSON value that is not an envelope is the reply itself.
 
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     mqtt_client::MAX_MESSAGE_BYTES,
     values::json,
 };
@@ -39,7 +39,7 @@ struct ResponseMember<'a> {
 /// agent knows the conversation.
 pub(super) fn parse_reply(payload: &Bytes, task: &str) -> ReplyMessage {
     let broken = |why: &dyn std::fmt::Display| {
-        ReplyMessage::Error(Fault::new(Code::AgentError, "The agent's reply cannot be read").with_detail(why))
+        ReplyMessage::Error(Fault::new(FaultCode::AgentError, "The agent's reply cannot be read").with_detail(why))
     };
     if payload.len() > MAX_MESSAGE_BYTES {
         return broken(&format_args!("the message is longer than {MAX_MESSAGE_BYTES} bytes"));
@@ -97,9 +97,9 @@ fn is_json_container(text: &str) -> bool {
 fn error_fault(error: Option<&Value>) -> Fault {
     let code = error.and_then(|error| error.get("code")).and_then(Value::as_str).unwrap_or_default();
     let fault = match code {
-        "invalid_input" => Fault::new(Code::InvalidInput, "The agent refused the input"),
-        "pipeline_depth_exceeded" => Fault::new(Code::InvalidInput, "The pipeline is too deep for the agent"),
-        _ => Fault::new(Code::AgentError, "The agent failed"),
+        "invalid_input" => Fault::new(FaultCode::InvalidInput, "The agent refused the input"),
+        "pipeline_depth_exceeded" => Fault::new(FaultCode::InvalidInput, "The pipeline is too deep for the agent"),
+        _ => Fault::new(FaultCode::AgentError, "The agent failed"),
     };
     let text = error.map(Value::to_string).unwrap_or_default();
     fault.with_detail(format_args!("the agent published an error: {}", json::truncate(&text, MAX_LOGGED_CHARS)))

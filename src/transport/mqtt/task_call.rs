@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
-    fault::{CallProgress, Code, Fault},
+    fault::{CallProgress, Fault, FaultCode},
     mqtt_client::{MAX_MESSAGE_BYTES, MqttSendError, PublishAck},
     transport::{ReplyBody, Transport, UpstreamCall, UpstreamReply, UpstreamTimeouts},
 };
@@ -56,7 +56,7 @@ pub(super) enum TaskEvent {
 }
 
 fn timeout_fault() -> Fault {
-    Fault::new(Code::Timeout, "The agent did not answer in time")
+    Fault::new(FaultCode::Timeout, "The agent did not answer in time")
 }
 
 impl MqttTransport {
@@ -198,7 +198,7 @@ async fn await_publish_ack(
 }
 
 fn no_subscriber_fault() -> Fault {
-    Fault::new(Code::AgentUnavailable, "The agent is not connected")
+    Fault::new(FaultCode::AgentUnavailable, "The agent is not connected")
         .with_detail("the broker reports no subscriber of the agent's input topic")
         .with_retry_after(Duration::from_secs(1))
         .with_progress(CallProgress::NotSent)
@@ -220,7 +220,7 @@ impl Transport for MqttTransport {
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
         let UpstreamCall { operation, headers, body, instruction, .. } = request;
-        let slow = |_| Fault::new(Code::Timeout, "The request body did not arrive in time").with_status(408);
+        let slow = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
         let body = timeout_at(deadline, body.collect(MAX_MESSAGE_BYTES)).await.map_err(slow)??;
         let asked = TaskInput::parse(&body, operation, instruction)?;
         let until = deadline.min(Instant::now() + self.timeouts.first_byte);

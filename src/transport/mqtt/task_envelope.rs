@@ -4,7 +4,7 @@
 //! of the input, the operation's name, null. The input is forwarded unchanged.
 
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     mqtt_client::MAX_MESSAGE_BYTES,
     values::json,
 };
@@ -39,7 +39,7 @@ impl TaskInput {
     /// 400 for anything else.
     pub(super) fn parse(body: &[u8], operation: &str, request_instruction: Option<&str>) -> Result<Self, Fault> {
         let body = if body.trim_ascii().is_empty() { b"{}" } else { body.trim_ascii() };
-        let refuse = |why: String| Fault::new(Code::InvalidInput, why);
+        let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
         let value = json::parse(body, MAX_DEPTH).map_err(|why| refuse(format!("The body is not valid JSON: {why}")))?;
         if !matches!(value, Value::Object(_) | Value::String(_)) {
             let kind = json::type_name(&value);
@@ -67,7 +67,7 @@ impl TaskInput {
             next: None,
         };
         let text = serde_json::to_vec(&envelope)
-            .map_err(|why| Fault::new(Code::Internal, "The gateway failed").with_detail(why))?;
+            .map_err(|why| Fault::new(FaultCode::Internal, "The gateway failed").with_detail(why))?;
         match text.len() > MAX_MESSAGE_BYTES {
             true => Err(too_large_fault(MAX_MESSAGE_BYTES)),
             false => Ok(text.into()),
@@ -79,7 +79,7 @@ impl TaskInput {
 pub(super) fn too_large_fault(max_bytes: usize) -> Fault {
     let kib = max_bytes >> 10;
     Fault::new(
-        Code::PayloadTooLarge,
+        FaultCode::PayloadTooLarge,
         format!("The input is too large for this agent (at most {kib} KiB with its envelope)"),
     )
 }

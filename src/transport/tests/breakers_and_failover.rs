@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    fault::{self, Code},
+    fault::{self, FaultCode},
     transport::{circuit_breaker::CallAttempt, config::CircuitBreakerConfig},
 };
 use std::collections::BTreeSet;
@@ -204,9 +204,10 @@ async fn a_caller_that_gives_no_time_or_leaves_or_sends_slowly_never_opens_a_bre
 #[test]
 fn r35_a_connect_timeout_shortened_by_the_caller_says_nothing_of_the_agent() {
     let bounds = UpstreamTimeouts::from(&short_timeouts().timeouts);
-    let late: Result<(), Fault> = Err(Fault::new(Code::Timeout, "late").with_progress(fault::CallProgress::NotSent));
+    let late: Result<(), Fault> =
+        Err(Fault::new(FaultCode::Timeout, "late").with_progress(fault::CallProgress::NotSent));
     let gone: Result<(), Fault> =
-        Err(Fault::new(Code::AgentUnavailable, "gone").with_progress(fault::CallProgress::NotSent));
+        Err(Fault::new(FaultCode::AgentUnavailable, "gone").with_progress(fault::CallProgress::NotSent));
     let millis = Duration::from_millis;
     for (since, given, verdict) in
         [(0, 10, None), (500, 600, None), (1_000, 1_500, Some(false)), (10, 3_000, Some(false))]

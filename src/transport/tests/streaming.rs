@@ -1,7 +1,7 @@
 //! Streamed bodies, in both directions.
 
 use super::*;
-use crate::fault::Code;
+use crate::fault::FaultCode;
 
 #[tokio::test]
 async fn r43_chunks_of_a_reply_arrive_as_they_are_sent() {
@@ -114,10 +114,10 @@ async fn a_truncated_request_body_is_never_completed() {
     feed.send(Bytes::from_static(b"ab")).await.unwrap();
     drop(feed);
     let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
-    assert_eq!((fault.http_status(), fault.code()), (400, Code::InvalidInput));
+    assert_eq!((fault.http_status(), fault.code()), (400, FaultCode::InvalidInput));
     let (feed, body) = RequestBody::channel(Some(1_000));
     feed.send(Bytes::from_static(b"ab")).await.unwrap();
-    feed.fail(Fault::new(Code::PayloadTooLarge, "The body is too large"));
+    feed.fail(Fault::new(FaultCode::PayloadTooLarge, "The body is too large"));
     let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
     assert_eq!(fault.http_status(), 413);
     assert_eq!(complete.load(Ordering::SeqCst), 0);

@@ -1,7 +1,7 @@
 //! Why a WebSocket connection failed, the close code for its peer (RFC 6455 §7.4.1), and the fault for a caller whose
 //! agent closed the connection.
 
-use crate::fault::{Code, Fault};
+use crate::fault::{Fault, FaultCode};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::{Error, error::ProtocolError};
 
@@ -61,13 +61,13 @@ impl WebSocketError {
     /// The fault, where the peer is an agent.
     pub fn to_fault(&self) -> Fault {
         match self {
-            Self::Disconnected => Fault::new(Code::AgentError, "The agent closed the connection without a reply"),
+            Self::Disconnected => Fault::new(FaultCode::AgentError, "The agent closed the connection without a reply"),
             Self::PingTimeout | Self::WriteTimeout => {
-                Fault::new(Code::Timeout, "The agent did not answer in time").with_detail(format_args!("{self:?}"))
+                Fault::new(FaultCode::Timeout, "The agent did not answer in time").with_detail(format_args!("{self:?}"))
             }
-            Self::TooLarge => Fault::new(Code::AgentError, "The agent's reply is too large"),
+            Self::TooLarge => Fault::new(FaultCode::AgentError, "The agent's reply is too large"),
             Self::ControlFrameFlood | Self::ProtocolViolation(..) => {
-                Fault::new(Code::AgentError, "The agent's reply is not a valid WebSocket message")
+                Fault::new(FaultCode::AgentError, "The agent's reply is not a valid WebSocket message")
                     .with_detail(format_args!("{self:?}"))
             }
         }
@@ -80,12 +80,12 @@ pub(super) fn close_fault(close: Option<(u16, String)>) -> Option<Fault> {
     let retry_after = Duration::from_secs(1);
     let fault = match code {
         1001 | 1012 | 1013 => {
-            Fault::new(Code::AgentUnavailable, "The agent is not available").with_retry_after(retry_after)
+            Fault::new(FaultCode::AgentUnavailable, "The agent is not available").with_retry_after(retry_after)
         }
-        1003 => Fault::new(Code::UnsupportedMediaType, "The agent does not take this media type"),
-        1007 => Fault::new(Code::InvalidInput, "The agent refused the input"),
-        1009 => Fault::new(Code::PayloadTooLarge, "The input is too large for the agent"),
-        _ => Fault::new(Code::AgentError, "The agent failed"),
+        1003 => Fault::new(FaultCode::UnsupportedMediaType, "The agent does not take this media type"),
+        1007 => Fault::new(FaultCode::InvalidInput, "The agent refused the input"),
+        1009 => Fault::new(FaultCode::PayloadTooLarge, "The input is too large for the agent"),
+        _ => Fault::new(FaultCode::AgentError, "The agent failed"),
     };
     Some(fault.with_detail(format_args!("the agent closed with {code}: {reason}")))
 }

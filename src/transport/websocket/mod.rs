@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
 };
 use ::http::{HeaderMap, HeaderValue, StatusCode, header};
 use bytes::Bytes;
@@ -103,7 +103,7 @@ impl Transport for WebSocketTransport {
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
         let UpstreamCall { id, operation, headers, body, header_mutations, .. } = request;
-        let late = |_| Fault::new(Code::Timeout, "The request body did not arrive in time").with_status(408);
+        let late = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
         let input = timeout_at(deadline, body.collect(self.options.max_message)).await.map_err(late)??;
         let message = request_message::build_message(self.options.framing, (id, operation), &input)?;
         let wants = ReplyFormat::negotiate(headers, &input);
@@ -177,7 +177,7 @@ impl WebSocketTransport {
                 }
             }
             if reader.is_over_message_limit() {
-                return Err(Fault::new(Code::AgentError, "The agent sent too many messages without a reply"));
+                return Err(Fault::new(FaultCode::AgentError, "The agent sent too many messages without a reply"));
             }
         };
         // The agent is told that the reply is complete; the call does not wait for the closing handshake.
@@ -209,7 +209,7 @@ impl WebSocketTransport {
 }
 
 fn no_reply_fault() -> Fault {
-    Fault::new(Code::AgentError, "The agent closed the connection without a reply")
+    Fault::new(FaultCode::AgentError, "The agent closed the connection without a reply")
 }
 
 fn build_reply(status: StatusCode, format: ReplyFormat, body: ReplyBody) -> UpstreamReply {
@@ -269,7 +269,7 @@ async fn send_fault(chunks: &ChunkSender, fault: Fault) -> (u16, &'static str) {
 /// The fault of a failure within a stream; the agent's words go to the log (R41).
 fn agent_failed_fault(error: &[u8]) -> Fault {
     let told: String = String::from_utf8_lossy(error).chars().take(2048).collect();
-    Fault::new(Code::AgentError, "The agent failed").with_detail(told)
+    Fault::new(FaultCode::AgentError, "The agent failed").with_detail(told)
 }
 
 /// Encodes a message in the caller's format.

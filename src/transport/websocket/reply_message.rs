@@ -7,7 +7,7 @@ use super::{
     websocket_connection::{WebSocketConnection, WebSocketEvent},
 };
 use crate::{
-    fault::{CallProgress, Code, Fault, Result},
+    fault::{CallProgress, Fault, FaultCode, Result},
     transport::UpstreamTimeouts,
 };
 use bytes::{Buf, Bytes};
@@ -77,16 +77,16 @@ impl ReplyReader {
                 }
                 self.parts_skipped += 1;
                 if self.parts_skipped > self.options.max_messages {
-                    return Err(Fault::new(Code::AgentError, "The agent sent too many messages without a reply"));
+                    return Err(Fault::new(FaultCode::AgentError, "The agent sent too many messages without a reply"));
                 }
             }
             let timeout = if self.parts_seen == 0 { self.timeouts.first_byte } else { self.timeouts.idle };
             let until = self.deadline.min(Instant::now() + timeout);
             let event = timeout_at(until, self.connection.next_event()).await;
-            match event.map_err(|_| Fault::new(Code::Timeout, "The agent did not answer in time"))? {
+            match event.map_err(|_| Fault::new(FaultCode::Timeout, "The agent did not answer in time"))? {
                 WebSocketEvent::Text(text) => self.unread = Some(text.into()),
                 WebSocketEvent::Binary(_) => {
-                    return Err(Fault::new(Code::AgentError, "The agent's reply is not text"));
+                    return Err(Fault::new(FaultCode::AgentError, "The agent's reply is not text"));
                 }
                 WebSocketEvent::Closed(close) => return close_fault(close).map_or(Ok(ReplyPart::End), Err),
                 WebSocketEvent::Lost(lost) => {
@@ -150,7 +150,7 @@ impl ReplyReader {
 }
 
 fn invalid_json_fault() -> Fault {
-    Fault::new(Code::AgentError, "The agent's reply is not valid JSON")
+    Fault::new(FaultCode::AgentError, "The agent's reply is not valid JSON")
 }
 
 /// The members of a JSON-RPC message that are used here.

@@ -1,7 +1,7 @@
 //! Builds the message for an agent in the agent's framing, and negotiates the format of the reply for the caller.
 
 use super::config::MessageFraming;
-use crate::fault::{Code, Fault, Result};
+use crate::fault::{Fault, FaultCode, Result};
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde::Serialize;
@@ -18,13 +18,15 @@ pub(super) fn build_message(framing: MessageFraming, (id, operation): (&str, &st
     let text = match std::str::from_utf8(input).map(str::trim_ascii) {
         Ok("") => "{}",
         Ok(text) => text,
-        Err(_) => return Err(Fault::new(Code::UnsupportedMediaType, "This agent takes text (send JSON in UTF-8)")),
+        Err(_) => {
+            return Err(Fault::new(FaultCode::UnsupportedMediaType, "This agent takes text (send JSON in UTF-8)"));
+        }
     };
     if framing == MessageFraming::Bare {
         return Ok(text.to_owned());
     }
     let Ok(params) = serde_json::from_str::<&RawValue>(text) else {
-        return Err(Fault::new(Code::InvalidInput, "The body is not valid JSON"));
+        return Err(Fault::new(FaultCode::InvalidInput, "The body is not valid JSON"));
     };
     match framing {
         MessageFraming::JsonRpc => build_json_rpc(id, operation, params),
@@ -59,7 +61,7 @@ fn build_json_rpc(id: &str, operation: &str, params: &RawValue) -> Result<String
         if params.get().starts_with(['{', '[']) { JsonRpcParams::Whole(params) } else { JsonRpcParams::Only([params]) };
     let method = if operation.is_empty() { DEFAULT_METHOD } else { operation };
     serde_json::to_string(&JsonRpcRequest { jsonrpc: "2.0", id, method, params })
-        .map_err(|why| Fault::new(Code::Internal, "The gateway failed").with_detail(why))
+        .map_err(|why| Fault::new(FaultCode::Internal, "The gateway failed").with_detail(why))
 }
 
 /// The format in which the caller wants the reply.

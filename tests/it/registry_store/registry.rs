@@ -4,7 +4,7 @@ use super::database;
 use crate::support::{certs::Authority, eventually, gateway::command, postgres::Postgres};
 use gatepost::{
     agent::AgentId,
-    fault::Code,
+    fault::FaultCode,
     net::AddressPolicy,
     registry::{
         EmbeddedRegistry, Feed, FeedPart, PartUpdate, PublishConfig, PublishOutcome, Publisher, WritePrecondition,
@@ -59,7 +59,7 @@ async fn r17_r20_an_agents_life_in_the_registry() {
         let patched = registry.patch(ONE, &id, json!({"tags": ["x"]}), &WritePrecondition::Always).await.unwrap();
         assert!(patched.document.contains("\"tags\":[\"x\"]") && patched.created == first.created);
         let two = Publisher { id: "key:two", groups: &[] };
-        assert_eq!(registry.publish(two, document("a")).await.unwrap_err().code(), Code::Conflict);
+        assert_eq!(registry.publish(two, document("a")).await.unwrap_err().code(), FaultCode::Conflict);
         let past = registry.history(ONE, &id, 10).await.unwrap();
         assert_eq!(past[1].document.as_deref(), Some(&*first.document));
         registry.remove(ONE, &id, &WritePrecondition::Always).await.unwrap();
@@ -116,7 +116,7 @@ async fn r16_a_database_that_is_down_refuses_writes_and_takes_no_agent_away() {
     assert_eq!(feed.poll().await.parts.len(), 1);
     server.stop();
     let why = registry.publish(ONE, document("b")).await.unwrap_err();
-    assert_eq!((why.code(), why.http_status()), (Code::Overloaded, 503));
+    assert_eq!((why.code(), why.http_status()), (FaultCode::Overloaded, 503));
     assert!(why.retry_after_secs().is_some());
     let look = feed.poll().await;
     assert!(look.parts.is_empty() && look.error.is_some(), "{look:?}");

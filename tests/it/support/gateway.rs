@@ -147,9 +147,9 @@ impl Gate {
     }
 
     /// A second process with the same configuration, which takes over from this one. The folder stays this one's.
-    pub async fn upgraded(&self) -> Self {
+    pub async fn hand_over(&self) -> Self {
         let (folder, keys) = (self.folder(), self.keys.clone());
-        tokio::task::spawn_blocking(move || Self::run(&folder, keys, &[], &["--upgrade"])).await.unwrap()
+        tokio::task::spawn_blocking(move || Self::run(&folder, keys, &[], &["--take-over"])).await.unwrap()
     }
 
     fn run(folder: &Path, keys: Vec<(String, String)>, environment: &[(String, String)], args: &[&str]) -> Self {

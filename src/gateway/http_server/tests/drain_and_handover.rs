@@ -79,7 +79,7 @@ fn offer_sockets(path: &std::path::Path, first: &TestServer) -> tokio::task::Joi
 #[tokio::test]
 async fn sockets_are_offered_to_the_same_user_until_a_successor_is_ready() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("upgrade.sock");
+    let path = folder.path().join("handover.sock");
     let first = start_server(&plain_listener(), ConnectionLimits::default());
     let offered = offer_sockets(&path, &first);
     until("it is offered", || path.exists()).await;
@@ -97,7 +97,7 @@ async fn sockets_are_offered_to_the_same_user_until_a_successor_is_ready() {
 #[tokio::test]
 async fn a_successor_takes_over_without_refusing_a_connection() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("upgrade.sock");
+    let path = folder.path().join("handover.sock");
     let first = start_server(&plain_listener(), ConnectionLimits::default());
     let offered = offer_sockets(&path, &first);
     until("it is offered", || path.exists()).await;
@@ -126,7 +126,7 @@ async fn a_successor_takes_over_without_refusing_a_connection() {
 #[tokio::test]
 async fn a_successor_may_later_offer_its_sockets_at_the_same_path() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("upgrade.sock");
+    let path = folder.path().join("handover.sock");
     std::fs::write(&path, "left by a crash").unwrap();
     let first = tokio::spawn({
         let path = path.clone();

@@ -8,7 +8,7 @@ mod tls;
 
 use super::*;
 use crate::{
-    fault::{Code, ErrorFormat, Fault},
+    fault::{ErrorFormat, Fault, FaultCode},
     telemetry::Metrics,
     values::ConfigDuration,
 };
@@ -110,7 +110,7 @@ impl HttpService for EchoHandler {
         self.served.fetch_add(1, Ordering::SeqCst);
         let path = session.req_header().uri.path().to_owned();
         match path.as_str() {
-            "/refuse" => Self::respond_with_fault(session, connection, Fault::new(Code::Unauthorized, "no")).await,
+            "/refuse" => Self::respond_with_fault(session, connection, Fault::new(FaultCode::Unauthorized, "no")).await,
             "/wait" => match self.wait_for_release(session).await {
                 true => Self::respond(session, connection, 200, b"{}".to_vec()).await,
                 false => ServeOutcome::Aborted,

@@ -95,7 +95,7 @@ async fn r74_a_numeric_version_is_rejected_with_a_hint() {
     for broken in ["", "[1,]", "{\"a\":1,\"a\":2}", "\u{feff}{}", &"[".repeat(200)] {
         assert_eq!(
             EmbeddedRegistry::parse_document(broken.to_owned().into()).unwrap_err().code(),
-            Code::InvalidInput,
+            FaultCode::InvalidInput,
             "{broken:?}"
         );
     }

@@ -81,7 +81,7 @@ impl TestRegistry {
     /// Returns the violations of a document that is rejected, as `pointer: message`.
     async fn rejection_reasons(&self, document: Value) -> Vec<String> {
         let why = self.registry.publish(ONE, document).await.unwrap_err();
-        assert_eq!(why.code(), Code::InvalidInput, "{why}");
+        assert_eq!(why.code(), FaultCode::InvalidInput, "{why}");
         assert_eq!(why.http_status(), 400);
         why.violations().iter().map(|broken| format!("{}: {}", broken.pointer, broken.message)).collect()
     }

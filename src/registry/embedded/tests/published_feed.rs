@@ -107,7 +107,7 @@ async fn r16_an_unreadable_store_keeps_its_documents_and_is_reported() {
     }
     assert_eq!(
         desk.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
-        Code::Overloaded
+        FaultCode::Overloaded
     );
     file.execute_batch("alter table hidden rename to gatepost_removed").unwrap();
     let look = feed.poll().await;

@@ -12,19 +12,19 @@ async fn r3_callers_that_are_not_listed_cannot_publish() {
             let why = desk.registry.publish(by, sent).await.unwrap_err();
             assert_eq!(
                 (why.code(), why.violations().len()),
-                (Code::PermissionDenied, 0),
+                (FaultCode::PermissionDenied, 0),
                 "checked before the document"
             );
         }
         let put = desk.registry.put(by, &id("a"), document("a"), &WritePrecondition::Always).await;
-        assert_eq!(put.unwrap_err().code(), Code::PermissionDenied);
+        assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
         assert_eq!(
             desk.registry.patch(by, &id("a"), json!({}), &WritePrecondition::Always).await.unwrap_err().code(),
-            Code::PermissionDenied
+            FaultCode::PermissionDenied
         );
         assert_eq!(
             desk.registry.remove(by, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
-            Code::PermissionDenied
+            FaultCode::PermissionDenied
         );
         assert!(desk.registry.owned_document(by, &id("a")).await.unwrap().is_none());
     }
@@ -47,15 +47,15 @@ async fn r17_each_publisher_changes_only_its_own_documents() {
     let mut other = document("a");
     other["name"] = json!("Mine now");
     let why = desk.registry.publish(TWO, other.clone()).await.unwrap_err();
-    assert_eq!((why.code(), why.http_status()), (Code::Conflict, 409));
+    assert_eq!((why.code(), why.http_status()), (FaultCode::Conflict, 409));
     let put = desk.registry.put(TWO, &id("a"), other.clone(), &WritePrecondition::Always).await;
-    assert_eq!(put.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
     let patch = desk.registry.patch(TWO, &id("a"), json!({"name": "Mine"}), &WritePrecondition::Always).await;
-    assert_eq!(patch.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(patch.unwrap_err().code(), FaultCode::PermissionDenied);
     let removed = desk.registry.remove(TWO, &id("a"), &WritePrecondition::Always).await;
-    assert_eq!(removed.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(removed.unwrap_err().code(), FaultCode::PermissionDenied);
     assert!(desk.registry.owned_document(TWO, &id("a")).await.unwrap().is_none());
-    assert_eq!(desk.registry.history(TWO, &id("a"), 10).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(desk.registry.history(TWO, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
     assert_eq!(desk.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document, first.document);
     let second = desk.updated(ONE, other).await;
     assert_eq!(second.created, first.created);
@@ -74,7 +74,7 @@ async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
     assert_eq!(past.iter().map(|past| &*past.by).collect::<Vec<_>>(), ["oauth:warden", "key:one"]);
     desk.registry.remove(warden, &id("a"), &WritePrecondition::Always).await.unwrap();
     assert!(desk.registry.history(warden, &id("a"), 10).await.unwrap()[0].document.is_none());
-    assert_eq!(desk.registry.history(ONE, &id("a"), 10).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(desk.registry.history(ONE, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
 }
 
 #[tokio::test]
@@ -92,13 +92,13 @@ async fn r3_ids_outside_a_publishers_patterns_are_refused_with_the_patterns() {
     let desk = open_registry().await;
     desk.created(TEAM, document("team-a")).await;
     let why = desk.registry.publish(TEAM, document("other")).await.unwrap_err();
-    assert_eq!(why.code(), Code::PermissionDenied);
+    assert_eq!(why.code(), FaultCode::PermissionDenied);
     assert!(why.message().contains("team-*"), "{why}");
     let mut unnamed = document("x");
     unnamed.as_object_mut().unwrap().remove("id");
-    assert_eq!(desk.registry.publish(TEAM, unnamed).await.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(desk.registry.publish(TEAM, unnamed).await.unwrap_err().code(), FaultCode::PermissionDenied);
     let put = desk.registry.put(TEAM, &id("other"), document("other"), &WritePrecondition::Always).await;
-    assert_eq!(put.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn r19_put_creates_or_replaces_the_agent_of_its_path() {
         Ok(PublishOutcome::Updated(_))
     ));
     let why = desk.registry.put(ONE, &id("a"), document("b"), &WritePrecondition::Always).await.unwrap_err();
-    assert_eq!((why.code(), why.violations()[0].pointer.as_str()), (Code::InvalidInput, "/id"));
+    assert_eq!((why.code(), why.violations()[0].pointer.as_str()), (FaultCode::InvalidInput, "/id"));
 }
 
 #[tokio::test]
@@ -125,11 +125,11 @@ async fn r19_writes_with_a_failed_precondition_are_refused() {
     let weak = format!("W/{tag}");
     for when in [WritePrecondition::Absent, matches("\"0\""), matches(&weak)] {
         let put = desk.registry.put(ONE, &id("a"), document_with("name", json!("B")), &when).await;
-        assert_eq!(put.unwrap_err().code(), Code::PreconditionFailed, "{when:?}");
+        assert_eq!(put.unwrap_err().code(), FaultCode::PreconditionFailed, "{when:?}");
         let patch = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &when).await;
-        assert_eq!(patch.unwrap_err().code(), Code::PreconditionFailed, "{when:?}");
+        assert_eq!(patch.unwrap_err().code(), FaultCode::PreconditionFailed, "{when:?}");
         let remove = desk.registry.remove(ONE, &id("a"), &when).await;
-        assert_eq!(remove.unwrap_err().code(), Code::PreconditionFailed, "{when:?}");
+        assert_eq!(remove.unwrap_err().code(), FaultCode::PreconditionFailed, "{when:?}");
     }
     let patched = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &matches(&tag)).await.unwrap();
     assert!(patched.document.contains("\"name\":\"B\""));
@@ -137,12 +137,12 @@ async fn r19_writes_with_a_failed_precondition_are_refused() {
     desk.registry.remove(ONE, &id("a"), &matches("*")).await.unwrap();
     for when in [WritePrecondition::Always, WritePrecondition::Absent, matches("*")] {
         let patch = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &when).await;
-        assert_eq!(patch.unwrap_err().code(), Code::NotFound);
-        assert_eq!(desk.registry.remove(ONE, &id("a"), &when).await.unwrap_err().code(), Code::NotFound);
+        assert_eq!(patch.unwrap_err().code(), FaultCode::NotFound);
+        assert_eq!(desk.registry.remove(ONE, &id("a"), &when).await.unwrap_err().code(), FaultCode::NotFound);
     }
     assert_eq!(
         desk.registry.put(ONE, &id("a"), document("a"), &matches("*")).await.unwrap_err().code(),
-        Code::PreconditionFailed
+        FaultCode::PreconditionFailed
     );
 }
 
@@ -161,7 +161,7 @@ async fn r19_a_patch_is_validated_as_the_patched_document() {
         json!({"operations": [{"name": "invoke"}]}),
     ] {
         let why = desk.registry.patch(ONE, &id("a"), patch.clone(), &WritePrecondition::Always).await.unwrap_err();
-        assert_eq!(why.code(), Code::InvalidInput, "{patch}");
+        assert_eq!(why.code(), FaultCode::InvalidInput, "{patch}");
         assert!(!why.violations().is_empty(), "{patch}");
     }
     assert_eq!(desk.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document, before.document);
@@ -191,9 +191,9 @@ async fn r10_an_id_of_another_source_is_a_conflict_unless_published_before() {
     let desk = open_registry().await;
     desk.created(ONE, document("both")).await;
     desk.registry.set_reserved_ids(Arc::new(|id| matches!(id.as_str(), "elsewhere" | "both")));
-    assert_eq!(desk.registry.publish(ONE, document("elsewhere")).await.unwrap_err().code(), Code::Conflict);
+    assert_eq!(desk.registry.publish(ONE, document("elsewhere")).await.unwrap_err().code(), FaultCode::Conflict);
     let put = desk.registry.put(ONE, &id("elsewhere"), document("elsewhere"), &WritePrecondition::Always).await;
-    assert_eq!(put.unwrap_err().code(), Code::Conflict);
+    assert_eq!(put.unwrap_err().code(), FaultCode::Conflict);
     desk.updated(ONE, document("both")).await;
     desk.created(ONE, document("free")).await;
 }
@@ -204,11 +204,11 @@ async fn r16_document_limits_are_enforced() {
         open_registry_with(|config| (config.max_documents_per_publisher, config.max_documents) = (1, 2), &[]).await;
     desk.created(ONE, document("a")).await;
     let why = desk.registry.publish(ONE, document("b")).await.unwrap_err();
-    assert_eq!(why.code(), Code::PermissionDenied);
+    assert_eq!(why.code(), FaultCode::PermissionDenied);
     assert!(why.message().contains("most_documents"), "{why}");
     desk.created(TWO, document("c")).await;
     let why = desk.registry.publish(TEAM, document("team-a")).await.unwrap_err();
-    assert_eq!(why.code(), Code::Conflict);
+    assert_eq!(why.code(), FaultCode::Conflict);
     assert!(why.message().contains("most_in_all"), "{why}");
 }
 

@@ -1,7 +1,7 @@
 //! Parsing of agents' messages: replies in their forms, errors, and invalid bytes.
 
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     mqtt_client::MAX_MESSAGE_BYTES,
     transport::mqtt::reply_message::{ReplyMessage, parse_progress, parse_reply},
 };
@@ -56,12 +56,12 @@ fn the_reply_is_the_response_member_or_the_bare_value() {
 #[test]
 fn r115_errors_map_to_fault_codes_and_hide_the_agents_words() {
     for (code, expected, status) in [
-        ("invalid_input", Code::InvalidInput, 400),
-        ("pipeline_depth_exceeded", Code::InvalidInput, 400),
-        ("tool_execution_failed", Code::AgentError, 502),
-        ("llm_error", Code::AgentError, 502),
-        ("internal_error", Code::AgentError, 502),
-        ("surprise", Code::AgentError, 502),
+        ("invalid_input", FaultCode::InvalidInput, 400),
+        ("pipeline_depth_exceeded", FaultCode::InvalidInput, 400),
+        ("tool_execution_failed", FaultCode::AgentError, 502),
+        ("llm_error", FaultCode::AgentError, 502),
+        ("internal_error", FaultCode::AgentError, 502),
+        ("surprise", FaultCode::AgentError, 502),
     ] {
         let fault =
             parse_fault(&json!({"error": {"code": code, "message": "sk-123 /etc/x"}, "task_id": TASK}).to_string());
@@ -72,10 +72,10 @@ fn r115_errors_map_to_fault_codes_and_hide_the_agents_words() {
     for more in [json!({"trace": "at /srv/agent.py"}), json!({"response": null}), json!({"plan": 1})] {
         let mut message = json!({"error": {"code": "llm_error", "message": "sk-123"}, "task_id": TASK});
         message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        assert_eq!(parse_fault(&message.to_string()).code(), Code::AgentError, "R114: {message}");
+        assert_eq!(parse_fault(&message.to_string()).code(), FaultCode::AgentError, "R114: {message}");
     }
-    assert_eq!(parse_fault(r#"{"error": "boom"}"#).code(), Code::AgentError);
-    assert_eq!(parse_fault(r#"{"error": {}}"#).code(), Code::AgentError);
+    assert_eq!(parse_fault(r#"{"error": "boom"}"#).code(), FaultCode::AgentError);
+    assert_eq!(parse_fault(r#"{"error": {}}"#).code(), FaultCode::AgentError);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn r122_an_unreadable_message_is_a_failure_of_the_agent() {
     let large = format!("\"{}\"", "x".repeat(MAX_MESSAGE_BYTES));
     for message in ["", "   ", "not json", "{\"response\": ", "{} {}", r#"{"response":1,"response":2}"#, &deep, &large]
     {
-        assert_eq!(parse_fault(message).code(), Code::AgentError);
+        assert_eq!(parse_fault(message).code(), FaultCode::AgentError);
     }
     assert!(matches!(parse_reply(&Bytes::from_static(b"\"\xff\""), TASK), ReplyMessage::Error(_)));
 }

@@ -1,7 +1,7 @@
 //! Task envelopes: what is published, and which inputs are refused.
 
 use crate::{
-    fault::{Code, Fault},
+    fault::{Fault, FaultCode},
     mqtt_client::MAX_MESSAGE_BYTES,
     transport::mqtt::task_envelope::TaskInput,
 };
@@ -46,7 +46,7 @@ fn r111_an_input_is_an_object_or_a_string_and_is_forwarded_unchanged() {
     assert_eq!(envelope(&parse(b"\"hello\"").unwrap())["input"], "hello");
     assert_eq!(envelope(&parse(b"  ").unwrap())["input"], json!({}));
     for body in [&b"[1]"[..], b"7", b"null", b"true", b"{", b"{\"a\":1,\"a\":2}", b"\xff", b"a=b", b"{} {}"] {
-        assert_eq!(parse(body).expect_err("refused").code(), Code::InvalidInput, "{body:?}");
+        assert_eq!(parse(body).expect_err("refused").code(), FaultCode::InvalidInput, "{body:?}");
     }
 }
 
@@ -59,7 +59,7 @@ fn r116_an_envelope_beyond_256_kib_is_refused() {
     let around = fits(0).unwrap();
     assert_eq!(fits(MAX_MESSAGE_BYTES - around).unwrap(), MAX_MESSAGE_BYTES);
     let fault = fits(MAX_MESSAGE_BYTES - around + 1).unwrap_err();
-    assert_eq!((fault.code(), fault.http_status()), (Code::PayloadTooLarge, 413));
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::PayloadTooLarge, 413));
 }
 
 proptest! {
