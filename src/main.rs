@@ -63,7 +63,7 @@ enum Command {
 
 #[derive(Subcommand)]
 enum RegistryCommand {
-    /// Write all documents to a new folder, which agents.from can load
+    /// Write all documents to a new folder, which agents.sources can load
     Export {
         /// Configuration file
         #[arg(short, long, default_value = "gatepost.yaml")]

@@ -12,10 +12,10 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
     let mut problems = prefix_problems("connections", file.connections.problems());
     if file.agents.sources.is_empty() && file.registry.is_none() {
         let cure = "name a file, a folder or a registry, or add the section registry";
-        problems.push(format!("agents.from: is empty ({cure})"));
+        problems.push(format!("agents.sources: is empty ({cure})"));
     }
     for (at, listener) in file.listeners.iter().enumerate() {
-        problems.extend(prefix_problems(&format!("listen[{at}]"), listener.problems()));
+        problems.extend(prefix_problems(&format!("listeners[{at}]"), listener.problems()));
     }
     problems.extend(prefix_problems("contract", file.contract.problems()));
     problems.extend(prefix_problems("websocket", file.websocket.problems()));
@@ -35,7 +35,8 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
 pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamClient) -> Vec<String> {
     let mut problems = prefix_problems("agents.defaults", transport.config_problems(&file.agents.defaults));
     if file.agents.defaults.additional_endpoints.is_some() {
-        problems.push("agents.defaults.endpoints: is not allowed in the defaults (set it in a rule)".to_owned());
+        problems
+            .push("agents.defaults.additional_endpoints: is not allowed in the defaults (set it in a rule)".to_owned());
     }
     for (at, rule) in file.agents.rules.iter().enumerate() {
         let settings = rule.settings.with_fallback(&file.agents.defaults);

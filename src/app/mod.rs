@@ -124,7 +124,7 @@ pub fn check(config: &Path) -> anyhow::Result<()> {
 fn check_log_folder(log: &telemetry::AccessLogTarget) -> Option<String> {
     let telemetry::AccessLogTarget::File(path) = log else { return None };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())?;
-    Some(format!("access_log.to: {} cannot be created ({} is not a folder)", path.display(), folder.display()))
+    Some(format!("access_log.output: {} cannot be created ({} is not a folder)", path.display(), folder.display()))
 }
 
 /// Returns the file to which `gatepost key new` appends, if one is configured, and the pepper for the hash.

@@ -11,7 +11,7 @@ pub(super) fn build_bridge_offers(file: &GatewayConfig) -> Result<Vec<ResolvedBr
     let mut problems = Vec::new();
     let mut offers = Vec::with_capacity(file.mqtt_bridge.len());
     for (at, config) in file.mqtt_bridge.iter().enumerate() {
-        problems.extend(prefix_problems(&format!("bridge[{at}]"), config.problems()));
+        problems.extend(prefix_problems(&format!("mqtt_bridge[{at}]"), config.problems()));
         if let (Ok(address), Ok(key)) = (BrokerAddress::parse(&config.url), config.api_key.load()) {
             offers.push(ResolvedBridgeConfig { address, config: config.clone(), key });
         }

@@ -19,7 +19,7 @@ pub(super) fn build_resolver(
     }
     let problems = file.resolver.problems();
     if !problems.is_empty() {
-        return Err(prefix_problems("names", problems));
+        return Err(prefix_problems("resolver", problems));
     }
     UriResolver::new(&file.resolver, &file.network, policy)
         .map(Arc::new)

@@ -50,7 +50,7 @@ impl CommandError {
 /// Arguments for resolving names and reaching agents.
 #[derive(Debug, clap::Args)]
 pub(super) struct ResolutionArgs {
-    /// Configuration file; only its sections `names`, `network`, `local` and `agents.defaults` are used, without the
+    /// Configuration file; only its sections `resolver`, `network`, `local_runtimes` and `agents.defaults` are used, without the
     /// credential.
     #[arg(short, long)]
     config: Option<PathBuf>,

@@ -95,7 +95,7 @@ impl GatewayConfig {
     /// The sections that differ from `other` and are read at the start only.
     pub fn fixed_but_changed(&self, other: &Self) -> Vec<&'static str> {
         let same = [
-            ("listen", self.listeners == other.listeners),
+            ("listeners", self.listeners == other.listeners),
             ("connections", self.connections == other.connections),
             ("admin", self.admin == other.admin),
             ("access_log", self.access_log == other.access_log),
@@ -155,7 +155,7 @@ pub struct AgentsConfig {
     #[serde(default)]
     pub cache: registry::CacheBounds,
     /// How often the files are looked at for changes; 50ms to 1h. Default 500ms.
-    #[serde(default = "poll")]
+    #[serde(default = "default_poll_interval")]
     pub poll_interval: ConfigDuration,
     /// How every agent is reached.
     #[serde(default)]
@@ -165,10 +165,10 @@ pub struct AgentsConfig {
     pub rules: Vec<AgentRule>,
     /// The largest body that passes unchecked, because the operation has no schema or checking is off; it is
     /// streamed, never held. Default 64MiB.
-    #[serde(default = "max_stream")]
+    #[serde(default = "default_max_streamed_body_size")]
     pub max_streamed_body_size: ByteSize,
     /// Interval of the keep-alive comment on an idle event stream; 0s sends none. Default 15s.
-    #[serde(default = "keep_alive")]
+    #[serde(default = "default_sse_keep_alive_interval")]
     pub sse_keep_alive_interval: ConfigDuration,
     /// Whether this is only tried (`gatepost check`): nothing beyond this machine is asked, and nothing is written.
     #[serde(skip)]
@@ -181,25 +181,25 @@ impl Default for AgentsConfig {
             sources: Vec::new(),
             last_known_good: registry::usual_folder(),
             cache: registry::CacheBounds::default(),
-            poll_interval: poll(),
+            poll_interval: default_poll_interval(),
             defaults: TransportConfig::default(),
             rules: Vec::new(),
-            max_streamed_body_size: max_stream(),
-            sse_keep_alive_interval: keep_alive(),
+            max_streamed_body_size: default_max_streamed_body_size(),
+            sse_keep_alive_interval: default_sse_keep_alive_interval(),
             rehearsal: false,
         }
     }
 }
 
-fn poll() -> ConfigDuration {
+fn default_poll_interval() -> ConfigDuration {
     ConfigDuration::from_millis(500)
 }
 
-fn max_stream() -> ByteSize {
+fn default_max_streamed_body_size() -> ByteSize {
     ByteSize::from_kib(64 << 10)
 }
 
-fn keep_alive() -> ConfigDuration {
+fn default_sse_keep_alive_interval() -> ConfigDuration {
     ConfigDuration::from_secs(15)
 }
 

@@ -75,7 +75,7 @@ pub fn json_schema() -> Value {
     serde_json::to_value(schemars::schema_for!(GatewayConfig)).unwrap_or_default()
 }
 
-/// Formats a JSON Pointer as a path: `/agents/from/0` becomes `agents.from[0]`.
+/// Formats a JSON Pointer as a path: `/agents/sources/0` becomes `agents.sources[0]`.
 fn pointer_to_path(pointer: &str, within: &Value) -> String {
     let mut path = String::new();
     let mut value = Some(within);

@@ -280,7 +280,7 @@ fn a_remote_source_is_an_object_whose_settings_have_defaults() {
         (remote.kind, remote.effective_name().as_str()),
         (registry::SourceKind::Aidip, "aidip:registry.example.com")
     );
-    assert_eq!((remote.poll_interval.to_string(), remote.hold_loss), ("30s".to_owned(), 0.5));
+    assert_eq!((remote.poll_interval.to_string(), remote.loss_guard.threshold), ("30s".to_owned(), 0.5));
     assert_eq!(remote.max_staleness.unwrap().to_string(), "1d");
     assert!(parse_with_source("{kind: ard, url: 'https://a.example', stale_after: null}").is_ok());
 }

@@ -72,9 +72,9 @@ impl ContractConfig {
         };
         check("max_depth", self.max_depth.into(), MAX_DEPTH.into());
         check("batch.max_items", self.batch.max_items.into(), 10_000);
-        check("batch.concurrency", self.batch.max_concurrency.into(), 256);
+        check("batch.max_concurrency", self.batch.max_concurrency.into(), 256);
         if !(1..=64 << 20).contains(&self.max_body_size.get()) {
-            problems.push(format!("max_body: {} is out of bounds (1B to 64MiB)", self.max_body_size));
+            problems.push(format!("max_body_size: {} is out of bounds (1B to 64MiB)", self.max_body_size));
         }
         problems
     }

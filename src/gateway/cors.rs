@@ -39,7 +39,7 @@ pub struct CorsConfig {
     #[serde(default)]
     pub allowed_headers: Vec<String>,
     /// How long a browser may cache a preflight response; at most 24h. Default 10m.
-    #[serde(default = "max_age")]
+    #[serde(default = "default_max_age")]
     pub max_age: ConfigDuration,
     /// Host names besides localhost, 127.0.0.1 and `[::1]` by which callers on this machine reach agents on this
     /// machine (agent+unix, agent+local). Other names are refused as DNS rebinding. Default: none.
@@ -65,7 +65,7 @@ impl Default for PairingConfig {
     }
 }
 
-fn max_age() -> ConfigDuration {
+fn default_max_age() -> ConfigDuration {
     ConfigDuration::from_secs(600)
 }
 
@@ -88,14 +88,15 @@ impl CorsPolicy {
     pub fn build(config: &CorsConfig) -> std::result::Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         if config.allowed_origins.is_empty() {
-            problems.push("origins: is empty (list at least one origin, or remove the section)".to_owned());
+            problems.push("allowed_origins: is empty (list at least one origin, or remove the section)".to_owned());
         }
         for (at, origin) in config.allowed_origins.iter().enumerate().filter(|(_, origin)| !is_valid_origin(origin)) {
-            problems.push(format!("origins[{at}]: '{origin}' is invalid (write https://host or http://host:port)"));
+            problems
+                .push(format!("allowed_origins[{at}]: '{origin}' is invalid (write https://host or http://host:port)"));
         }
         for (at, name) in config.allowed_headers.iter().enumerate() {
             if name.parse::<HeaderName>().is_err() {
-                problems.push(format!("headers[{at}]: '{name}' is not a header name"));
+                problems.push(format!("allowed_headers[{at}]: '{name}' is not a header name"));
             }
         }
         if config.max_age.get().as_secs() > 86_400 {
@@ -103,11 +104,12 @@ impl CorsPolicy {
         }
         let lifetime = config.pairing.as_ref().map(|pairing| pairing.ttl.get());
         if lifetime.is_some_and(|lifetime| !(60..=30 * 86_400).contains(&lifetime.as_secs())) {
-            problems.push("pairing.lifetime: is out of bounds (1m to 30d)".to_owned());
+            problems.push("pairing.ttl: is out of bounds (1m to 30d)".to_owned());
         }
         let allowed_headers =
             config.allowed_headers.iter().fold(ALLOWED_HEADERS.to_owned(), |all, name| format!("{all}, {name}"));
-        let asked = HeaderValue::from_str(&allowed_headers).map_err(|why| problems.push(format!("headers: {why}")));
+        let asked =
+            HeaderValue::from_str(&allowed_headers).map_err(|why| problems.push(format!("allowed_headers: {why}")));
         let origins = config.allowed_origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
         let hosts = config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let max_age = HeaderValue::from(config.max_age.get().as_secs());
@@ -177,10 +179,12 @@ pub(super) fn check_page_access(
     let page = headers.contains_key(header::ORIGIN) || is_cross_site(headers);
     match cors {
         None if page => refuse("web pages may not call agents on this machine (the configuration has no section cors)"),
-        Some(cors) if page && cors.allowed_origin(headers).is_none() => refuse("the origin is not in cors.origins"),
+        Some(cors) if page && cors.allowed_origin(headers).is_none() => {
+            refuse("the origin is not in cors.allowed_origins")
+        }
         Some(cors) if peer.to_canonical().is_loopback() => match headers.get(header::HOST) {
             Some(host) if !host.to_str().is_ok_and(|host| cors.is_local_host(host)) => {
-                refuse("the Host header is not a name of this machine (add it to cors.hosts if it is)")
+                refuse("the Host header is not a name of this machine (add it to cors.allowed_hosts if it is)")
             }
             _ => Ok(()),
         },

@@ -38,16 +38,16 @@ impl IdempotencyConfig {
         if self.ttl != ConfigDuration::from_secs(0)
             && !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(86_400)).contains(&self.ttl)
         {
-            problems.push(format!("keep: must be 1s to 1d, or 0s to store nothing, not {}", self.ttl));
+            problems.push(format!("ttl: must be 1s to 1d, or 0s to store nothing, not {}", self.ttl));
         }
         if !(1..=1_000_000).contains(&self.max_keys) {
-            problems.push(format!("most: must be 1 to 1000000, not {}", self.max_keys));
+            problems.push(format!("max_keys: must be 1 to 1000000, not {}", self.max_keys));
         }
         if self.max_size > ByteSize::from_kib(4 << 20) {
-            problems.push(format!("size: must be at most 4GiB, not {}", self.max_size));
+            problems.push(format!("max_size: must be at most 4GiB, not {}", self.max_size));
         }
         if self.max_response_size > ByteSize::from_kib(16 << 10) {
-            problems.push(format!("max_answer: must be at most 16MiB, not {}", self.max_response_size));
+            problems.push(format!("max_response_size: must be at most 16MiB, not {}", self.max_response_size));
         }
         problems
     }

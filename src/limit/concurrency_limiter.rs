@@ -137,7 +137,7 @@ impl ConcurrencyLimiter {
         match place {
             Ok(Ok(place)) => Ok(place),
             // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => Err(refuse("queue_wait elapsed")),
+            Ok(Err(_)) | Err(_) => Err(refuse("queue_timeout elapsed")),
         }
     }
 

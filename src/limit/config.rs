@@ -131,18 +131,22 @@ impl LimitConfig {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(1..=100_000_000).contains(&self.max_tracked_keys) {
-            problems.push(format!("most_keys: {} is out of bounds (1 to 100000000)", self.max_tracked_keys));
+            problems.push(format!("max_tracked_keys: {} is out of bounds (1 to 100000000)", self.max_tracked_keys));
         }
         if self.concurrency.max_per_agent.is_some_and(|most| most.get() > 1_000_000) {
-            problems.push("concurrency.per_agent: is out of bounds (at most 1000000; null for unlimited)".to_owned());
+            problems
+                .push("concurrency.max_per_agent: is out of bounds (at most 1000000; null for unlimited)".to_owned());
         }
         if !(1..=1_000).contains(&self.concurrency.min_concurrency) {
-            problems
-                .push(format!("concurrency.least: {} is out of bounds (1 to 1000)", self.concurrency.min_concurrency));
+            problems.push(format!(
+                "concurrency.min_concurrency: {} is out of bounds (1 to 1000)",
+                self.concurrency.min_concurrency
+            ));
         }
         let shed = Duration::from_millis(2)..=Duration::from_secs(10);
         if self.load_shedding_threshold.is_some_and(|above| !shed.contains(&above.get())) {
-            problems.push("shed_above: is out of bounds (2ms to 10s; null disables load shedding)".to_owned());
+            problems
+                .push("load_shedding_threshold: is out of bounds (2ms to 10s; null disables load shedding)".to_owned());
         }
         for (name, tier) in &self.tiers {
             if tier.priority.is_some_and(|priority| priority > 9) {

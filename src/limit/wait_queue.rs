@@ -1,6 +1,6 @@
 //! Wait queue for the adaptive concurrency limit of an agent. A queue absorbs short bursts: once it has been occupied
 //! for
-//! `queue_wait`, queueing only adds latency, so later calls wait only for the baseline latency.
+//! `queue_timeout`, queueing only adds latency, so later calls wait only for the baseline latency.
 
 use super::{adaptive_concurrency::as_micros, clock::LimitClock, config::ConcurrencyConfig};
 use std::{

@@ -66,18 +66,18 @@ impl MqttBridgeConfig {
     /// Returns every unusable value, by its path within this entry. Reads the referenced files and secrets.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.mqtt.problems(&self.url);
-        problems.extend(self.api_key.load().err().map(|why| format!("key: {why}")));
+        problems.extend(self.api_key.load().err().map(|why| format!("api_key: {why}")));
         if self.agents.is_empty() {
             problems.push("agents: is empty (list agent ids or patterns; '*' is all agents)".to_owned());
         }
         if self.max_agents.get() > 10_000 {
-            problems.push(format!("most: must be 1 to 10000, not {}", self.max_agents));
+            problems.push(format!("max_agents: must be 1 to 10000, not {}", self.max_agents));
         }
         if self.max_deduplication_ids.get() > 1_000_000 {
-            problems.push(format!("remembered: must be 1 to 1000000, not {}", self.max_deduplication_ids));
+            problems.push(format!("max_deduplication_ids: must be 1 to 1000000, not {}", self.max_deduplication_ids));
         }
         if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(7 * 86_400)).contains(&self.deduplication_ttl) {
-            problems.push(format!("remember: must be 1s to 7d, not {}", self.deduplication_ttl));
+            problems.push(format!("deduplication_ttl: must be 1s to 7d, not {}", self.deduplication_ttl));
         }
         problems
     }

@@ -43,7 +43,7 @@ pub enum ResolveError {
         at: SocketAddr,
     },
     /// The unix socket is not listed.
-    #[error("the socket {at} may not be reached (list it under `allow_sockets` if it should be)")]
+    #[error("the socket {at} may not be reached (list it under `allowed_sockets` if it should be)")]
     SocketDenied {
         /// Path of the socket.
         at: String,

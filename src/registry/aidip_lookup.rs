@@ -51,7 +51,7 @@ pub fn open_lookups(
     for (at, remote) in lazy {
         match AidipLookup::open(remote, network, &client) {
             Ok(book) => books.push(Arc::new(book) as _),
-            Err(whys) => problems.extend(whys.iter().map(|why| format!("from[{at}].{why}"))),
+            Err(whys) => problems.extend(whys.iter().map(|why| format!("sources[{at}].{why}"))),
         }
     }
     if problems.is_empty() { Ok(Some((books, memory))) } else { Err(problems) }

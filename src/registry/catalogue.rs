@@ -144,7 +144,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         let mut stale = false;
         for source in &mut state.sources {
             if source.mark_stale_if_expired() {
-                tracing::warn!(source = %source.spec.name, "agents removed: no successful poll within stale_after");
+                tracing::warn!(source = %source.spec.name, "agents removed: no successful poll within max_staleness");
                 stale = true;
             }
         }

@@ -58,47 +58,61 @@ pub struct RemoteSourceConfig {
     pub credential: Option<SourceCredential>,
     /// Poll interval, varied by ±10 %; 1s to 1d. Longer where the source's Cache-Control or Retry-After asks for it.
     /// Default 30s.
-    #[serde(default = "poll")]
+    #[serde(default = "default_poll_interval")]
     pub poll_interval: ConfigDuration,
     /// Whether agents are looked up individually when they are called, for a registry that is too large to copy.
-    /// Results are cached for `poll`, and for `stale_after` while the registry is down. Such agents are in no list and
+    /// Results are cached for `poll_interval`, and for `max_staleness` while the registry is down. Such agents are in no list and
     /// no search, and every other source has precedence. Only for kind aidip. Default false.
     #[serde(default)]
     pub on_demand: bool,
     /// Maximum duration of one fetch, redirects included; 100ms to 5m. Default 10s.
-    #[serde(default = "timeout")]
+    #[serde(default = "default_fetch_timeout")]
     pub fetch_timeout: ConfigDuration,
     /// Maximum size of one response; 1KiB to 256MiB. Default 16MiB.
-    #[serde(default = "max_size")]
+    #[serde(default = "default_max_response_size")]
     pub max_response_size: ByteSize,
     /// Maximum number of agents of the source; 1 to 200000. A poll with more is rejected as a whole. Default 100000.
-    #[serde(default = "max_agents")]
+    #[serde(default = "default_max_agents")]
     #[schemars(range(min = 1, max = 200_000))]
     pub max_agents: usize,
     /// Time without a successful poll after which the source's agents are removed; 1s to 366d, null for never.
     /// Default 1d.
-    #[serde(default = "stale_after")]
+    #[serde(default = "default_max_staleness")]
     pub max_staleness: Option<ConfigDuration>,
-    /// Loss guard: a poll that would remove more than this share of the source's agents (of 10 or more), or all of
-    /// several, is withheld; 0 to 1, and 1 turns the guard off. Default 0.5.
-    #[serde(default = "hold_loss")]
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub hold_loss: f64,
-    /// A withheld update is accepted when three consecutive polls over at least this time agree, or when an operator
-    /// confirms it (POST /sources/{name}/confirm on the admin listener); 0s to 1d. Default 5m.
-    #[serde(default = "hold_for")]
-    pub hold_for: ConfigDuration,
+    /// Protects against a source that suddenly lists far fewer agents.
+    #[serde(default)]
+    pub loss_guard: LossGuardConfig,
     /// File with the publishers' public keys (a JWK Set): a signed card whose signature is not valid under one of them
     /// is rejected. Default: signatures are not verified.
     #[serde(default)]
     pub publisher_jwks: Option<ConfigPath>,
-    /// Whether a card without a signature is rejected too; requires publisher_keys. Default false.
+    /// Whether a card without a signature is rejected too; requires publisher_jwks. Default false.
     #[serde(default)]
     pub require_signature: bool,
-    /// How to connect to the broker; only for kind mqtt, which allows neither credential nor publisher_keys and no
+    /// How to connect to the broker; only for kind mqtt, which allows neither credential nor publisher_jwks and no
     /// message of more than 256KiB.
     #[serde(default)]
     pub mqtt: Option<MqttSourceConfig>,
+}
+
+/// The loss guard: withholds a poll result that would remove many agents at once.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "LossGuard")]
+#[serde(deny_unknown_fields, default)]
+pub struct LossGuardConfig {
+    /// A poll that would remove more than this share of the source's agents (of 10 or more), or all of several, is
+    /// withheld; 0 to 1, and 1 turns the guard off. Default 0.5.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub threshold: f64,
+    /// A withheld result is accepted when three consecutive polls over at least this time agree, or when an operator
+    /// confirms it (POST /sources/{name}/confirm on the admin listener); 0s to 1d. Default 5m.
+    pub confirm_after: ConfigDuration,
+}
+
+impl Default for LossGuardConfig {
+    fn default() -> Self {
+        Self { threshold: 0.5, confirm_after: ConfigDuration::from_secs(300) }
+    }
 }
 
 /// Bounds on the cache lifetimes that servers declare for their responses.
@@ -117,33 +131,25 @@ impl Default for CacheBounds {
     }
 }
 
-fn poll() -> ConfigDuration {
+fn default_poll_interval() -> ConfigDuration {
     ConfigDuration::from_secs(30)
 }
 
-fn timeout() -> ConfigDuration {
+fn default_fetch_timeout() -> ConfigDuration {
     ConfigDuration::from_secs(10)
 }
 
-fn max_size() -> ByteSize {
+fn default_max_response_size() -> ByteSize {
     ByteSize::from_kib(16 << 10)
 }
 
-fn max_agents() -> usize {
+fn default_max_agents() -> usize {
     100_000
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the default of an optional setting")]
-fn stale_after() -> Option<ConfigDuration> {
+fn default_max_staleness() -> Option<ConfigDuration> {
     Some(ConfigDuration::from_secs(86_400))
-}
-
-fn hold_loss() -> f64 {
-    0.5
-}
-
-fn hold_for() -> ConfigDuration {
-    ConfigDuration::from_secs(300)
 }
 
 /// Requirements on the signatures of a source's documents.

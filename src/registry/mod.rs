@@ -33,7 +33,7 @@ pub use agent_snapshot::{AgentSnapshot, DocumentRejection};
 pub use aidip_lookup::{LookupSources, open_lookups};
 pub use catalogue::{Catalogue, Generation};
 pub use compile_documents::CompileRoute;
-pub use config::{CacheBounds, RemoteSourceConfig, SourceConfig, SourceKind};
+pub use config::{CacheBounds, LossGuardConfig, RemoteSourceConfig, SourceConfig, SourceKind};
 pub use embedded::{
     DocumentRevision, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
     PublishedFeed, Publisher, PublisherRule, RejectedFile, WritePrecondition,

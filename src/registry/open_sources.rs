@@ -89,7 +89,7 @@ impl OpenedSources {
                         });
                     }
                     Ok(_) => {}
-                    Err(whys) => problems.extend(whys.iter().map(|why| format!("from[{at}].{why}"))),
+                    Err(whys) => problems.extend(whys.iter().map(|why| format!("sources[{at}].{why}"))),
                 },
             }
         }
@@ -143,25 +143,28 @@ impl RemoteSourceConfig {
         };
         let (second, day, year) =
             (ConfigDuration::from_secs(1), ConfigDuration::from_secs(86_400), ConfigDuration::from_secs(366 * 86_400));
-        within("poll", self.poll_interval, second, day);
-        within("timeout", self.fetch_timeout, ConfigDuration::from_millis(100), ConfigDuration::from_secs(300));
-        within("hold_for", self.hold_for, ConfigDuration::from_secs(0), day);
-        within("stale_after", self.max_staleness.unwrap_or(second), second, year);
+        within("poll_interval", self.poll_interval, second, day);
+        within("fetch_timeout", self.fetch_timeout, ConfigDuration::from_millis(100), ConfigDuration::from_secs(300));
+        within("loss_guard.confirm_after", self.loss_guard.confirm_after, ConfigDuration::from_secs(0), day);
+        within("max_staleness", self.max_staleness.unwrap_or(second), second, year);
         if !(ByteSize::from_kib(1)..=ByteSize::from_kib(256 << 10)).contains(&self.max_response_size) {
-            problems.push(format!("max_size: must be 1KiB to 256MiB, not {}", self.max_response_size));
+            problems.push(format!("max_response_size: must be 1KiB to 256MiB, not {}", self.max_response_size));
         }
         if !(1..=MAX_AGENTS).contains(&self.max_agents) {
             problems.push(format!("max_agents: must be 1 to {MAX_AGENTS}, not {}", self.max_agents));
         }
-        if !(0.0..=1.0).contains(&self.hold_loss) {
-            problems.push(format!("hold_loss: must be a share between 0 and 1, not {}", self.hold_loss));
+        if !(0.0..=1.0).contains(&self.loss_guard.threshold) {
+            problems.push(format!(
+                "loss_guard.threshold: must be a share between 0 and 1, not {}",
+                self.loss_guard.threshold
+            ));
         }
         if self.on_demand && (self.publisher_jwks.is_some() || self.require_signature) {
-            let cure = "set lazy: false, or remove publisher_keys and require_signed";
-            problems.push(format!("publisher_keys: has no effect where lazy is true ({cure})"));
+            let cure = "set on_demand: false, or remove publisher_jwks and require_signature";
+            problems.push(format!("publisher_jwks: has no effect where on_demand is true ({cure})"));
         }
         if self.require_signature && self.publisher_jwks.is_none() {
-            problems.push("require_signed: requires publisher_keys".to_owned());
+            problems.push("require_signature: requires publisher_jwks".to_owned());
         }
         let name = self.name.as_deref().unwrap_or("ok");
         if !(1..=64).contains(&name.len()) || !name.chars().all(is_name_char) || name.starts_with('.') {
@@ -179,7 +182,7 @@ impl RemoteSourceConfig {
             problems.push("credential: is not for kind mqtt (use mqtt.username and mqtt.password)".to_owned());
         }
         if self.kind == SourceKind::Mqtt && self.publisher_jwks.is_some() {
-            problems.push("publisher_keys: is not for kind mqtt, whose statuses are not signed".to_owned());
+            problems.push("publisher_jwks: is not for kind mqtt, whose statuses are not signed".to_owned());
         }
         problems
     }
@@ -197,7 +200,7 @@ impl RemoteSourceConfig {
         let bounds = FetchLimits { size: self.max_response_size, time: self.fetch_timeout };
         let session = SourceClient::build(network, client, &self.url, self.credential.as_ref(), bounds);
         let session = session.map_err(|whys| problems.extend(whys));
-        let proof = self.load_signature_policy().map_err(|why| problems.push(format!("publisher_keys: {why}")));
+        let proof = self.load_signature_policy().map_err(|why| problems.push(format!("publisher_jwks: {why}")));
         let (Ok(session), Ok(proof)) = (session, proof) else { return Err(problems) };
         let origin = self.source_spec(session.url().as_str());
         let feed = http_feed::open_feed(self.kind, ConditionalClient::new(session, config.cache), proof);
@@ -217,7 +220,7 @@ impl RemoteSourceConfig {
             name: self.effective_name().into(),
             kind: self.kind.as_str(),
             location: place.into(),
-            loss_guard: Some((self.hold_loss, self.hold_for.get())),
+            loss_guard: Some((self.loss_guard.threshold, self.loss_guard.confirm_after.get())),
             stale_after: self.max_staleness.map(ConfigDuration::get),
             max_agents: self.max_agents,
         }
@@ -245,30 +248,32 @@ impl AgentSourcesConfig {
             let name = match source {
                 SourceConfig::Files(path) => {
                     if let Err(why) = std::fs::metadata(path) {
-                        problems.push(format!("from[{at}]: {} cannot be read ({why})", path.display()));
+                        problems.push(format!("sources[{at}]: {} cannot be read ({why})", path.display()));
                     }
                     path.display().to_string()
                 }
                 SourceConfig::Remote(remote) => {
-                    problems.extend(remote.problems().iter().map(|why| format!("from[{at}].{why}")));
+                    problems.extend(remote.problems().iter().map(|why| format!("sources[{at}].{why}")));
                     remote.effective_name()
                 }
             };
             if names.insert(name.clone(), at).is_some() {
                 let cure =
                     if matches!(source, SourceConfig::Remote(_)) { " (give one of them another name)" } else { "" };
-                problems.push(format!("from[{at}]: {name} is listed twice{cure}"));
+                problems.push(format!("sources[{at}]: {name} is listed twice{cure}"));
             }
         }
         if self.from.len() > MAX_SOURCES {
-            problems.push(format!("from: has {} sources (at most {MAX_SOURCES})", self.from.len()));
+            problems.push(format!("sources: has {} sources (at most {MAX_SOURCES})", self.from.len()));
         }
         let (hour, day) = (ConfigDuration::from_secs(3_600), ConfigDuration::from_secs(86_400));
         if !(ConfigDuration::from_millis(50)..=hour).contains(&self.poll) {
-            problems.push(format!("poll: must be 50ms to 1h, not {}", self.poll));
+            problems.push(format!("poll_interval: must be 50ms to 1h, not {}", self.poll));
         }
         if self.cache.min_ttl > hour || self.cache.max_ttl > day || self.cache.min_ttl > self.cache.max_ttl {
-            problems.push("cache: min must be at most 1h, and max must be at most 1d and at least min".to_owned());
+            problems.push(
+                "cache: min_ttl must be at most 1h, and max_ttl must be at most 1d and at least min_ttl".to_owned(),
+            );
         }
         problems
     }

@@ -121,10 +121,10 @@ impl ResolverConfig {
                 problems.push(format!("{name}: must be {least}KiB to {most}KiB, not {size}"));
             }
         };
-        check_size("max_size", self.max_document_size, 1 << 10..=16 << 20);
-        check_size("cache.size", self.cache.max_size, 1 << 20..=4 << 30);
+        check_size("max_document_size", self.max_document_size, 1 << 10..=16 << 20);
+        check_size("cache.max_size", self.cache.max_size, 1 << 20..=4 << 30);
         if !(1..=10_000).contains(&self.max_concurrency) {
-            problems.push(format!("most_at_once: must be 1 to 10000, not {}", self.max_concurrency));
+            problems.push(format!("max_concurrency: must be 1 to 10000, not {}", self.max_concurrency));
         }
         problems
     }

@@ -65,7 +65,7 @@ pub(super) fn match_operator_map(
     let Some((at, name, target)) = fitting.max_by_key(|(at, ..)| *at) else { return Ok(None) };
     let lost = |why: String| {
         Fault::new(FaultCode::NotFound, "The name does not resolve to an agent")
-            .with_detail(format!("names.map {name}: {why}"))
+            .with_detail(format!("resolver.map {name}: {why}"))
     };
     trace.record("map", name, StepOutcome::Found);
     let mapped = match target {

@@ -39,7 +39,7 @@ impl UriResolver {
     /// Creates a resolver that fetches from public addresses, and from those that `policy` lists.
     ///
     /// # Errors
-    /// Returns every invalid setting, by its key in the section `names`, or those of `network`.
+    /// Returns every invalid setting, by its key in the section `resolver`, or those of `network`.
     pub fn new(
         config: &ResolverConfig,
         network: &net::NetworkConfig,

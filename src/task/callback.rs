@@ -28,18 +28,18 @@ pub struct CallbackConfig {
     /// Signing key, at least 16 bytes: `whsec_` and Base64 as in Standard Webhooks, or any text.
     pub secret: SecretRef,
     /// Timeout of one attempt; 1s to 1m. Default: 10s.
-    #[serde(default = "default_timeout")]
-    pub timeout: ConfigDuration,
+    #[serde(default = "default_attempt_timeout")]
+    pub attempt_timeout: ConfigDuration,
     /// How long after a task's end delivery is retried; 1s to 7d. The task is kept at least as long. Default: 1h.
-    #[serde(default = "default_give_up")]
-    pub give_up: ConfigDuration,
+    #[serde(default = "default_delivery_timeout")]
+    pub delivery_timeout: ConfigDuration,
 }
 
-fn default_timeout() -> ConfigDuration {
+fn default_attempt_timeout() -> ConfigDuration {
     ConfigDuration::from_secs(10)
 }
 
-fn default_give_up() -> ConfigDuration {
+fn default_delivery_timeout() -> ConfigDuration {
     ConfigDuration::from_secs(3_600)
 }
 
@@ -47,11 +47,11 @@ impl CallbackConfig {
     /// Returns every unusable value, by its path within this section.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(60)).contains(&self.timeout) {
-            problems.push(format!("timeout: must be 1s to 1m, not {}", self.timeout));
+        if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(60)).contains(&self.attempt_timeout) {
+            problems.push(format!("attempt_timeout: must be 1s to 1m, not {}", self.attempt_timeout));
         }
-        if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(7 * 86_400)).contains(&self.give_up) {
-            problems.push(format!("give_up: must be 1s to 7d, not {}", self.give_up));
+        if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(7 * 86_400)).contains(&self.delivery_timeout) {
+            problems.push(format!("delivery_timeout: must be 1s to 7d, not {}", self.delivery_timeout));
         }
         problems
     }
@@ -102,7 +102,7 @@ impl CallbackSender {
         for (name, value) in [("webhook-id", id), ("webhook-timestamp", &at), ("webhook-signature", &signature)] {
             headers.insert(name, HeaderValue::from_str(value).map_err(|why| why.to_string())?);
         }
-        match self.client.post_json(url, headers, body, self.config.timeout).await {
+        match self.client.post_json(url, headers, body, self.config.attempt_timeout).await {
             Ok(200..=299) => Ok(()),
             Ok(status) => Err(format!("receiver responded with status {status}")),
             Err(why) => Err(why.to_string()),
@@ -116,7 +116,7 @@ impl CallbackSender {
         let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
         let wait = wait.mul_f64(0.5 + 0.5 * f64::from((high >> 48) as u16) / f64::from(u16::MAX));
         let due = OffsetDateTime::now_utc() + wait;
-        Some(due).filter(|due| *due <= ended + self.config.give_up.get())
+        Some(due).filter(|due| *due <= ended + self.config.delivery_timeout.get())
     }
 }
 

@@ -23,7 +23,7 @@ pub struct TaskConfig {
     pub database: Option<DatabaseUrl>,
     /// PEM file of certificate authorities to trust besides the system's for the database. Default: only the system's.
     pub database_ca: Option<ConfigPath>,
-    /// How long a task is kept after its end, unless its caller has more than `most_own`; 1s to 30d. Default: 1h.
+    /// How long a task is kept after its end, unless its caller has more than `max_tasks_per_caller`; 1s to 30d. Default: 1h.
     pub result_ttl: ConfigDuration,
     /// Poll interval that the gateway suggests to callers of a running task; 1s to 1h. Default: 2s.
     pub poll_interval: ConfigDuration,
@@ -104,10 +104,10 @@ impl TaskConfig {
                 problems.push(format!("{path}: must be {least} to {most}, not {value}"));
             }
         };
-        span("keep", self.result_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(30 * 86_400)));
-        span("poll", self.poll_interval, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(3_600)));
+        span("result_ttl", self.result_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(30 * 86_400)));
+        span("poll_interval", self.poll_interval, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(3_600)));
         span("max_wait", self.max_wait, (ConfigDuration::from_secs(0), ConfigDuration::from_secs(600)));
-        span("lease", self.lease_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
+        span("lease_ttl", self.lease_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
         if let Some(resume) = &self.resume {
             span("resume.window", resume.window, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
         }
@@ -116,9 +116,9 @@ impl TaskConfig {
                 problems.push(format!("{path}: must be 1KiB to 16MiB, not {value}"));
             }
         };
-        size("max_result", self.max_result_size);
+        size("max_result_size", self.max_result_size);
         if let Some(resume) = &self.resume {
-            size("resume.size", resume.max_size);
+            size("resume.max_size", resume.max_size);
         }
         let resume = self.resume.clone().unwrap_or_default();
         let mut count = |path: &str, value: u32, (least, most): (u32, u32)| {
@@ -126,11 +126,11 @@ impl TaskConfig {
                 problems.push(format!("{path}: must be {least} to {most}, not {value}"));
             }
         };
-        count("most_own", self.max_tasks_per_caller, (1, 100_000));
-        count("most_in_all", self.max_tasks, (1, 1_000_000));
-        count("most_running", self.max_running, (1, 100_000));
-        count("resume.events", resume.max_events, (1, 100_000));
-        count("resume.most", resume.max_streams, (0, 100_000));
+        count("max_tasks_per_caller", self.max_tasks_per_caller, (1, 100_000));
+        count("max_tasks", self.max_tasks, (1, 1_000_000));
+        count("max_running", self.max_running, (1, 100_000));
+        count("resume.max_events", resume.max_events, (1, 100_000));
+        count("resume.max_streams", resume.max_streams, (0, 100_000));
         if self.database_ca.is_some() && self.database.is_none() {
             problems.push("database_ca: has no effect without database (set database as well)".to_owned());
         }
@@ -155,8 +155,9 @@ impl TaskConfig {
     /// As [`TaskConfig::problems`], and the problems of the store that show without creating or reaching it.
     pub fn check(&self, published: Option<StoreLocation>) -> Vec<String> {
         let mut problems = self.problems();
-        problems
-            .extend(store::check_location(&self.store_location(published)).err().map(|why| format!("store: {why}")));
+        problems.extend(
+            store::check_location(&self.store_location(published)).err().map(|why| format!("sqlite_file: {why}")),
+        );
         let secret = self.callbacks.as_ref().and_then(|callbacks| callbacks.secret.load().err());
         problems.extend(secret.map(|why| format!("callbacks.secret: {why}")));
         problems

@@ -120,7 +120,7 @@ impl TaskManager {
             return Ok(());
         }
         let now = OffsetDateTime::now_utc();
-        let until = now + sender.config.timeout.get() + CLAIM_MARGIN;
+        let until = now + sender.config.attempt_timeout.get() + CLAIM_MARGIN;
         for stored in self.store.claim_due_callbacks(now, until, free).await? {
             let (manager, sender) = (Arc::clone(self), Arc::clone(&sender));
             deliveries.spawn(async move { log_store_error(manager.deliver_callback(&sender, stored).await) });

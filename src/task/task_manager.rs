@@ -93,7 +93,8 @@ impl TaskManager {
         services: &TaskServices<'_>,
     ) -> std::result::Result<Arc<Self>, Vec<String>> {
         let teller = build_callback_sender(config, services)?;
-        let store = open_tasks(&config.store_location(published)).await.map_err(|why| vec![format!("store: {why}")])?;
+        let store =
+            open_tasks(&config.store_location(published)).await.map_err(|why| vec![format!("sqlite_file: {why}")])?;
         let semaphore = |max: u32| Arc::new(Semaphore::new(max as usize));
         let desk = Arc::new(Self {
             config: ArcSwap::from_pointee(config.clone()),
@@ -284,7 +285,8 @@ impl TaskManager {
 
     /// Returns how long a task is kept after its end.
     pub(super) fn retention(&self, config: &TaskConfig, has_callback: bool) -> Duration {
-        let retried = config.callbacks.as_ref().filter(|_| has_callback).map(|callbacks| callbacks.give_up.get());
+        let retried =
+            config.callbacks.as_ref().filter(|_| has_callback).map(|callbacks| callbacks.delivery_timeout.get());
         config.result_ttl.get().max(retried.unwrap_or_default())
     }
 

@@ -311,7 +311,7 @@ fn sender(allow: &[&str], secret: &str) -> Result<CallbackSender, Vec<String>> {
     let client = FetchClient::build(&net::NetworkConfig::default(), Arc::new(policy.public_only())).unwrap();
     let secret = format!("file:{}", path.display()).parse().unwrap();
     CallbackSender::new(
-        &CallbackConfig { secret, timeout: "2s".parse().unwrap(), give_up: "1h".parse().unwrap() },
+        &CallbackConfig { secret, attempt_timeout: "2s".parse().unwrap(), delivery_timeout: "1h".parse().unwrap() },
         client,
     )
 }

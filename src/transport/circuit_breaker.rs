@@ -31,10 +31,10 @@ impl BreakerPolicy {
         let open_for = settings.open_duration.map_or(Duration::from_secs(2), |span| span.get());
         let mut problems = Vec::new();
         if failures > 1_000 {
-            problems.push(format!("breaker.failures: is {failures} (must be 0 to 1000)"));
+            problems.push(format!("circuit_breaker.consecutive_failures: is {failures} (must be 0 to 1000)"));
         }
         if !(Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&open_for) {
-            problems.push(format!("breaker.open_for: is {open_for:?} (must be 100ms to 1h)"));
+            problems.push(format!("circuit_breaker.open_duration: is {open_for:?} (must be 100ms to 1h)"));
         }
         if problems.is_empty() { Ok(Self { failures, open_for }) } else { Err(problems) }
     }

@@ -13,7 +13,7 @@ pub struct TransportConfig {
     pub timeouts: TimeoutConfig,
     /// TLS to the agent.
     pub tls: UpstreamTlsConfig,
-    /// The MQTT connections to the brokers of agents. They use `tls`, `insecure_plaintext` and `timeouts` as other
+    /// The MQTT connections to the brokers of agents. They use `tls`, `allow_plaintext` and `timeouts` as other
     /// transports do; `credential` applies to HTTP only.
     pub mqtt: UpstreamMqttConfig,
     /// The credential that the gateway sends to the agent. Default: none.

@@ -218,7 +218,7 @@ async fn a_bad_file_is_refused_the_last_good_one_stays_and_operators_are_told() 
         assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
         let ready = gate.admin("/readyz").await;
         assert_eq!(ready.status, 200, "the last good one serves");
-        assert!(ready.json()["config"].as_str().unwrap().starts_with("refused: "), "{}", ready.text());
+        assert!(ready.json()["config"].as_str().unwrap().starts_with("rejected: "), "{}", ready.text());
     }
     gate.write("gatepost.yaml", &config);
     eventually("the good file counts again", async || {

@@ -141,7 +141,7 @@ async fn health_and_readiness_say_what_is_wrong() {
     eventually("the refusal is told", async || gate.admin("/readyz").await.text().contains("surprise")).await;
     let ready = gate.admin("/readyz").await;
     assert_eq!(ready.status, 200, "the last good configuration serves");
-    assert!(ready.json()["config"].as_str().unwrap().starts_with("refused: "), "{}", ready.text());
+    assert!(ready.json()["config"].as_str().unwrap().starts_with("rejected: "), "{}", ready.text());
     assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
     gate.write("gatepost.yaml", &good);
     eventually("the good one is back", async || gate.admin("/readyz").await.json()["config"] == "ok").await;

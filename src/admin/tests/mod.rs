@@ -131,7 +131,7 @@ async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_fo
     admin.state.health.lock().unwrap().config_error = Some("limits: 'x' is not a rate".to_owned());
     admin.state.health.lock().unwrap().problems = vec!["agents.json cannot be read".to_owned()];
     let (status, body) = admin.get("/readyz").await;
-    assert_eq!((status, &body["config"]), (200, &json!("refused: limits: 'x' is not a rate")));
+    assert_eq!((status, &body["config"]), (200, &json!("rejected: limits: 'x' is not a rate")));
     assert_eq!(body["problems"][0], "agents.json cannot be read");
 
     admin.state.health.lock().unwrap().draining = true;

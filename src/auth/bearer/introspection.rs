@@ -67,7 +67,7 @@ impl TokenIntrospector {
             problems.push("leeway: is out of bounds (at most 5m)".to_owned());
         }
         if config.cache_ttl > ConfigDuration::from_secs(3_600) {
-            problems.push("cache_for: is out of bounds (at most 1h)".to_owned());
+            problems.push("cache_ttl: is out of bounds (at most 1h)".to_owned());
         }
         let secret = config.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
         let callers = CallerMapper::build(config.label.as_deref(), &config.claims, grants);
@@ -90,7 +90,7 @@ impl TokenIntrospector {
     /// Introspects a token. A failure is returned to all calls that wait for it, and not cached.
     pub(super) async fn introspect(&self, token: &str, hash: [u8; 32]) -> Result<Arc<VerifiedToken>, TokenError> {
         let mut result = self.introspect_shared(token, hash).await?;
-        // The shared result may outlive `cache_for`: the endpoint must confirm that the token is still valid.
+        // The shared result may outlive `cache_ttl`: the endpoint must confirm that the token is still valid.
         if matches!(&result, Ok(verified) if verified.valid_until <= unix_now()) {
             self.results.invalidate(&hash).await;
             result = self.introspect_shared(token, hash).await?;

@@ -177,10 +177,10 @@ fn config_problems(config: &config::BearerConfig) -> Vec<String> {
         problems.push("bearer: accepts no token (write issuers or introspection)".to_owned());
     }
     if !(1..=10_000_000).contains(&config.max_cached_tokens) {
-        problems.push("bearer.token_cache_size: is out of bounds (1 to 10000000)".to_owned());
+        problems.push("bearer.max_cached_tokens: is out of bounds (1 to 10000000)".to_owned());
     }
     if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&config.token_cache_ttl.get()) {
-        problems.push("bearer.token_cache_for: is out of bounds (1s to 1h)".to_owned());
+        problems.push("bearer.token_cache_ttl: is out of bounds (1s to 1h)".to_owned());
     }
     if !has_distinct_labels(config) {
         problems.push("bearer: several sources of tokens need distinct labels, because two sources may use one name for different callers (write label for each)".to_owned());

@@ -162,17 +162,20 @@ fn issuer_problems(config: &config::IssuerConfig) -> Vec<String> {
         "audience: is empty (write the aud of this gateway)",
     );
     require(!config.algorithms.is_empty(), "algorithms: is empty (write the issuer's, such as RS256 or ES256)");
-    require(!config.token_types.is_empty(), "types: is empty (at+jwt and JWT are usual)");
+    require(!config.token_types.is_empty(), "token_types: is empty (at+jwt and JWT are usual)");
     require(
         config.jwks_url.is_none() || config.discovery_url.is_none(),
         "discovery_url: is not used with jwks_url (write one of them)",
     );
     require(within(config.leeway, 0, 300), "leeway: is out of bounds (at most 5m)");
-    require(within(config.jwks_refresh_interval, 1, 86_400), "keys_refresh: is out of bounds (1s to 1d)");
-    require(within(config.min_jwks_refetch_interval, 1, 3_600), "refetch_after: is out of bounds (1s to 1h)");
+    require(within(config.jwks_refresh_interval, 1, 86_400), "jwks_refresh_interval: is out of bounds (1s to 1d)");
+    require(
+        within(config.min_jwks_refetch_interval, 1, 3_600),
+        "min_jwks_refetch_interval: is out of bounds (1s to 1h)",
+    );
     require(
         config.max_jwks_staleness >= config.jwks_refresh_interval,
-        "keys_stale_after: is too short (at least keys_refresh)",
+        "max_jwks_staleness: is too short (at least jwks_refresh_interval)",
     );
     problems
 }

@@ -52,20 +52,20 @@ pub struct IssuerConfig {
     #[serde(default)]
     pub discovery_url: Option<String>,
     /// Tolerated clock skew; at most 5m. Default: 30s.
-    #[serde(default = "leeway")]
+    #[serde(default = "default_leeway")]
     pub leeway: ConfigDuration,
     /// Accepted values of the header's `typ`; `JWT` also accepts a token without `typ`. Default: at+jwt, JWT.
-    #[serde(default = "types")]
+    #[serde(default = "default_token_types")]
     pub token_types: Vec<String>,
     /// How often the keys are fetched; 1s to 1d. Default: 10m.
-    #[serde(default = "keys_refresh")]
+    #[serde(default = "default_jwks_refresh_interval")]
     pub jwks_refresh_interval: ConfigDuration,
     /// Minimum time between two fetches caused by unknown keys; 1s to 1h. Default: 30s.
-    #[serde(default = "refetch_after")]
+    #[serde(default = "default_min_jwks_refetch_interval")]
     pub min_jwks_refetch_interval: ConfigDuration,
-    /// How long keys stay valid after the last successful fetch; afterwards tokens get 503. At least `keys_refresh`.
+    /// How long keys stay valid after the last successful fetch; afterwards tokens get 503. At least `jwks_refresh_interval`.
     /// Default: 1d.
-    #[serde(default = "keys_stale_after")]
+    #[serde(default = "default_max_jwks_staleness")]
     pub max_jwks_staleness: ConfigDuration,
     /// Mapping of the token's claims to callers.
     #[serde(default)]
@@ -114,10 +114,10 @@ pub struct IntrospectionConfig {
     pub audience: Vec<String>,
     /// Maximum time a response is cached, and thereby how long a revoked token may remain valid; at most 1h. Default:
     /// 60s.
-    #[serde(default = "answer_for")]
+    #[serde(default = "default_cache_ttl")]
     pub cache_ttl: ConfigDuration,
     /// Tolerated clock skew; at most 5m. Default: 30s.
-    #[serde(default = "leeway")]
+    #[serde(default = "default_leeway")]
     pub leeway: ConfigDuration,
     /// Mapping of the response's members to callers.
     #[serde(default)]
@@ -141,26 +141,26 @@ pub enum SignatureAlgorithm {
     Ed25519,
 }
 
-fn leeway() -> ConfigDuration {
+fn default_leeway() -> ConfigDuration {
     ConfigDuration::from_secs(30)
 }
 
-fn types() -> Vec<String> {
+fn default_token_types() -> Vec<String> {
     vec!["at+jwt".to_owned(), "JWT".to_owned()]
 }
 
-fn keys_refresh() -> ConfigDuration {
+fn default_jwks_refresh_interval() -> ConfigDuration {
     ConfigDuration::from_secs(600)
 }
 
-fn refetch_after() -> ConfigDuration {
+fn default_min_jwks_refetch_interval() -> ConfigDuration {
     ConfigDuration::from_secs(30)
 }
 
-fn keys_stale_after() -> ConfigDuration {
+fn default_max_jwks_staleness() -> ConfigDuration {
     ConfigDuration::from_secs(86_400)
 }
 
-fn answer_for() -> ConfigDuration {
+fn default_cache_ttl() -> ConfigDuration {
     ConfigDuration::from_secs(60)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Delegation chains (`X-Delegation-Chain`, R85, R87): each call tells its agent, as claims signed by the gateway,
-/// which calls led to it. Needs `directory.signing_key` and `directory.url`. Without this section the header passes
+/// which calls led to it. Needs `directory.signing_key` and `directory.external_url`. Without this section the header passes
 /// unread.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Delegation")]
@@ -47,7 +47,7 @@ pub enum LoopPolicy {
     /// The call is refused with 403.
     #[default]
     Refuse,
-    /// The call is made; `most_actors` bounds the loop.
+    /// The call is made; `max_actors` bounds the loop.
     Allow,
 }
 
@@ -55,7 +55,7 @@ pub enum LoopPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrustedGatewayConfig {
-    /// The `iss` of its chains, which is its `directory.url`. Required.
+    /// The `iss` of its chains, which is its `directory.external_url`. Required.
     pub issuer: String,
     /// File with its public keys, a JWK Set as published at /.well-known/jwks.json. Read at startup and when the
     /// configuration changes. Required.
@@ -69,13 +69,13 @@ impl DelegationConfig {
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(86_400)).contains(&self.ttl) {
-            problems.push(format!("lifetime: must be 1s to 1d, not {}", self.ttl));
+            problems.push(format!("ttl: must be 1s to 1d, not {}", self.ttl));
         }
         if !(1..=16).contains(&self.max_actors) {
-            problems.push(format!("most_actors: must be 1 to 16, not {}", self.max_actors));
+            problems.push(format!("max_actors: must be 1 to 16, not {}", self.max_actors));
         }
         if self.trusted_issuers.len() > 16 {
-            problems.push(format!("trusted: has {} entries (at most 16)", self.trusted_issuers.len()));
+            problems.push(format!("trusted_issuers: has {} entries (at most 16)", self.trusted_issuers.len()));
         }
         problems
     }

@@ -99,14 +99,15 @@ impl DelegationPolicy {
                     let believed = TrustedIssuer { issuer: gateway.issuer.as_str().into(), keys };
                     trusted.push((believed, gateway.callers.clone()));
                 }
-                Err(why) => problems.push(format!("trusted[{at}].keys: {why}")),
+                Err(why) => problems.push(format!("trusted_issuers[{at}].jwks: {why}")),
             }
             if issuer == Some(&gateway.issuer) {
-                problems.push(format!("trusted[{at}].issuer: is this gateway's own issuer (name another gateway)"));
+                problems
+                    .push(format!("trusted_issuers[{at}].issuer: is this gateway's own issuer (name another gateway)"));
             }
         }
         let Some((signer, issuer)) = signer.zip(issuer) else {
-            problems.push("needs directory.signing_key and directory.url (chains are signed)".to_owned());
+            problems.push("needs directory.signing_key and directory.external_url (chains are signed)".to_owned());
             return Err(problems);
         };
         let keys = TrustedKeys::from_jwks(&signer.jwks()).map_err(|why| vec![why])?;

@@ -8,7 +8,7 @@ use pingora_core::{Error, ErrorType, protocols::http::ServerSession};
 use std::{pin::pin, task::Poll, time::Duration};
 use tokio::time::{Instant, timeout};
 
-/// Reads the next bytes of the body; `None` after the last. Each chunk must arrive within `body_idle`, and the whole
+/// Reads the next bytes of the body; `None` after the last. Each chunk must arrive within `body_idle_timeout`, and the whole
 /// body before `deadline`, if there is one.
 ///
 /// # Errors

@@ -98,7 +98,7 @@ impl ListenerConfig {
     /// Returns what is wrong with this listener, as far as that is known without opening sockets or files.
     pub fn problems(&self) -> Vec<String> {
         let open = self.tls.is_none() && !self.allow_plaintext && !self.address.ip().is_loopback();
-        let text = "address: plain HTTP is allowed on loopback addresses only (add `tls`, or set `insecure_plaintext: true` behind a proxy that terminates TLS)";
+        let text = "address: plain HTTP is allowed on loopback addresses only (add `tls`, or set `allow_plaintext: true` behind a proxy that terminates TLS)";
         if open { vec![text.to_owned()] } else { Vec::new() }
     }
 }
@@ -112,16 +112,19 @@ impl ConnectionLimits {
                 problems.push(text.to_owned());
             }
         };
-        require(self.max_connections > 0, "connections: must be at least 1");
-        require(self.max_http2_streams > 0, "h2_streams: must be at least 1");
+        require(self.max_connections > 0, "max_connections: must be at least 1");
+        require(self.max_http2_streams > 0, "max_http2_streams: must be at least 1");
         require((1..=256).contains(&self.max_headers), "max_headers: must be between 1 and 256");
-        require((1 << 10..=1 << 20).contains(&self.max_header_size.get()), "max_head: must be between 1KiB and 1MiB");
-        require(self.max_requests_per_connection != Some(0), "requests_per_connection: must be at least 1");
+        require(
+            (1 << 10..=1 << 20).contains(&self.max_header_size.get()),
+            "max_header_size: must be between 1KiB and 1MiB",
+        );
+        require(self.max_requests_per_connection != Some(0), "max_requests_per_connection: must be at least 1");
         let spans = [
-            (self.tls_handshake_timeout, "tls_handshake: must be longer than 0s"),
-            (self.header_timeout, "header_deadline: must be longer than 0s"),
-            (self.idle_timeout, "idle: must be longer than 0s"),
-            (self.body_idle_timeout, "body_idle: must be longer than 0s"),
+            (self.tls_handshake_timeout, "tls_handshake_timeout: must be longer than 0s"),
+            (self.header_timeout, "header_timeout: must be longer than 0s"),
+            (self.idle_timeout, "idle_timeout: must be longer than 0s"),
+            (self.body_idle_timeout, "body_idle_timeout: must be longer than 0s"),
         ];
         for (span, text) in spans {
             require(!span.get().is_zero(), text);

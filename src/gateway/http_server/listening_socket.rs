@@ -67,12 +67,12 @@ impl BoundListener {
 /// Checks the files of every listener without opening a socket.
 ///
 /// # Errors
-/// Every problem with any of the files, as `listen[i].…`.
+/// Every problem with any of the files, as `listeners[i].…`.
 pub fn check_listener_files(configs: &[ListenerConfig]) -> Result<(), Vec<String>> {
     let mut problems = Vec::new();
     for (index, config) in configs.iter().enumerate() {
         if let Some(Err(more)) = config.tls.as_ref().map(ReloadableTlsConfig::load) {
-            problems.extend(more.into_iter().map(|problem| format!("listen[{index}].{problem}")));
+            problems.extend(more.into_iter().map(|problem| format!("listeners[{index}].{problem}")));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
@@ -81,7 +81,7 @@ pub fn check_listener_files(configs: &[ListenerConfig]) -> Result<(), Vec<String
 /// Opens every listener, from `inherited` where it has the address.
 ///
 /// # Errors
-/// Every problem with any of the listeners, as `listen[i].…`.
+/// Every problem with any of the listeners, as `listeners[i].…`.
 pub fn bind_listeners(
     configs: &[ListenerConfig],
     mut inherited: Option<&mut InheritedListeners>,
@@ -91,7 +91,7 @@ pub fn bind_listeners(
     for (index, config) in configs.iter().enumerate() {
         match BoundListener::open(config, inherited.as_deref_mut()) {
             Ok(listener) => listeners.push(listener),
-            Err(more) => problems.extend(more.into_iter().map(|problem| format!("listen[{index}].{problem}"))),
+            Err(more) => problems.extend(more.into_iter().map(|problem| format!("listeners[{index}].{problem}"))),
         }
     }
     if problems.is_empty() { Ok(listeners) } else { Err(problems) }

@@ -48,15 +48,17 @@ impl CallerWebSocketConfig {
         let mut problems = Vec::new();
         for (at, origin) in self.allowed_origins.iter().enumerate() {
             if origin != "*" && !is_origin(origin) {
-                problems.push(format!("origins[{at}]: is not an origin (write https://app.example.com, or *)"));
+                problems.push(format!("allowed_origins[{at}]: is not an origin (write https://app.example.com, or *)"));
             }
         }
         if !(1 << 10..=64 << 20).contains(&self.max_message_size.get()) {
-            problems.push("max_message: must be between 1KiB and 64MiB".to_owned());
+            problems.push("max_message_size: must be between 1KiB and 64MiB".to_owned());
         }
-        for (span, name) in
-            [(self.idle_timeout, "idle"), (self.pong_timeout, "pong"), (self.max_connection_age, "lifetime")]
-        {
+        for (span, name) in [
+            (self.idle_timeout, "idle_timeout"),
+            (self.pong_timeout, "pong_timeout"),
+            (self.max_connection_age, "max_connection_age"),
+        ] {
             if span.get().is_zero() {
                 problems.push(format!("{name}: must be longer than 0s"));
             }

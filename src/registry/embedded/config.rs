@@ -53,14 +53,14 @@ pub struct PublisherRule {
     #[serde(default)]
     pub groups: Vec<Glob>,
     /// Ids of the agents that they may publish. Default: all.
-    #[serde(default = "every")]
+    #[serde(default = "default_agents")]
     pub agents: Vec<Glob>,
     /// Whether they may also change and remove the agents of other publishers. Default: false.
     #[serde(default)]
     pub any_owner: bool,
 }
 
-fn every() -> Vec<Glob> {
+fn default_agents() -> Vec<Glob> {
     "*".parse().into_iter().collect()
 }
 
@@ -86,15 +86,15 @@ impl PublishConfig {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(ConfigDuration::from_millis(500)..=ConfigDuration::from_secs(3_600)).contains(&self.poll_interval) {
-            problems.push(format!("poll: must be 500ms to 1h, not {}", self.poll_interval));
+            problems.push(format!("poll_interval: must be 500ms to 1h, not {}", self.poll_interval));
         }
         let mut bounded = |path: &str, value: u32, most: u32| {
             if !(1..=most).contains(&value) {
                 problems.push(format!("{path}: must be 1 to {most}, not {value}"));
             }
         };
-        bounded("most_documents", self.max_documents_per_publisher, 100_000);
-        bounded("most_in_all", self.max_documents, 200_000);
+        bounded("max_documents_per_publisher", self.max_documents_per_publisher, 100_000);
+        bounded("max_documents", self.max_documents, 200_000);
         for (at, rule) in self.publishers.iter().enumerate() {
             if rule.callers.is_empty() && rule.groups.is_empty() {
                 problems.push(format!("publishers[{at}]: needs callers or groups ('*' matches every caller)"));
@@ -126,7 +126,7 @@ impl PublishConfig {
 
     /// Returns the setting that names the store.
     pub(super) fn store_key(&self) -> &'static str {
-        if self.database.is_some() { "database" } else { "store" }
+        if self.database.is_some() { "database" } else { "sqlite_file" }
     }
 
     /// Returns where documents are stored.

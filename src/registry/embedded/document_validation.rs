@@ -157,7 +157,7 @@ async fn check_endpoint(endpoint: &AgentEndpoint, config: &PublishConfig, policy
         AgentEndpoint::Http(uri) | AgentEndpoint::WebSocket(uri) => uri,
         // The broker would have to trust the gateway, which has credentials for configured brokers only.
         AgentEndpoint::Mqtt(_) => {
-            return Some("must not be MQTT (an operator may add the broker to agents.from)".to_owned());
+            return Some("must not be MQTT (an operator may add the broker to agents.sources)".to_owned());
         }
         // The target of a name is checked whenever the name is resolved.
         AgentEndpoint::AgentUri(_) => return None,
@@ -187,7 +187,7 @@ async fn check_endpoint(endpoint: &AgentEndpoint, config: &PublishConfig, policy
     match tokio::time::timeout(RESOLVE_TIMEOUT, resolve_host(host, port, policy)).await {
         // The address is only logged: publishers must not learn what names resolve to in this network.
         Ok(Err(ResolveError::Denied { .. } | ResolveError::SocketDenied { .. })) => Some(format!(
-            "resolves to an address that the gateway must not reach: {} (an operator may add it to network.allow)",
+            "resolves to an address that the gateway must not reach: {} (an operator may add it to network.allowed_addresses)",
             truncate(host, 100)
         )),
         // An unknown name may be known when it is called, and is checked then.

@@ -240,11 +240,11 @@ fn refusal_fault(refused: WriteRefusal, door: WriteTarget, (own, all): (u32, u32
         WriteRefusal::NotOwner => Fault::new(FaultCode::PermissionDenied, "Another publisher owns this agent"),
         WriteRefusal::OwnerLimit => Fault::new(
             FaultCode::PermissionDenied,
-            format!("This publisher has {own} agents, the maximum for one publisher (most_documents)"),
+            format!("This publisher has {own} agents, the maximum for one publisher (max_documents_per_publisher)"),
         ),
         WriteRefusal::TotalLimit => Fault::new(
             FaultCode::Conflict,
-            format!("The registry has {all} agents, the maximum for all publishers (most_in_all)"),
+            format!("The registry has {all} agents, the maximum for all publishers (max_documents)"),
         ),
     }
 }

@@ -221,7 +221,7 @@ impl EntryClassifier {
         };
         if !members.contains_key("signatures") {
             return match self.signature_policy.require_signed {
-                true => Err("signatures: the document is not signed (require_signed is set)".to_owned()),
+                true => Err("signatures: the document is not signed (require_signature is set)".to_owned()),
                 false => Ok(members),
             };
         }

@@ -58,7 +58,7 @@ impl MqttSourceConfig {
     pub fn problems(&self, url: &str) -> Vec<String> {
         let mut problems = self.client_settings().problems(url);
         if !(ConfigDuration::from_millis(100)..=ConfigDuration::from_secs(3_600)).contains(&self.resync_timeout) {
-            problems.push(format!("mqtt.settle: must be 100ms to 1h, not {}", self.resync_timeout));
+            problems.push(format!("mqtt.resync_timeout: must be 100ms to 1h, not {}", self.resync_timeout));
         }
         problems
     }

@@ -85,7 +85,7 @@ pub(super) fn check_plaintext(parts: &EndpointParts, settings: &TransportConfig)
         return Ok(());
     }
     Err(vec![
-        "endpoint: is not encrypted beyond this machine (use https or wss, or set insecure_plaintext: true)".to_owned(),
+        "endpoint: is not encrypted beyond this machine (use https or wss, or set allow_plaintext: true)".to_owned(),
     ])
 }
 

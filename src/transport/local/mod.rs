@@ -47,7 +47,7 @@ impl LocalRuntimeConfig {
     /// Returns every value that cannot be used.
     pub fn problems(&self) -> Vec<String> {
         let fits = (1..=86_400).contains(&self.max_lease.get().as_secs());
-        let lease = (!fits).then(|| format!("longest_lease: is {} (must be 1s to 24h)", self.max_lease));
+        let lease = (!fits).then(|| format!("max_lease: is {} (must be 1s to 24h)", self.max_lease));
         lease.into_iter().chain(runtime_folder::folder_problem(self).map(|why| format!("folder: {why}"))).collect()
     }
 }
@@ -84,7 +84,9 @@ impl LocalRuntimes {
         settings: &TransportConfig,
     ) -> Result<Arc<dyn Transport>, Vec<String>> {
         if self.config.load().is_none() {
-            return Err(vec!["endpoint: names a local runtime, but none may register (add a section 'local')".into()]);
+            return Err(vec![
+                "endpoint: names a local runtime, but none may register (add a section 'local_runtimes')".into(),
+            ]);
         }
         // A placeholder address, so that all other settings are validated now.
         self.http.build_target_at(&AgentEndpoint::Unix { socket: "/".into(), path: "/".to_owned() }, settings)?;
@@ -99,8 +101,12 @@ impl LocalRuntimes {
     /// No runtime may register, or the socket is not trusted.
     pub(super) fn grant_lease(&self, name: &str, request_body: &[u8]) -> Result<LeaseGrant, Fault> {
         let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
-        let not_configured =
-            || Fault::new(FaultCode::NotFound, "No runtime may register: the configuration has no section 'local'");
+        let not_configured = || {
+            Fault::new(
+                FaultCode::NotFound,
+                "No runtime may register: the configuration has no section 'local_runtimes'",
+            )
+        };
         let config = self.config.load_full().ok_or_else(not_configured)?;
         let name: AgentId = name.parse().map_err(refuse)?;
         let new: LeaseRequest = serde_json::from_slice(request_body)
@@ -118,7 +124,7 @@ impl LocalRuntimes {
 
     async fn find_runtime(&self, name: &AgentId) -> Result<RuntimeAddress, Fault> {
         let Some(config) = self.config.load_full() else {
-            return Err(not_running_fault("there is no section 'local' any more"));
+            return Err(not_running_fault("there is no section 'local_runtimes' any more"));
         };
         let (leased, name) = (self.leases.find(name.as_str()), name.clone());
         let lookup = tokio::task::spawn_blocking(move || match leased {

@@ -71,7 +71,7 @@ pub(super) fn problems(settings: &TransportConfig) -> Vec<String> {
         problems.extend(MatrixLogin::load(settings).and_then(|login| login.api()).err().unwrap_or_default());
     }
     if own.default_room.as_deref().is_some_and(|room| !MatrixAddress::is_room_id(room)) {
-        problems.push("matrix.room: is not a room (must be '!id:server' or '#alias:server')".to_owned());
+        problems.push("matrix.default_room: is not a room (must be '!id:server' or '#alias:server')".to_owned());
     }
     problems
 }
@@ -94,7 +94,8 @@ impl MatrixAccounts {
         }
         let own = settings.matrix.clone().unwrap_or_default();
         let name = address.room().map(str::to_owned).or(own.default_room);
-        let name = name.ok_or_else(|| vec!["matrix.room: is missing (the endpoint names no room)".to_owned()])?;
+        let name =
+            name.ok_or_else(|| vec!["matrix.default_room: is missing (the endpoint names no room)".to_owned()])?;
         let room = Arc::new(AgentRoom::new(name, address.user().into(), own.auto_join.unwrap_or(false)));
         Ok(Arc::new(MatrixTransport { account, room, timeouts: UpstreamTimeouts::from(&settings.timeouts) }))
     }

@@ -140,7 +140,7 @@ fn broker_address(uri: &Uri, settings: &TransportConfig) -> Result<BrokerAddress
     match address.tls || address.is_loopback() || settings.allow_plaintext == Some(true) {
         true => Ok(address),
         false => {
-            Err("endpoint: is plain mqtt beyond this machine (use mqtts, or set insecure_plaintext: true)".to_owned())
+            Err("endpoint: is plain mqtt beyond this machine (use mqtts, or set allow_plaintext: true)".to_owned())
         }
     }
 }

@@ -81,13 +81,13 @@ impl UpstreamWebSocketConfig {
     pub(in crate::transport) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.max_message.is_some_and(|size| !(1 << 10..=64 << 20).contains(&size.get())) {
-            problems.push("websocket.max_message: is out of bounds (must be 1KiB to 64MiB)".to_owned());
+            problems.push("websocket.max_message_size: is out of bounds (must be 1KiB to 64MiB)".to_owned());
         }
         if self.pong.is_some_and(|span| span.get().is_zero()) {
-            problems.push("websocket.pong: is 0s (must be longer)".to_owned());
+            problems.push("websocket.pong_timeout: is 0s (must be longer)".to_owned());
         }
         if self.end.as_ref().is_some_and(|end| end.trim().is_empty() || end.trim() != end || end.contains('\n')) {
-            problems.push("websocket.end: is not usable (must be one line without spaces around it)".to_owned());
+            problems.push("websocket.end_marker: is not usable (must be one line without spaces around it)".to_owned());
         }
         problems
     }
